@@ -73,7 +73,7 @@ def timed(
 ) -> dict[str, Any]:
     """Seconds of one product by the device's clock and by the host's, median and least of some rounds."""
     graph, driver = graph_of(product, list(stored)), device.memory.driver
-    chosen = tuning.Tuning({product: way})
+    chosen = tuning.GpuTuning({product: way})
     plan = plan_memory(graph, device)
     program = GpuProgram(graph, plan, stored, device.memory, no_progress, device.support, chosen)
     drawn = np.random.default_rng(0)

@@ -25,7 +25,7 @@ from typing import Any
 import graphml_quant
 import numpy as np
 from graphml_cpu import packed
-from graphml_cpu.compiler import Kernel, compile_kernels
+from graphml_cpu.compiler import LoadedKernel, compile_kernels
 from graphml_cpu.kernels import formats
 from graphml_cpu.layouts import FEW_ROWS
 from graphml_cpu.lowering.linear import conversion, product_kernel
@@ -82,7 +82,7 @@ def random_weights(kind: str, n: int) -> np.ndarray:
 class Product:
     """One format's kernel with weights and activations."""
 
-    def __init__(self, kind: str, kernel: Kernel, n: int, rows: int, threads: int) -> None:
+    def __init__(self, kind: str, kernel: LoadedKernel, n: int, rows: int, threads: int) -> None:
         self.kind, self.rows = kind, rows
         self.kernel, self.weights = kernel, random_weights(kind, n)
         x = np.random.default_rng(1).standard_normal((rows, K)).astype(np.float32)

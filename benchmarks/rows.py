@@ -26,7 +26,7 @@ from typing import Any
 import graphml_quant
 import numpy as np
 from graphml_cpu import packed
-from graphml_cpu.compiler import Kernel, compile_kernels
+from graphml_cpu.compiler import LoadedKernel, compile_kernels
 from graphml_cpu.kernels import formats
 from graphml_cpu.lowering.linear import FLOAT_WEIGHTS, product_kernel
 from products import K, aligned, pack, random_weights
@@ -48,7 +48,7 @@ class Product:
 
     form: str
     rows: int
-    kernel: Kernel
+    kernel: LoadedKernel
     blocks: list[list[Any]]
     kept: Any  # the arrays whose addresses the blocks hold
     times: list[float] = field(default_factory=list)

@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from graphml_cpu.runtime.shares import JOINING
-from graphml_cpu.runtime.tape import Step
+from graphml_cpu.runtime.tape import TapeStep
 from graphml_cpu.step_costs import cost_ns
 
 import graphml
@@ -54,9 +54,9 @@ def main() -> None:
             )
 
 
-def stretches(steps: list[Step]) -> Iterator[list[Step]]:
+def stretches(steps: list[TapeStep]) -> Iterator[list[TapeStep]]:
     """The steps between two barriers."""
-    found: list[Step] = []
+    found: list[TapeStep] = []
     for step in steps:
         found.append(step)
         if step.barrier:

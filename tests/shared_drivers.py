@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from graphml_gpu.device import GpuDevice
-from graphml_gpu.driver import Bound, Buffer, Driver, Recording, overlapping
+from graphml_gpu.driver import Bound, Buffer, DispatchRecording, Driver, overlapping
 
 from graphml.backend import Backend, Device, Progress, no_progress
 
@@ -31,7 +31,7 @@ class Borrowed:
         self._made.append(self._driver.buffer(n_bytes, label))
         return self._made[-1]
 
-    def record(self, dispatches: Sequence[Bound], progress: Progress = no_progress) -> Recording:
+    def record(self, dispatches: Sequence[Bound], progress: Progress = no_progress) -> DispatchRecording:
         """What all tests bind, WebGPU would take."""
         if not self._driver.facts.overlaps:
             assert [one.kernel.title for one in dispatches if overlapping(one)] == []

@@ -13,19 +13,28 @@ from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.ops.leaf import state_leaf, weight_leaf
-from graphml_cpu.compiler import Kernel
-from graphml_cpu.lowering.step import Argument, Constant, Part, Rows, Scratch, Step, Table, Workspace
-from graphml_cpu.node_support import NodeSupport, one_copy_bytes, result_of, viewed
-from graphml_cpu.runtime.hazards import Region
+from graphml_cpu.compiler import LoadedKernel
+from graphml_cpu.lowering.step import (
+    AddressTable,
+    Argument,
+    CpuWorkspace,
+    HostConstant,
+    KernelCall,
+    NodeResult,
+    RowCount,
+    Scratch,
+)
+from graphml_cpu.node_support import CpuNodeSupport, one_copy_bytes, result_of, viewed
+from graphml_cpu.runtime.hazards import MemoryRegion
 from graphml_cpu.sizes import part_offset, value_bytes
 from graphml_cpu.state import zeros
 
 _PAGE = 4096
-_IN_MEMORY = (Workspace, Node, Part)
+_IN_MEMORY = (CpuWorkspace, Node, NodeResult)
 _SLOTS = 1 << 14  # kernels hold addresses of slots, so their arrays never grow; ample for any graph
 
 
-class Places:
+class CpuPlaces:
     """Knows the address of everything that a program touches, for each thread.
 
     The values of the step's dimensions and the addresses of the session's state are slots that kernels read
@@ -40,13 +49,13 @@ class Places:
         constants: Mapping[Node, Array],
         arena: Array,
         n_threads: int,
-        support: NodeSupport,
+        support: CpuNodeSupport,
     ) -> None:
         self.n_threads, self._support = n_threads, support
         self._plan, self._weights, self._constants, self._arena = plan, weights, constants, arena
         self._arena_at = int(arena.ctypes.data)
-        self._made: dict[tuple[Constant | Table, int], Array] = {}
-        self._regions: dict[Argument, Region | None] = {}
+        self._made: dict[tuple[HostConstant | AddressTable, int], Array] = {}
+        self._regions: dict[Argument, MemoryRegion | None] = {}
         self._copies: dict[Node, tuple[int, int]] = {}
         self._sizes: dict[Node, tuple[int, bool]] = {}
         self._scratch: Array = zeros(n_threads * _PAGE).reshape(n_threads, _PAGE)
@@ -54,13 +63,13 @@ class Places:
         self._n_fixed = 0
         self._state_slots = np.zeros(_SLOTS, np.int64)
         self._state: State | None = None
-        self._rows: dict[Rows, int] = {}
+        self._rows: dict[RowCount, int] = {}
         self._row_slots = np.zeros(_SLOTS, np.int64)
         self._row_slots_at = int(self._row_slots.ctypes.data)
         self._state_slots_at = int(self._state_slots.ctypes.data)
         self.raised = np.zeros(1, np.int64)  # the address of a parameter block whose kernel has raised
 
-    def reserve_scratch(self, steps: list[Step]) -> None:
+    def reserve_scratch(self, steps: list[KernelCall]) -> None:
         """Make room for the largest scratch of any step; before any block is filled."""
         sizes = [a.n_bytes for step in steps for a in step.arguments.values() if isinstance(a, Scratch)]
         width = -(-max(sizes, default=1) // _PAGE) * _PAGE
@@ -106,7 +115,7 @@ class Places:
     def _array(self, start: int, kind: np.dtype[np.generic], shape: tuple[int, ...]) -> Array:
         return self._arena[start : start + prod(shape) * kind.itemsize].view(kind).reshape(shape)
 
-    def region(self, argument: Argument) -> Region | None:
+    def region(self, argument: Argument) -> MemoryRegion | None:
         """See `hazards.Regions`."""
         if not isinstance(argument, _IN_MEMORY):
             return None
@@ -115,7 +124,7 @@ class Places:
         return self._regions[argument]
 
     def is_replicated(self, node: Node) -> bool:
-        """See `NodeSupport.replicated`."""
+        """See `CpuNodeSupport.replicated`."""
         return self.copy_bytes(viewed(node))[1]
 
     def copy_bytes(self, node: Node) -> tuple[int, bool]:
@@ -124,31 +133,31 @@ class Places:
             self._sizes[node] = one_copy_bytes(node), self._support.replicated(node)
         return self._sizes[node]
 
-    def _region(self, argument: Workspace | Node | Part) -> Region | None:
-        if isinstance(argument, Workspace):
+    def _region(self, argument: CpuWorkspace | Node | NodeResult) -> MemoryRegion | None:
+        if isinstance(argument, CpuWorkspace):
             start = self._plan.workspaces[argument.node]
             size = self._support.workspace(argument.node, self.n_threads)
-            return Region("arena", start, start + size)
-        base = argument.node if isinstance(argument, Part) else _stored(argument)
-        region = (base, argument.index) if isinstance(argument, Part) else result_of(argument)
+            return MemoryRegion("arena", start, start + size)
+        base = argument.node if isinstance(argument, NodeResult) else _stored(argument)
+        region = (base, argument.index) if isinstance(argument, NodeResult) else result_of(argument)
         if self._fixed(base) is not None:
             return None
         if base.op is state_leaf:
-            return Region(base.name, 0, 1)
+            return MemoryRegion(base.name, 0, 1)
         start, (size, copied) = self._plan.offsets[base], self.copy_bytes(base)
         if copied:  # the copies of several results lie thread by thread
-            return Region("arena", start, start + size * self.n_threads, private=True)
+            return MemoryRegion("arena", start, start + size * self.n_threads, private=True)
         if region is not None:
             fused, index = region
             start, size = start + part_offset(fused.type, index), value_bytes(fused.type.parts[index])
-        return Region("arena", start, start + size)
+        return MemoryRegion("arena", start, start + size)
 
     def slot(self, kind: str, argument: Argument, thread: int) -> float:
         """What a parameter block holds for an argument of a kernel's parameter kind."""
         if kind == "dim":
             if isinstance(argument, int):
-                argument = Rows(None, argument)
-            assert isinstance(argument, Rows)
+                argument = RowCount(None, argument)
+            assert isinstance(argument, RowCount)
             return self._row_slots_at + 8 * self._rows.setdefault(argument, len(self._rows))
         if kind == "raised":
             return int(self.raised.ctypes.data)
@@ -171,10 +180,10 @@ class Places:
 
     def is_own(self, kind: str, argument: Argument) -> bool:
         """Whether each thread has memory of its own for an argument, and so another `slot`."""
-        if isinstance(argument, Part):
+        if isinstance(argument, NodeResult):
             argument = argument.node
         if not isinstance(argument, Node):
-            return isinstance(argument, (Scratch, Table))
+            return isinstance(argument, (Scratch, AddressTable))
         if kind == "run_address" and _stored(argument).op is state_leaf:
             return False
         return self._copy(argument)[1] != 0
@@ -190,14 +199,14 @@ class Places:
             return first + thread * stride
         if isinstance(argument, Scratch):
             return int(self._scratch[thread].ctypes.data)
-        if isinstance(argument, Workspace):
+        if isinstance(argument, CpuWorkspace):
             return self._arena_at + self._plan.workspaces[argument.node]
-        if isinstance(argument, Constant | Table):
-            key = argument, thread if isinstance(argument, Table) else 0
+        if isinstance(argument, HostConstant | AddressTable):
+            key = argument, thread if isinstance(argument, AddressTable) else 0
             if key not in self._made:
                 self._made[key] = self._make(argument, thread)
             return int(self._made[key].ctypes.data)
-        if isinstance(argument, Part):
+        if isinstance(argument, NodeResult):
             return self._address(argument.node, thread) + part_offset(argument.node.type, argument.index)
         raise BackendError(f"no address for {argument!r}")
 
@@ -210,8 +219,8 @@ class Places:
         size, copied = self.copy_bytes(base)
         return self._arena_at + self._plan.offsets[base] + _offset(node), size if copied else 0
 
-    def _make(self, argument: Constant | Table, thread: int) -> Array:
-        if isinstance(argument, Constant):
+    def _make(self, argument: HostConstant | AddressTable, thread: int) -> Array:
+        if isinstance(argument, HostConstant):
             return np.ascontiguousarray(argument.make(self._weights))
         rows = [
             [self._address(e, thread) if isinstance(e, Node) else e for e in row] for row in argument.rows
@@ -233,7 +242,7 @@ def _stored(node: Node) -> Node:
     return node
 
 
-def fill_blocks(kernel: Kernel, step: Step, places: Places) -> list[Array]:
+def fill_blocks(kernel: LoadedKernel, step: KernelCall, places: CpuPlaces) -> list[Array]:
     """The parameter block of each thread for one kernel call: one for all where they share all memory."""
     arguments = step.arguments
     first = kernel.block(**{name: places.slot(kind, arguments[name], 0) for name, kind in kernel.parameters})

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from graphml.ir.node import Node
 from graphml.ir.shape import max_elements
-from graphml_cpu.lowering.step import Step, Table
-from graphml_cpu.node_support import NodeSupport
+from graphml_cpu.lowering.step import AddressTable, KernelCall
+from graphml_cpu.node_support import CpuNodeSupport
 from graphml_cpu.packed import FLOATS
 from graphml_cpu.product_costs import costs
-from graphml_cpu.tuning import Tuning
+from graphml_cpu.tuning import CpuTuning
 
 
 def called_kernels(
-    node: Node, support: NodeSupport, threads: int, tuning: Tuning, one_order: bool
+    node: Node, support: CpuNodeSupport, threads: int, tuning: CpuTuning, one_order: bool
 ) -> list[str]:
     """A line for each kernel call of a node: its kernel, and of products with two loops why which one."""
     lowering = support.lowering(node.op)
@@ -28,7 +28,7 @@ def called_kernels(
     return lines
 
 
-def _choice(step: Step, applied: Step) -> str:
+def _choice(step: KernelCall, applied: KernelCall) -> str:
     """Which loop is called at the most rows that the node has, and what both are estimated at."""
     few, x = applied.arguments.get("few_rows"), step.arguments.get("x")
     if not isinstance(few, int) or not isinstance(x, Node):
@@ -52,10 +52,10 @@ def _choice(step: Step, applied: Step) -> str:
     )
 
 
-def _weight_rows(step: Step) -> int:
+def _weight_rows(step: KernelCall) -> int:
     """Of all weights that a call multiplies."""
     entries, n = step.arguments.get("table"), step.arguments.get("n")
-    if isinstance(entries, Table):
+    if isinstance(entries, AddressTable):
         return sum(int(entry[2]) for entry in entries.rows if isinstance(entry[2], int))
     assert isinstance(n, int)
     return 2 * n if "gate" in step.arguments else n

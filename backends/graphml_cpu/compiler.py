@@ -78,8 +78,8 @@ __all__ = [
     "Dim",
     "Float",
     "Int",
-    "Kernel",
     "KernelRef",
+    "LoadedKernel",
     "RunAddress",
     "assembly",
     "compile_kernels",
@@ -94,7 +94,7 @@ Code = Annotated[int, "code"]
 
 
 @dataclass(frozen=True)
-class Kernel:
+class LoadedKernel:
     """A kernel in memory: `address` of its entry, `slots` as (name, kind) in their order.
 
     code: the addresses of the kernels that it calls, by the names of its slots for them; 0 for none.
@@ -143,13 +143,13 @@ class Kernel:
 
 _entry_type = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 _lock = threading.RLock()
-_loaded: dict[tuple[KernelRef, str], Kernel] = {}
+_loaded: dict[tuple[KernelRef, str], LoadedKernel] = {}
 """By kernel and what it was made of: a module of another package may be reloaded in this process."""
 
 
 def compile_kernels(
     refs: Iterable[KernelRef], progress: Callable[[int, int], None] | None = None
-) -> dict[str, Kernel]:
+) -> dict[str, LoadedKernel]:
     """Every kernel of `refs` by name, from the cache or compiled; `progress(done, total)` after each compile.
 
     Raises `BackendError` for two different kernels of one name, a kernel that does not compile, and code that
@@ -175,7 +175,7 @@ def compile_kernels(
             if loaded is not None:
                 address = machine_code.load(loaded.code, loaded.symbol, loaded.externals)
                 code = _code(ref, loaded.parameters, stems)
-                _loaded[ref, stems[ref]] = Kernel(ref.name, address, loaded.parameters, code)
+                _loaded[ref, stems[ref]] = LoadedKernel(ref.name, address, loaded.parameters, code)
         return {name: _loaded[ref, stems[ref]] for name, ref in wanted.items()}
 
 

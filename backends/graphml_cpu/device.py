@@ -12,7 +12,7 @@ from graphml_cpu import tuning
 from graphml_cpu.array_kernels.guarded import outside_its_rows
 from graphml_cpu.called_kernels import called_kernels
 from graphml_cpu.lowering import table
-from graphml_cpu.node_support import NodeSupport, one_copy_bytes
+from graphml_cpu.node_support import CpuNodeSupport, one_copy_bytes
 from graphml_cpu.program import CpuProgram
 from graphml_cpu.row_tops import RowTops
 from graphml_cpu.runtime.workers import Team
@@ -20,7 +20,7 @@ from graphml_cpu.state import CpuState, zeros
 from graphml_cpu.tuner import tune
 from graphml_cpu.tuning import UNTUNED
 
-SUPPORT = NodeSupport("cpu", table())
+SUPPORT = CpuNodeSupport("cpu", table())
 """What this backend has kernels for."""
 
 
@@ -32,7 +32,7 @@ class CpuDevice:
 
     lazy_states = True
 
-    def __init__(self, threads: int | None, support: NodeSupport = SUPPORT) -> None:
+    def __init__(self, threads: int | None, support: CpuNodeSupport = SUPPORT) -> None:
         self.team = Team(threads)
         self.support = support
         self._tuning = UNTUNED

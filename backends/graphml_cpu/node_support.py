@@ -13,22 +13,22 @@ from graphml.ir.op import Op, integer
 from graphml.ir.ops.layout import part
 from graphml.ir.shape import bounds
 from graphml_cpu.array_kernels.own_lowering import own_lowering
-from graphml_cpu.lowering.step import Lowering
+from graphml_cpu.lowering.step import CpuLowering
 from graphml_cpu.sizes import value_bytes
 
 _REPLICATE_LIMIT = 1 << 16  # bytes: a longer row is shared among the threads, a barrier is cheaper then
 
 
-class NodeSupport:
+class CpuNodeSupport:
     """The lowerings of a device.
 
     backend: its name, under which ops of one's own have kernels. table: op name -> lowering.
     """
 
-    def __init__(self, backend: str, table: Mapping[str, Lowering]) -> None:
+    def __init__(self, backend: str, table: Mapping[str, CpuLowering]) -> None:
         self.backend, self.table = backend, table
 
-    def lowering(self, op: Op) -> Lowering | None:
+    def lowering(self, op: Op) -> CpuLowering | None:
         """How nodes of an op become kernel calls; None where there is no kernel for any."""
         return self.table.get(op.name) or own_lowering(op, self.backend)
 

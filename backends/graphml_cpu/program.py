@@ -22,25 +22,24 @@ from graphml.ir.op import Array
 from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.shape import bounds, resolve
 from graphml_cpu.array_kernels.reference import ArrayKernelRef
-from graphml_cpu.blocks import Places, fill_blocks
-from graphml_cpu.compiler import Kernel, KernelRef, compile_kernels
-from graphml_cpu.lowering.step import AnyKernelRef, Step
-from graphml_cpu.node_support import NodeSupport, viewed
+from graphml_cpu.blocks import CpuPlaces, fill_blocks
+from graphml_cpu.compiler import KernelRef, LoadedKernel, compile_kernels
+from graphml_cpu.lowering.step import AnyKernelRef, KernelCall
+from graphml_cpu.node_support import CpuNodeSupport, viewed
 from graphml_cpu.runtime.hazards import barriers, latest, made_before, touched_by
-from graphml_cpu.runtime.tape import Step as TapeStep
-from graphml_cpu.runtime.tape import Tape
-from graphml_cpu.runtime.timing import Timer
+from graphml_cpu.runtime.tape import Tape, TapeStep
+from graphml_cpu.runtime.timing import CpuTimer
 from graphml_cpu.runtime.workers import Team
 from graphml_cpu.step_costs import shares_by_cost
-from graphml_cpu.tuning import UNTUNED, Tuning
+from graphml_cpu.tuning import UNTUNED, CpuTuning
 
 
 @dataclass(frozen=True)
-class _Part:
+class _ProgramPart:
     """A stretch of tape or one node worked out in NumPy: how it runs, and how it runs timed."""
 
     run: Callable[[Mapping[str, int]], None]
-    timed: Callable[[Timer, Mapping[str, int]], None]
+    timed: Callable[[CpuTimer, Mapping[str, int]], None]
 
 
 class CpuProgram:
@@ -54,18 +53,18 @@ class CpuProgram:
         team: Team,
         arena: Array,
         progress: Progress,
-        support: NodeSupport,
-        tuning: Tuning = UNTUNED,
+        support: CpuNodeSupport,
+        tuning: CpuTuning = UNTUNED,
         one_order: bool = False,
     ) -> None:
         self._graph, self._team, self._arena, self._support = graph, team, arena, support
         constants = _fold(graph, weights, support)
-        self.places = Places(graph, plan, weights, constants, arena, team.n_threads, support)
+        self.places = CpuPlaces(graph, plan, weights, constants, arena, team.n_threads, support)
         self.fallbacks: list[Node] = []
         self.tapes: list[Tape] = []
         self._lock = threading.Lock()
-        self._parts: list[_Part] = []
-        self._timer: Timer | None = None
+        self._parts: list[_ProgramPart] = []
+        self._timer: CpuTimer | None = None
         self._keep: list[object] = [constants, weights]
         self.inputs: dict[str, Array] = {
             name: self.places.view(node, bounds(node.shape)) for name, node in graph.leaves("input").items()
@@ -89,9 +88,9 @@ class CpuProgram:
     def time_steps(self, take: TakeTimes | None) -> None:
         """See `graphml.backend.TimedProgram`. Timed runs walk tapes of their own, made at the first."""
         with self._lock:
-            self._timer = None if take is None else Timer(take, self._team)
+            self._timer = None if take is None else CpuTimer(take, self._team)
 
-    def _run_timed(self, timer: Timer, dims: Mapping[str, int]) -> None:
+    def _run_timed(self, timer: CpuTimer, dims: Mapping[str, int]) -> None:
         timer.begin()
         for part in self._parts:
             part.timed(timer, dims)
@@ -102,11 +101,11 @@ class CpuProgram:
         graph: Graph,
         constants: Mapping[Node, Array],
         progress: Progress,
-        tuning: Tuning,
+        tuning: CpuTuning,
         one_order: bool,
     ) -> None:
-        pending: list[tuple[Node, Step]] = []
-        stretches: list[list[tuple[Node, Step]] | Node] = []
+        pending: list[tuple[Node, KernelCall]] = []
+        stretches: list[list[tuple[Node, KernelCall]] | Node] = []
         for node in graph.nodes:
             if node.op.family == "leaf" or node.op.view or node in constants:
                 continue
@@ -135,8 +134,11 @@ class CpuProgram:
                 self._parts.append(self._stretch(part, kernels, outside))
 
     def _stretch(
-        self, steps: list[tuple[Node, Step]], kernels: Mapping[AnyKernelRef, Kernel], outside: set[Node]
-    ) -> _Part:
+        self,
+        steps: list[tuple[Node, KernelCall]],
+        kernels: Mapping[AnyKernelRef, LoadedKernel],
+        outside: set[Node],
+    ) -> _ProgramPart:
         touched = [touched_by(step, self.places) for _, step in steps]
         order = latest(touched)
         steps, touched = [steps[i] for i in order], [touched[i] for i in order]
@@ -182,14 +184,14 @@ class CpuProgram:
         def timed_tape() -> Tape:
             return Tape(taped, team.n_threads, timed=True)
 
-        def run_timed(timer: Timer, dims: Mapping[str, int]) -> None:
+        def run_timed(timer: CpuTimer, dims: Mapping[str, int]) -> None:
             timer.walk(timed_tape(), [node for node, _ in steps])
             if over_arrays and raised[0]:
                 _fail(raised, over_arrays)
 
-        return _Part(run, run_timed)
+        return _ProgramPart(run, run_timed)
 
-    def _fallback(self, node: Node) -> _Part:
+    def _fallback(self, node: Node) -> _ProgramPart:
         places = self.places
 
         def run(dims: Mapping[str, int]) -> None:
@@ -201,7 +203,7 @@ class CpuProgram:
             elif not node.op.is_write:
                 places.view(node, resolve(node.shape, dims))[...] = result
 
-        return _Part(run, lambda timer, dims: timer.call(node, run, dims))
+        return _ProgramPart(run, lambda timer, dims: timer.call(node, run, dims))
 
 
 def _fail(raised: Array, over_arrays: Mapping[int, Node]) -> NoReturn:
@@ -214,14 +216,14 @@ def _fail(raised: Array, over_arrays: Mapping[int, Node]) -> NoReturn:
     )
 
 
-def _compiled(refs: Collection[AnyKernelRef], progress: Progress) -> dict[AnyKernelRef, Kernel]:
+def _compiled(refs: Collection[AnyKernelRef], progress: Progress) -> dict[AnyKernelRef, LoadedKernel]:
     """Each kernel by its reference. numba is imported only for kernels over arrays."""
 
     def report(done: int, total: int) -> None:
         progress("compile", done, total)
 
     by_name = compile_kernels([ref for ref in refs if isinstance(ref, KernelRef)], report)
-    kernels: dict[AnyKernelRef, Kernel] = {
+    kernels: dict[AnyKernelRef, LoadedKernel] = {
         ref: by_name[ref.name] for ref in refs if isinstance(ref, KernelRef)
     }
     over_arrays = [ref for ref in refs if not isinstance(ref, KernelRef)]
@@ -233,7 +235,7 @@ def _compiled(refs: Collection[AnyKernelRef], progress: Progress) -> dict[AnyKer
     return kernels
 
 
-def _fold(graph: Graph, weights: Mapping[str, Array], support: NodeSupport) -> dict[Node, Array]:
+def _fold(graph: Graph, weights: Mapping[str, Array], support: CpuNodeSupport) -> dict[Node, Array]:
     """Values that weights alone decide and no kernel makes, computed once: dequantised weights, unfused."""
     folded: dict[Node, Array] = {}
     for node in graph.nodes:

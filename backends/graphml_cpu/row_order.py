@@ -12,7 +12,7 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
-from graphml_cpu.compiler import Kernel, KernelRef, compile_kernels
+from graphml_cpu.compiler import KernelRef, LoadedKernel, compile_kernels
 from graphml_cpu.layouts import SORT_COUNTS_BYTES
 
 _entry_type = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
@@ -23,7 +23,7 @@ _scratch = threading.local()  # of each thread: memory that is new each time is 
 
 
 @functools.cache
-def _kernel(ref: KernelRef) -> Kernel:
+def _kernel(ref: KernelRef) -> LoadedKernel:
     return compile_kernels([ref])[ref.name]
 
 

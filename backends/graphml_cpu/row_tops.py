@@ -13,7 +13,7 @@ from graphml.ir.op import Array
 from graphml_cpu.compiler import KernelRef, compile_kernels
 from graphml_cpu.layouts import ROW_BLOCK
 from graphml_cpu.runtime.shares import PARTS
-from graphml_cpu.runtime.tape import Step, Tape
+from graphml_cpu.runtime.tape import Tape, TapeStep
 from graphml_cpu.runtime.workers import Team
 
 _ROW_TOPS = KernelRef("row_tops", "graphml_cpu.kernels.indexing.row_tops", "make_row_tops")
@@ -27,7 +27,7 @@ class RowTops:
         self._kernel = compile_kernels([_ROW_TOPS])[_ROW_TOPS.name]
         self._names = [name for name, _ in self._kernel.slots]
         self._block = np.zeros(len(self._names), np.int64)
-        step = Step(self._kernel.address, (self._block.ctypes.data,), parts=PARTS)
+        step = TapeStep(self._kernel.address, (self._block.ctypes.data,), parts=PARTS)
         self._tape = Tape([step], team.n_threads)
         self._maxima = np.zeros(0, np.float32)
         self._bits = np.zeros((0, 0), np.uint8)

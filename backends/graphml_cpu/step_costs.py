@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from graphml.ir.node import Node
 from graphml.ir.shape import Symbol
 from graphml.ir.work import sizes_at, work
-from graphml_cpu.node_support import NodeSupport, one_copy_bytes
+from graphml_cpu.node_support import CpuNodeSupport, one_copy_bytes
 from graphml_cpu.runtime.shares import ALL_SHARE, Shares, shares
 
 # Of one thread, between what it reads from the memory and from its caches, and of products in int8.
@@ -30,7 +30,7 @@ def cost_ns(node: Node) -> float:
 
 
 def shares_by_cost(
-    steps: Sequence[tuple[Node, bool]], after: Sequence[bool], n_threads: int, support: NodeSupport
+    steps: Sequence[tuple[Node, bool]], after: Sequence[bool], n_threads: int, support: CpuNodeSupport
 ) -> list[Shares]:
     """How each step is shared. steps: each with whether it is always split; after: where barriers are."""
     if n_threads <= ALL_SHARE:

@@ -24,14 +24,13 @@ from graphml.ir.op import Array
 from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.shape import bounds
 from graphml_cpu import tuning
-from graphml_cpu.compiler import Kernel, compile_kernels
+from graphml_cpu.compiler import LoadedKernel, compile_kernels
 from graphml_cpu.layouts import FEW_ROWS
 from graphml_cpu.lowering import table
 from graphml_cpu.lowering.linear import conversion, is_packed
-from graphml_cpu.lowering.step import Scratch, Step
+from graphml_cpu.lowering.step import KernelCall, Scratch
 from graphml_cpu.runtime.shares import PARTS
-from graphml_cpu.runtime.tape import Step as TapeStep
-from graphml_cpu.runtime.tape import Tape
+from graphml_cpu.runtime.tape import Tape, TapeStep
 from graphml_cpu.runtime.workers import Team
 from graphml_cpu.state import zeros
 from graphml_cpu.tuning import Key
@@ -43,19 +42,19 @@ _CHECKED_ROWS = 16  # weight rows that are multiplied in float64
 
 
 @dataclass(frozen=True)
-class _Problem:
+class _CpuProblem:
     """One kernel and shape: its call in the graph, the weight and so many rows of activations for it."""
 
     key: Key
-    step: Step
+    step: KernelCall
     weight: Node
     layout: str | None  # what the activations are packed to
     rows: int
 
 
-def _problems(graphs: Sequence[Graph], threads: int) -> list[_Problem]:
+def _problems(graphs: Sequence[Graph], threads: int) -> list[_CpuProblem]:
     """Every kernel and shape of the graphs that has parameters, once."""
-    by_key: dict[Key, _Problem] = {}
+    by_key: dict[Key, _CpuProblem] = {}
     for node in (node for graph in graphs for node in graph.nodes):
         lowering = table().get(node.op.name)
         if lowering is None or lowering.refuses(node) is not None:
@@ -70,14 +69,14 @@ def _problems(graphs: Sequence[Graph], threads: int) -> list[_Problem]:
             ):
                 rows = int(np.prod(bounds(x.shape[:-1])))
                 layout = x.dtype.name if is_packed(x.dtype) else None
-                by_key.setdefault(key, _Problem(key, step, weight, layout, rows))
+                by_key.setdefault(key, _CpuProblem(key, step, weight, layout, rows))
     return list(by_key.values())
 
 
-class _Bench:
+class _CpuBench:
     """A problem's memory, and its product with any parameters."""
 
-    def __init__(self, problem: _Problem, weight: Array, team: Team) -> None:
+    def __init__(self, problem: _CpuProblem, weight: Array, team: Team) -> None:
         self._problem, self._team = problem, team
         self._weight, (_, n, k, _) = weight, problem.key
         self._kept: list[list[Array]] = []
@@ -100,7 +99,7 @@ class _Bench:
         self._kept.append(blocks)
         return tape
 
-    def _block(self, kernel: Kernel, thread: int) -> Array:
+    def _block(self, kernel: LoadedKernel, thread: int) -> Array:
         values: dict[str, float] = {
             name: value
             for name, value in self._problem.step.arguments.items()
@@ -127,7 +126,7 @@ class _Bench:
         return time.perf_counter() - start
 
 
-def _given(problem: _Problem, x: Array, rows: Array) -> Array:
+def _given(problem: _CpuProblem, x: Array, rows: Array) -> Array:
     """Activations as the product takes them."""
     if problem.layout is None:
         return x
@@ -139,7 +138,7 @@ def _given(problem: _Problem, x: Array, rows: Array) -> Array:
     return out
 
 
-def _check_usual(problem: _Problem, weight: Array, x: Array, y: Array) -> None:
+def _check_usual(problem: _CpuProblem, weight: Array, x: Array, y: Array) -> None:
     """Refuse to tune a kernel that is wrong to begin with."""
     kind, k = problem.weight.dtype.name, problem.key[2]
     rows = weight.reshape(problem.key[1], -1)[:_CHECKED_ROWS]
@@ -160,15 +159,15 @@ def _as_float(kind: str, rows: Array, k: int) -> Array:
     return rows.reshape(len(rows), k).astype(np.float64)
 
 
-def _in_turns(bench: _Bench, tapes: Sequence[Tape], rounds: int) -> list[float]:
+def _in_turns(bench: _CpuBench, tapes: Sequence[Tape], rounds: int) -> list[float]:
     """Seconds of each, the median of some rounds; the first round is thrown away."""
     times = [[bench.seconds(tape) for tape in tapes] for _ in range(rounds + 1)][1:]
     return [statistics.median(times_of_tape) for times_of_tape in zip(*times, strict=True)]
 
 
-def _search(problem: _Problem, weight: Array, team: Team) -> tuple[dict[str, int], float, float]:
+def _search(problem: _CpuProblem, weight: Array, team: Team) -> tuple[dict[str, int], float, float]:
     """The best parameters (none: the usual), seconds with the usual and with these."""
-    bench = _Bench(problem, weight, team)
+    bench = _CpuBench(problem, weight, team)
     usual = bench.tape({})
     wanted = bench.product(usual)
     _check_usual(problem, weight, bench.x, wanted)
@@ -192,7 +191,7 @@ def _search(problem: _Problem, weight: Array, team: Team) -> tuple[dict[str, int
     return _few_rows(problem, bench) | chosen, before, after
 
 
-def _few_rows(problem: _Problem, bench: _Bench) -> dict[str, int]:
+def _few_rows(problem: _CpuProblem, bench: _CpuBench) -> dict[str, int]:
     """Up to how many rows a product without panels takes no longer; nothing for the usual number."""
     values = [
         few

@@ -9,10 +9,8 @@ of one call with the usual parameters and with these.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -23,7 +21,7 @@ from graphml_cpu import kernel_cache, target
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.kernels import formats
 from graphml_cpu.layouts import FEW_ROWS
-from graphml_cpu.lowering.step import Step
+from graphml_cpu.lowering.step import KernelCall
 
 Key = tuple[str, int, int, int]
 """Kernel, n, k, threads."""
@@ -49,7 +47,7 @@ def candidates(kernel: KernelRef) -> Mapping[str, Sequence[int]]:
     return {"tokens": (4, 6, 8, 10, 12), "columns": (512, 1024, 2048), "parts": _PARTS, "few_rows": FEW}
 
 
-def key_of(step: Step, threads: int) -> Key | None:
+def key_of(step: KernelCall, threads: int) -> Key | None:
     """What a call's parameters are kept under; None where it has none."""
     n, k = step.arguments.get("n"), step.arguments.get("k")
     if not isinstance(step.kernel, KernelRef) or not candidates(step.kernel):
@@ -59,13 +57,13 @@ def key_of(step: Step, threads: int) -> Key | None:
     return step.kernel.name, n, k, threads
 
 
-def tunable(step: Step) -> KernelRef:
+def tunable(step: KernelCall) -> KernelRef:
     """The kernel of a call that has a key: one of this package."""
     assert isinstance(step.kernel, KernelRef)
     return step.kernel
 
 
-def with_parameters(step: Step, parameters: Mapping[str, int]) -> Step:
+def with_parameters(step: KernelCall, parameters: Mapping[str, int]) -> KernelCall:
     """The call with parameters other than the usual ones."""
     tokens, columns = parameters.get("tokens", 0), parameters.get("columns", 0)
     kernel = tunable(step)
@@ -82,12 +80,12 @@ def with_parameters(step: Step, parameters: Mapping[str, int]) -> Step:
 
 
 @dataclass(frozen=True)
-class Tuning:
+class CpuTuning:
     """Parameters other than the usual ones, by kernel, shape and threads."""
 
     entries: Mapping[Key, Mapping[str, int]]
 
-    def applied(self, step: Step, threads: int) -> Step:
+    def applied(self, step: KernelCall, threads: int) -> KernelCall:
         """The call as it was found to be fastest."""
         key = key_of(step, threads) if self.entries else None
         if key is None or key not in self.entries:
@@ -97,16 +95,12 @@ class Tuning:
             # Others might not fit into the kernel's scratch memory, and 4.0 is another kernel than 4.
             if type(value) is not int or value not in known.get(name, ()):
                 raise BackendError(
-                    f"{_file()}: {step.kernel.name} has no {name} of {value!r}; remove the file"
+                    f"{tuning_file.path()}: {step.kernel.name} has no {name} of {value!r}; remove the file"
                 )
         return with_parameters(step, parameters)
 
 
-UNTUNED = Tuning({})
-
-
-def _file() -> Path:
-    return tuning_file.path()
+UNTUNED = CpuTuning({})
 
 
 def _machine() -> dict[str, str]:
@@ -122,39 +116,15 @@ def _key_of(entry: Mapping[str, Any]) -> Key:
     return str(entry["kernel"]), int(entry["n"]), int(entry["k"]), int(entry["threads"])
 
 
-def load() -> Tuning:
-    """What was found on this machine with these kernels; nothing if nothing was.
-
-    Raises `BackendError` for a file that cannot be read. What the entries say is checked when it is used.
-    """
-    path, machine = _file(), _machine()
-    entries: dict[Key, dict[str, int]] = {}
-    for entry in tuning_file.read(path):
-        if any(entry.get(name) != value for name, value in machine.items()):
-            continue
-        try:
-            key, parameters = _key_of(entry), dict(entry["parameters"])
-        except (ValueError, KeyError, TypeError, OverflowError) as error:  # the last for n of 1e999
-            raise tuning_file.damaged(path, error) from None
-        entries[key] = parameters
-    return Tuning(entries)
+def load() -> CpuTuning:
+    """What was found on this machine with these kernels; see `tuning_file.parameters_of`."""
+    return CpuTuning(tuning_file.parameters_of(_machine(), _key_of))
 
 
 def save(results: Mapping[Key, Mapping[str, Any]]) -> None:
-    """Put results into the file, in place of earlier ones for the same machine, kernels and shapes.
-
-    A result has `parameters`, `usual_s` and `tuned_s`. A damaged file is replaced. Raises `BackendError`
-    where the folder cannot be written.
-    """
-    path, machine = _file(), _machine()
-    kept: list[dict[str, Any]] = []
-    with contextlib.suppress(BackendError):
-        for entry in tuning_file.read(path):
-            of_machine = entry.get("cpu") == machine["cpu"] and entry.get("level") == machine["level"]
-            stale = of_machine and entry.get("version") != machine["version"]
-            with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError):
-                if not stale and not (of_machine and _key_of(entry) in results):
-                    kept.append(entry)
-    for (kernel, n, k, threads), result in results.items():
-        kept.append({**machine, "kernel": kernel, "n": n, "k": k, "threads": threads, **result})
-    tuning_file.write(path, kept)
+    """Put results into the file; see `tuning_file.put`. They have `parameters`, `usual_s` and `tuned_s`."""
+    machine = _machine()
+    version = machine.pop("version")
+    names = ("kernel", "n", "k", "threads")
+    entries = {key: {**dict(zip(names, key, strict=True)), **result} for key, result in results.items()}
+    tuning_file.put(machine, version, _key_of, entries)

@@ -9,7 +9,7 @@ from graphml.backend import Backend
 from graphml_gpu.device import GpuDevice
 from graphml_gpu.driver import Driver
 from graphml_gpu.lowering import table
-from graphml_gpu.node_support import NodeSupport
+from graphml_gpu.node_support import GpuNodeSupport
 
 
 def make_backend(
@@ -27,7 +27,7 @@ def make_backend(
     return Backend(
         name,
         open=lambda threads: GpuDevice(open_driver(), name),
-        refuses=NodeSupport(name).refuses,
+        refuses=GpuNodeSupport(name).refuses,
         fused=frozenset(table()),
         unavailable=unavailable,
         describe=describe,

@@ -6,7 +6,7 @@ import statistics
 import time
 
 from graphml.errors import BackendError
-from graphml_gpu.driver import Bound, Buffer, Driver, Recording
+from graphml_gpu.driver import Bound, Buffer, DispatchRecording, Driver
 from graphml_gpu.kernels.read_memory import read_memory
 
 MOST = 1 << 30
@@ -58,7 +58,9 @@ def _largest(driver: Driver, most: int, once: int) -> tuple[Buffer, int]:
             n_rounds = max(1, n_rounds // 4)
 
 
-def _reading(driver: Driver, data: Buffer, n_rounds: int, group: int, buffers: list[Buffer]) -> Recording:
+def _reading(
+    driver: Driver, data: Buffer, n_rounds: int, group: int, buffers: list[Buffer]
+) -> DispatchRecording:
     n = _WORKGROUPS * group
     kernel = read_memory.specialise(
         driver.facts.features(), GROUP=group, N_GROUPS=_WORKGROUPS, N_LOADS=_LOADS
@@ -70,7 +72,9 @@ def _reading(driver: Driver, data: Buffer, n_rounds: int, group: int, buffers: l
     return driver.record([Bound(kernel, ranges, (words, 0, 16))])
 
 
-def _seconds(driver: Driver, recording: Recording, grids: list[tuple[int, int, int]], times: int) -> float:
+def _seconds(
+    driver: Driver, recording: DispatchRecording, grids: list[tuple[int, int, int]], times: int
+) -> float:
     """Seconds of so many submits, from first to last."""
     driver.wait()
     begin = time.perf_counter()

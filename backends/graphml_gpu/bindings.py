@@ -16,14 +16,14 @@ from typing import Any
 from graphml.errors import BackendError
 from graphml_gpu.dispatch import Argument, Dispatch, Zeros
 from graphml_gpu.driver import Facts, Range
-from graphml_gpu.language import Specialised, Type
+from graphml_gpu.language import Specialised, ValueType
 from graphml_gpu.language.types import U32
-from graphml_gpu.places import Places
+from graphml_gpu.places import GpuPlaces
 from graphml_gpu.state import GpuState
 
 
 @dataclass(frozen=True)
-class Span:
+class ArgumentSpan:
     """The place of an argument: bytes of some memory, alike for those that may share a binding."""
 
     memory: Any
@@ -31,7 +31,7 @@ class Span:
     end: int = 0
 
 
-def _overlap(a: Span, b: Span) -> bool:
+def _overlap(a: ArgumentSpan, b: ArgumentSpan) -> bool:
     return a.memory == b.memory and a.begin < b.end and b.begin < a.end
 
 
@@ -42,7 +42,7 @@ Binding = tuple[str, ...]
 class _Bindings:
     """The arguments of a kernel, put together in bindings."""
 
-    def __init__(self, kernel: Specialised, span: Callable[[str], Span | None]) -> None:
+    def __init__(self, kernel: Specialised, span: Callable[[str], ArgumentSpan | None]) -> None:
         self._arguments = {buffer.name: buffer for buffer in kernel.buffers}
         self._spans = {name: span(name) for name in self._arguments}
         written = (self._spans[buffer.name] for buffer in kernel.buffers if buffer.writes)
@@ -102,7 +102,7 @@ class _Bindings:
         """The argument as which a binding is declared: the first of those with the fewest lanes."""
         return min(binding, key=lambda name: self._arguments[name].element.lanes)
 
-    def _held_as(self, name: str) -> tuple[Type, bool]:
+    def _held_as(self, name: str) -> tuple[ValueType, bool]:
         """What an argument's elements are bound as: words may be numbers of any type."""
         argument = self._arguments[name]
         word = argument.element.lanes == 1 and argument.element.n_bytes == 4 and not argument.atomic
@@ -112,17 +112,19 @@ class _Bindings:
         joined = tuple(name for name in self._arguments if name in {*a, *b})
         return [joined if binding == a else binding for binding in bindings if binding != b]
 
-    def _span(self, binding: Binding) -> Span | None:
+    def _span(self, binding: Binding) -> ArgumentSpan | None:
         if len(binding) == 1:
             return self._spans[binding[0]]
         spans = [where for where in map(self._spans.__getitem__, binding) if where is not None]
         if not spans:
             return None
-        return Span(spans[0].memory, min(place.begin for place in spans), max(place.end for place in spans))
+        return ArgumentSpan(
+            spans[0].memory, min(place.begin for place in spans), max(place.end for place in spans)
+        )
 
 
 def shared(
-    kernel: Specialised, span: Callable[[str], Span | None], most: int, overlaps: bool = False
+    kernel: Specialised, span: Callable[[str], ArgumentSpan | None], most: int, overlaps: bool = False
 ) -> Specialised:
     """The kernel with at most so many bindings, if that can be, and none that overlap unless they may.
 
@@ -149,21 +151,21 @@ def shared(
     )
 
 
-def _span(argument: Argument, places: Places) -> Span | None:
+def _span(argument: Argument, places: GpuPlaces) -> ArgumentSpan | None:
     """The place of an argument among what kernels write; a state is one piece, wherever it is."""
     state = places.state_of(argument)
     if state is not None:
-        return Span(state, 0, 1)
+        return ArgumentSpan(state, 0, 1)
     if isinstance(argument, Zeros):
-        return Span(argument, 0, argument.n_bytes)
+        return ArgumentSpan(argument, 0, argument.n_bytes)
     memory = places.memory_of(argument)
     if memory is None:
         return None
     _, begin, size = places.range(argument, None)
-    return Span(memory, begin, begin + size)
+    return ArgumentSpan(memory, begin, begin + size)
 
 
-def bindable(kernel: Specialised, dispatch: Dispatch, places: Places, facts: Facts) -> Specialised:
+def bindable(kernel: Specialised, dispatch: Dispatch, places: GpuPlaces, facts: Facts) -> Specialised:
     """The kernel as a device binds it; `BackendError` where it cannot."""
     bound = shared(
         kernel, lambda name: _span(dispatch.buffers[name], places), facts.max_bindings, facts.overlaps
@@ -185,7 +187,7 @@ def bindable(kernel: Specialised, dispatch: Dispatch, places: Places, facts: Fac
 
 
 def ranges(
-    kernel: Specialised, dispatch: Dispatch, places: Places, state: GpuState | None
+    kernel: Specialised, dispatch: Dispatch, places: GpuPlaces, state: GpuState | None
 ) -> tuple[Range, ...]:
     """What each of the kernel's bindings holds: from the first of its values to the end of the last."""
     spans = {array.name: places.range(dispatch.buffers[array.name], state) for array in kernel.buffers}
@@ -197,7 +199,7 @@ def ranges(
     return tuple(spans.values())
 
 
-def begins(kernel: Specialised, dispatch: Dispatch, places: Places) -> Mapping[str, int]:
+def begins(kernel: Specialised, dispatch: Dispatch, places: GpuPlaces) -> Mapping[str, int]:
     """The hidden scalars: at which element of its binding each argument begins."""
     if not kernel.shares:
         return {f"{array.name}_at": 0 for array in kernel.tree.buffers}

@@ -36,7 +36,7 @@ _SHARED_BESIDE = {True: 2048, False: 6144}
 
 
 @dataclass(frozen=True)
-class Row:
+class RowSource:
     """How a row is made. kind: see `KINDS`. source: of what. scale, shift: of norms, where there are any."""
 
     kind: str
@@ -53,7 +53,7 @@ class Row:
 
 def own_rows(
     graph: Graph, facts: Facts, features: Features, refuses: Callable[[Node], str | None]
-) -> Mapping[Node, Row]:
+) -> Mapping[Node, RowSource]:
     """The nodes that need no dispatch, and how those who read them make their rows.
 
     refuses: why a node has no kernel on the device.
@@ -84,7 +84,7 @@ def own_rows(
     return rows
 
 
-def also_read(rows: Mapping[Node, Row], graph: Graph) -> Mapping[Node, tuple[Node, ...]]:
+def also_read(rows: Mapping[Node, RowSource], graph: Graph) -> Mapping[Node, tuple[Node, ...]]:
     """What products read beside their operands: what the rows that they make are made of."""
     return {
         user: tuple(operand for node in user.inputs if node in rows for operand in rows[node].operands)
@@ -93,13 +93,13 @@ def also_read(rows: Mapping[Node, Row], graph: Graph) -> Mapping[Node, tuple[Nod
     }
 
 
-def _made_of(node: Node) -> Row:
+def _made_of(node: Node) -> RowSource:
     """A norm, an activation or a conversion as part of the row."""
     source, *rest = node.inputs
     eps = node.attributes.get("eps", 0.0)
     assert isinstance(eps, int | float)
     scale, shift = [*rest, None, None][:2]
-    return Row({**KINDS, **CONVERSIONS}[node.op.name], source, scale, shift, float(eps))
+    return RowSource({**KINDS, **CONVERSIONS}[node.op.name], source, scale, shift, float(eps))
 
 
 def _makes_it(user: Node, node: Node) -> bool:

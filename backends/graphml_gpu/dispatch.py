@@ -1,9 +1,10 @@
 """What a lowering makes: dispatches of kernels on graph values, sizes and numbers, without addresses yet.
 
-A lowering is a module-level `Lowering` value in any file of `graphml_gpu/lowering/`; it is found by itself.
-`lower(node, context)` gives the dispatches of one node, in order; each sees what those before it wrote.
+A lowering is a module-level `GpuLowering` value in any file of `graphml_gpu/lowering/`; it is found by
+itself. `lower(node, context)` gives the dispatches of one node, in order; each sees what those before it
+wrote.
 
-    def _lower(node: Node, context: Context) -> list[Dispatch]:
+    def _lower(node: Node, context: DeviceView) -> list[Dispatch]:
         x = node.inputs[0]
         weight = node.inputs[1] if len(node.inputs) > 1 else NOTHING
         count = rows(x.shape[:-1])                                   # a number known at run time: T * ...
@@ -17,7 +18,7 @@ A lowering is a module-level `Lowering` value in any file of `graphml_gpu/loweri
             )
         ]
 
-    NORM = Lowering(("rms_norm", "rms_norm_mul"), _lower, refuses=not_f32)
+    NORM = GpuLowering(("rms_norm", "rms_norm_mul"), _lower, refuses=not_f32)
 
 In the kernel the row of a grid made by `along` is `group_id(0) + group_id(1) * num_groups(0)`, and rows
 beyond the last must be left alone (`if row < rows:`): a folded grid is a little larger than asked for.
@@ -25,12 +26,15 @@ beyond the last must be left alone (`if row < rows:`): a folded grid is a little
 What a buffer argument may be
 -----------------------------
     Node            a value, seen through views; a weight, a state (also as an op that writes one gives it)
-    Part(node, i)   result i of a node that has several (inputs that are `part` views are plain nodes)
+    NodeResult(node, i)
+                    result i of a node that has several (inputs that are `part` views are plain nodes)
     Shard           some of a weight's first dimension: `context.shards(weight)`, see there
-    Workspace(node) the scratch that `Lowering.workspace` asked for; is in the arena, holds garbage at first
+    GpuWorkspace(node)
+                    scratch as `GpuLowering.workspace` asked for; in the arena, holds garbage at first
     Zeros(key, n)   n bytes of memory for this dispatch alone that are zero before its first run and that the
                     kernel leaves zero (counters of finished groups, say); the same key means the same memory
-    Constant(make)  an array worked out on the host from the model's weights when the program is made
+    HostConstant(make)
+                    an array worked out on the host from the model's weights when the program is made
     NOTHING         for an argument that the kernel as specialised does not touch; some small buffer is bound
 
 A buffer begins where its value begins; all values begin at multiples of 512 bytes. Arrays of f16 and of block
@@ -49,13 +53,16 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
+from graphml.backend.node_values import HostConstant as HostConstant
+from graphml.backend.node_values import NodeResult as NodeResult
+from graphml.backend.node_values import number as number
+from graphml.backend.node_values import width as width
 from graphml.ir.node import Node
-from graphml.ir.op import Array, Type
-from graphml.ir.shape import Dim, Symbol, bounds
-from graphml_gpu.tuning import UNTUNED, Tuning
+from graphml.ir.shape import Dim, Symbol
+from graphml_gpu.tuning import UNTUNED, GpuTuning
 
 if TYPE_CHECKING:
-    from graphml_gpu.conversions_in_products import Row
+    from graphml_gpu.conversions_in_products import RowSource
     from graphml_gpu.driver import Facts
     from graphml_gpu.language import Features, Kernel
     from graphml_gpu.language.text_kernels import TextKernel
@@ -115,15 +122,7 @@ class Along:
 
 
 @dataclass(frozen=True)
-class Part:
-    """One result of a node that has several."""
-
-    node: Node
-    index: int
-
-
-@dataclass(frozen=True)
-class Workspace:
+class GpuWorkspace:
     """The scratch that a node asked for in the plan, from a byte offset (a multiple of 512) on."""
 
     node: Node
@@ -136,13 +135,6 @@ class Zeros:
 
     key: Any
     n_bytes: int
-
-
-@dataclass(frozen=True)
-class Constant:
-    """An array worked out on the host from the model's weights (name -> array) when the program is made."""
-
-    make: Callable[[Mapping[str, Array]], Array]
 
 
 @dataclass(frozen=True)
@@ -163,7 +155,7 @@ class _Nothing:
 NOTHING: Final = _Nothing()
 """For a buffer that the kernel as specialised does not touch."""
 
-Argument = Node | Part | Shard | Workspace | Zeros | Constant | _Nothing
+Argument = Node | NodeResult | Shard | GpuWorkspace | Zeros | HostConstant | _Nothing
 
 
 @dataclass(frozen=True)
@@ -184,7 +176,7 @@ class Dispatch:
 
 
 @dataclass(frozen=True)
-class Context:
+class DeviceView:
     """What a lowering may know of the device.
 
     features: what kernels are specialised for. facts: limits. shards: a weight -> the shards that lie in
@@ -199,8 +191,8 @@ class Context:
     features: Features
     shards: Callable[[Node], Sequence[Shard]]
     largest: Callable[[Node], Callable[[Dims], int] | None]
-    tuning: Tuning = UNTUNED
-    own_row: Callable[[Node], Row | None] = lambda node: None
+    tuning: GpuTuning = UNTUNED
+    own_row: Callable[[Node], RowSource | None] = lambda node: None
 
 
 def _nothing_refused(node: Node) -> str | None:
@@ -212,7 +204,7 @@ def _no_workspace(node: Node) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Lowering:
+class GpuLowering:
     """How some ops become dispatches.
 
     refuses: why a node of these ops has no kernel here, None where it has; such a node runs in NumPy.
@@ -221,7 +213,7 @@ class Lowering:
     """
 
     ops: tuple[str, ...]
-    lower: Callable[[Node, Context], Sequence[Dispatch]]
+    lower: Callable[[Node, DeviceView], Sequence[Dispatch]]
     refuses: Callable[[Node], str | None] = _nothing_refused
     workspace: Callable[[Node], int] = _no_workspace
 
@@ -236,7 +228,7 @@ class Joint:
     """
 
     ops: frozenset[str]
-    lower: Callable[[Sequence[Node], Context], Sequence[Dispatch] | None]
+    lower: Callable[[Sequence[Node], DeviceView], Sequence[Dispatch] | None]
 
 
 def rows(shape: Sequence[Dim]) -> Count:
@@ -250,18 +242,6 @@ def rows(shape: Sequence[Dim]) -> Count:
 def along(count: Count | int, per_group: int = 1, z: int = 1) -> Along:
     """The grid of one group per `per_group` rows (or elements); see `Along`."""
     return Along(Count(count) if isinstance(count, int) else count, per_group, z)
-
-
-def width(value: Node | Type) -> int:
-    """Elements of one row, at the bound."""
-    return bounds(value.shape)[-1]
-
-
-def number(node: Node, name: str) -> float:
-    """A numeric attribute."""
-    value = node.attributes[name]
-    assert isinstance(value, int | float)
-    return float(value)
 
 
 def all_of(node: Node, *kinds: str) -> str | None:

@@ -109,7 +109,7 @@ class Bound:
     scalars: Range
 
 
-class Recording(Protocol):
+class DispatchRecording(Protocol):
     """Dispatches that are ready to be submitted, many times."""
 
     def __len__(self) -> int:
@@ -154,7 +154,7 @@ class Driver(Protocol):
     def clear(self, buffer: Buffer, offset: int, n_bytes: int) -> None:
         """Set bytes to zero; multiples of 4."""
 
-    def record(self, dispatches: Sequence[Bound], progress: Progress = no_progress) -> Recording:
+    def record(self, dispatches: Sequence[Bound], progress: Progress = no_progress) -> DispatchRecording:
         """Compile the kernels (each text once for the driver's life) and bind their arguments.
 
         `BackendError` with the numbered source and the compiler's words if one cannot be compiled.
@@ -163,7 +163,7 @@ class Driver(Protocol):
 
     def submit(
         self,
-        recording: Recording,
+        recording: DispatchRecording,
         groups: Sequence[Groups],
         timed: bool = False,
         copies: Sequence[tuple[Range, Range]] = (),

@@ -19,11 +19,11 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array, Type
 from graphml.ir.ops.leaf import input_leaf, state_leaf
 from graphml.ir.shape import resolve
-from graphml_gpu.dispatch import Part
+from graphml_gpu.dispatch import NodeResult
 from graphml_gpu.driver import Range
 from graphml_gpu.memory import Memory
 from graphml_gpu.node_support import viewed
-from graphml_gpu.places import Places
+from graphml_gpu.places import GpuPlaces
 from graphml_gpu.state import GpuState
 
 Missing = tuple[Node, Type, Range]
@@ -41,7 +41,7 @@ class Host:
     """The values of one run in main memory: fetched from the device once, or made here."""
 
     def __init__(
-        self, memory: Memory, places: Places, dims: Mapping[str, int], state: GpuState | None
+        self, memory: Memory, places: GpuPlaces, dims: Mapping[str, int], state: GpuState | None
     ) -> None:
         self._memory, self._places, self._dims, self._state = memory, places, dims, state
         self._values: dict[Node, Array] = {}
@@ -74,7 +74,7 @@ class Host:
                 continue
             parts = base.type.parts
             for i, kind in enumerate(parts or (base.type,)):
-                buffer, start, _ = self._places.range(Part(base, i) if parts else base, self._state)
+                buffer, start, _ = self._places.range(NodeResult(base, i) if parts else base, self._state)
                 ranges.append((base, kind, (buffer, start, -(-self._size(kind) // 4) * 4)))
         return ranges
 
@@ -119,7 +119,7 @@ class Host:
         if wanted:
             parts = node.type.parts
             for i in range(len(parts) or 1):
-                buffer, start, _ = self._places.range(Part(node, i) if parts else node, self._state)
+                buffer, start, _ = self._places.range(NodeResult(node, i) if parts else node, self._state)
                 array = result[i] if parts else result
                 packed = (parts[i] if parts else node.type).dtype.name == INT8_ROWS
                 data = np.ascontiguousarray(to_planes(array) if packed else array)

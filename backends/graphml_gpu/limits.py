@@ -16,15 +16,15 @@ from graphml.ir.node import Node
 from graphml.ir.op import Type, plain_bytes
 from graphml.ir.ops.leaf import input_leaf, state_leaf
 from graphml.ir.shape import Symbol, bounds
-from graphml_gpu.bindings import Span, shared
-from graphml_gpu.dispatch import Argument, Context, Dispatch, Part, Shard, Workspace
+from graphml_gpu.bindings import ArgumentSpan, shared
+from graphml_gpu.dispatch import Argument, DeviceView, Dispatch, GpuWorkspace, NodeResult, Shard
 from graphml_gpu.driver import Facts, Groups
 from graphml_gpu.language import Features, Specialised
 from graphml_gpu.memory import cut
-from graphml_gpu.node_support import NodeSupport, computes, value_bytes, viewed
+from graphml_gpu.node_support import GpuNodeSupport, computes, value_bytes, viewed
 
 
-def unplaced(facts: Facts, features: Features) -> Context:
+def unplaced(facts: Facts, features: Features) -> DeviceView:
     """What lowerings may know where no weight has been uploaded: a trial's context."""
     limit = min(facts.max_binding_bytes, facts.max_buffer_bytes)
 
@@ -33,7 +33,7 @@ def unplaced(facts: Facts, features: Features) -> Context:
         total, size = bounds(base.shape)[0], max(limit // max(_entry_bytes(base), 1), 1)
         return tuple(Shard(weight, first, count) for first, count in cut(total, size))
 
-    return Context(facts, features, shards, lambda node: None)
+    return DeviceView(facts, features, shards, lambda node: None)
 
 
 def _entry_bytes(weight: Node) -> int:
@@ -41,7 +41,7 @@ def _entry_bytes(weight: Node) -> int:
     return plain_bytes(Type(weight.dtype, (1, *weight.shape[1:])))
 
 
-class DeviceSupport(NodeSupport):
+class DeviceSupport(GpuNodeSupport):
     """What a device runs: nodes that the backend has kernels for, and the device room for them."""
 
     def __init__(self, backend: str, facts: Facts, features: Features) -> None:
@@ -50,7 +50,7 @@ class DeviceSupport(NodeSupport):
         self._refused: weakref.WeakKeyDictionary[Node, str | None] = weakref.WeakKeyDictionary()
 
     def refuses(self, node: Node) -> str | None:
-        """See `NodeSupport.refuses`."""
+        """See `GpuNodeSupport.refuses`."""
         if node not in self._refused:
             reason = super().refuses(node)
             if reason is None and computes(node):
@@ -59,7 +59,7 @@ class DeviceSupport(NodeSupport):
         return self._refused[node]
 
 
-def no_room(node: Node, support: NodeSupport, facts: Facts, features: Features) -> str | None:
+def no_room(node: Node, support: GpuNodeSupport, facts: Facts, features: Features) -> str | None:
     """Why a device cannot run the kernels of a node, None where it can.
 
     There must be kernels for the node.
@@ -109,7 +109,7 @@ def too_many_groups(kernel: Specialised, groups: Groups, facts: Facts) -> str | 
     return _first_over(kernel, wanted, facts)
 
 
-def _too_large(kernel: Specialised, dispatch: Dispatch, support: NodeSupport, facts: Facts) -> str | None:
+def _too_large(kernel: Specialised, dispatch: Dispatch, support: GpuNodeSupport, facts: Facts) -> str | None:
     wanted = (
         (f"bytes of `{name}`", _bytes(argument, support), facts.max_binding_bytes)
         for name, argument in dispatch.buffers.items()
@@ -124,7 +124,7 @@ def _first_over(kernel: Specialised, wanted: Any, facts: Facts) -> str | None:
     return None
 
 
-def _bytes(argument: Argument, support: NodeSupport) -> int:
+def _bytes(argument: Argument, support: GpuNodeSupport) -> int:
     """Bytes of a value; of one row or expert of a weight that may be cut; 0 for what has its own check."""
     match argument:
         case Node():
@@ -132,9 +132,9 @@ def _bytes(argument: Argument, support: NodeSupport) -> int:
             return 0 if base.op is state_leaf else value_bytes(base.type)
         case Shard():
             return _entry_bytes(viewed(argument.node))
-        case Part():
+        case NodeResult():
             return value_bytes(argument.node.type.parts[argument.index])
-        case Workspace():
+        case GpuWorkspace():
             return support.workspace(argument.node) - argument.offset
     return 0
 
@@ -145,16 +145,16 @@ class _Memory:
     def __init__(self, dispatch: Dispatch) -> None:
         self._dispatch = dispatch
 
-    def __call__(self, name: str) -> Span | None:
+    def __call__(self, name: str) -> ArgumentSpan | None:
         argument = self._dispatch.buffers[name]
-        if isinstance(argument, Workspace | Part):
-            return Span("arena")
+        if isinstance(argument, GpuWorkspace | NodeResult):
+            return ArgumentSpan("arena")
         if not isinstance(argument, Node):
             return None
         base = viewed(argument)
         if base.op is input_leaf:
-            return Span("inputs")
-        return Span("arena") if base.op is not state_leaf and depends_on(base) else None
+            return ArgumentSpan("inputs")
+        return ArgumentSpan("arena") if base.op is not state_leaf and depends_on(base) else None
 
 
 def _dims(node: Node) -> Iterator[Any]:

@@ -16,16 +16,16 @@ from graphml.ir.ops.leaf import input_leaf
 from graphml.ir.shape import Shape
 from graphml_gpu.bindings import begins, bindable, ranges
 from graphml_gpu.conversions_in_products import own_rows
-from graphml_gpu.dispatch import Argument, Context, Dispatch
+from graphml_gpu.dispatch import Argument, DeviceView, Dispatch
 from graphml_gpu.driver import Bound, Range
 from graphml_gpu.language import Specialised
 from graphml_gpu.memory import Memory
-from graphml_gpu.node_support import NodeSupport, computes
-from graphml_gpu.parameters import Largest, Numbers
-from graphml_gpu.places import Places
+from graphml_gpu.node_support import GpuNodeSupport, computes
+from graphml_gpu.parameters import DispatchNumbers, Largest
+from graphml_gpu.places import GpuPlaces
 from graphml_gpu.state import GpuState
 from graphml_gpu.together import made_together
-from graphml_gpu.tuning import Tuning
+from graphml_gpu.tuning import GpuTuning
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ class LoweredGraph:
         self,
         graph: Graph,
         memory: Memory,
-        places: Places,
+        places: GpuPlaces,
         constants: Collection[Node],
-        tuning: Tuning,
-        support: NodeSupport,
+        tuning: GpuTuning,
+        support: GpuNodeSupport,
     ) -> None:
         self._places = places
         self.dispatches: list[tuple[Node, Dispatch]] = []
@@ -68,7 +68,7 @@ class LoweredGraph:
         self.parts: list[Stretch | HostStretch] = []
         self.largest: dict[str, tuple[Largest, Shape]] = {}
         own = own_rows(graph, memory.driver.facts, memory.features, support.refuses)
-        context = Context(
+        context = DeviceView(
             memory.driver.facts, memory.features, self._places.shards, self._follow, tuning, own.get
         )
         computed = filter(computes, graph.nodes)
@@ -85,7 +85,7 @@ class LoweredGraph:
                 self._add(nodes[0], lowered, context)
                 nodes = nodes[len(covered) :]
 
-    def _add(self, node: Node, lowered: Sequence[Dispatch], context: Context) -> None:
+    def _add(self, node: Node, lowered: Sequence[Dispatch], context: DeviceView) -> None:
         first = len(self.dispatches)
         changes: frozenset[str] = frozenset()
         for dispatch in lowered:
@@ -108,12 +108,12 @@ class LoweredGraph:
         self.largest[node.name] = Largest(node.name), node.shape
         return self.largest[node.name][0]
 
-    def numbers(self, i: int) -> Numbers:
+    def numbers(self, i: int) -> DispatchNumbers:
         """The scalars of a dispatch, with the language's own: where in a binding a value begins."""
         kernel, (_, dispatch) = self.kernels[i], self.dispatches[i]
         words = [(scalar.name, scalar.kind) for scalar in kernel.scalars]
         values = {**begins(kernel, dispatch, self._places), **dispatch.scalars}
-        return Numbers(kernel.name, words, values, dispatch.groups, dispatch.turns)
+        return DispatchNumbers(kernel.name, words, values, dispatch.groups, dispatch.turns)
 
     def bound(self, i: int, state: GpuState | None, numbers: Range) -> Bound:
         """A dispatch with its kernel and bindings; numbers: where its scalars are."""

@@ -34,7 +34,9 @@ class Memory:
         self.lock = threading.RLock()
         self.closed = False
         self._dropped: list[Buffer] = []
-        self._held: weakref.WeakValueDictionary[tuple[int, int, int], Held] = weakref.WeakValueDictionary()
+        self._held: weakref.WeakValueDictionary[tuple[int, int, int], HeldArray] = (
+            weakref.WeakValueDictionary()
+        )
 
     def buffer(self, owner: object, n_bytes: int, label: str) -> Buffer:
         """Zeroed memory of at least n_bytes, a multiple of 16, given back when `owner` is gone."""
@@ -76,7 +78,7 @@ class Memory:
             )
         return int(limit // entry)
 
-    def hold(self, arrays: Iterable[tuple[str, Array]], progress: Progress) -> list[Held]:
+    def hold(self, arrays: Iterable[tuple[str, Array]], progress: Progress) -> list[HeldArray]:
         """Weights on the device, uploaded unless they are there already. Who wants them there keeps these."""
         held_arrays = [self._find(name, array) for name, array in arrays]
         missing = [held for held in dict.fromkeys(held_arrays) if not held.buffers]
@@ -101,19 +103,19 @@ class Memory:
             held.buffers += buffers
         return held_arrays
 
-    def _for_weights(self, held: Held, n_bytes: int) -> Buffer:
+    def _for_weights(self, held: HeldArray, n_bytes: int) -> Buffer:
         try:
             return self.buffer(held, n_bytes, held.name)
         except BackendError as error:
             raise BackendError(f"{error}; with --gpu-layers it is given fewer layers") from error
 
-    def _find(self, name: str, array: Array) -> Held:
+    def _find(self, name: str, array: Array) -> HeldArray:
         array = np.ascontiguousarray(array)
         n_rows = self.rows_per_shard(array, name)
         key = array.ctypes.data, array.nbytes, n_rows
         held = self._held.get(key)
         if held is None:
-            held = self._held[key] = Held(name, array, n_rows, [])
+            held = self._held[key] = HeldArray(name, array, n_rows, [])
         return held
 
     def close(self) -> None:
@@ -126,7 +128,7 @@ class Memory:
 
 
 @dataclass(eq=False)
-class Held:
+class HeldArray:
     """An array on the device: `n_rows` entries of its first dimension in each of its buffers.
 
     It keeps the array, whose address is what it is found by.

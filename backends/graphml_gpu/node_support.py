@@ -9,7 +9,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import Op, Type, integer
 from graphml.ir.ops.layout import part
 from graphml.ir.shape import bounds
-from graphml_gpu.dispatch import Context, Dispatch, Lowering
+from graphml_gpu.dispatch import DeviceView, Dispatch, GpuLowering
 from graphml_gpu.lowering import table
 from graphml_gpu.own_ops.own_kernels import own_lowering
 
@@ -22,7 +22,7 @@ def computes(node: Node) -> bool:
     return node.op.family != "leaf" and not node.op.view
 
 
-class NodeSupport:
+class GpuNodeSupport:
     """The lowerings of a backend: those of this package, and kernels that came with ops of one's own.
 
     backend: its name, under which ops of one's own have kernels.
@@ -31,7 +31,7 @@ class NodeSupport:
     def __init__(self, backend: str) -> None:
         self.backend = backend
 
-    def lowering(self, op: Op) -> Lowering | None:
+    def lowering(self, op: Op) -> GpuLowering | None:
         """How nodes of an op become dispatches; None where there is no kernel for any."""
         return table().get(op.name) or own_lowering(op, self.backend)
 
@@ -42,7 +42,7 @@ class NodeSupport:
         lowering = self.lowering(node.op)
         return lowering.refuses(node) if lowering else f"no kernel for {node.op.name}"
 
-    def lower(self, node: Node, context: Context) -> Sequence[Dispatch]:
+    def lower(self, node: Node, context: DeviceView) -> Sequence[Dispatch]:
         """The dispatches of a node that is not refused."""
         lowering = self.lowering(node.op)
         assert lowering is not None, node.op

@@ -44,7 +44,7 @@ class Largest:
 
 
 @dataclass(frozen=True)
-class Numbers:
+class DispatchNumbers:
     """What one dispatch is given: (name, type) of each word in order, values by name, and its grid.
 
     turns: see `Dispatch`.
@@ -58,7 +58,7 @@ class Numbers:
 
 
 @dataclass(frozen=True)
-class _Step:
+class _StepNumbers:
     """All numbers for some dims. grids: the groups of each dispatch."""
 
     block: np.ndarray[Any, np.dtype[np.uint32]]
@@ -68,7 +68,7 @@ class _Step:
 class Parameters:
     """The words of every dispatch at aligned offsets of one buffer, and the grids, for the dims of a step."""
 
-    def __init__(self, memory: Memory, dispatches: Sequence[Numbers]) -> None:
+    def __init__(self, memory: Memory, dispatches: Sequence[DispatchNumbers]) -> None:
         self._memory = memory
         widest = max((len(dispatch.words) for dispatch in dispatches), default=1)
         alignment = max(256, memory.driver.facts.offset_alignment)
@@ -83,10 +83,10 @@ class Parameters:
         for row, dispatch in enumerate(dispatches):
             self._fill(row, dispatch)
         self.buffer: Buffer = memory.buffer(self, self._fixed.nbytes, "parameters")
-        self._steps: dict[tuple[tuple[str, int], ...], _Step] = {}
-        self._written: _Step | None = None
+        self._steps: dict[tuple[tuple[str, int], ...], _StepNumbers] = {}
+        self._written: _StepNumbers | None = None
 
-    def _fill(self, row: int, dispatch: Numbers) -> None:
+    def _fill(self, row: int, dispatch: DispatchNumbers) -> None:
         names = [name for name, _ in dispatch.words]
         if set(names) != set(dispatch.values):
             missing, unknown = (
@@ -131,12 +131,12 @@ class Parameters:
                     f" after {facts.loop_turns}: give it a shorter context"
                 )
 
-    def _worked_out(self, dims: Dims) -> _Step:
+    def _worked_out(self, dims: Dims) -> _StepNumbers:
         self._check_turns(dims)
         block = self._fixed.copy()
         for row, column, kind, value in self._changing:
             block[row, column] = word(kind, value(dims))
-        return _Step(block, tuple(grid(dims) if callable(grid) else grid for grid in self._grids))
+        return _StepNumbers(block, tuple(grid(dims) if callable(grid) else grid for grid in self._grids))
 
 
 def word(kind: str, value: int | float) -> int:

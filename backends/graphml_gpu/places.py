@@ -17,10 +17,10 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.ops.leaf import input_leaf, state_leaf, weight_leaf
 from graphml.ir.shape import bounds
-from graphml_gpu.dispatch import Argument, Constant, Part, Shard, Workspace, Zeros
+from graphml_gpu.dispatch import Argument, GpuWorkspace, HostConstant, NodeResult, Shard, Zeros
 from graphml_gpu.driver import Buffer, Range
-from graphml_gpu.memory import Held, Memory, cut
-from graphml_gpu.node_support import NodeSupport, part_offset, result_of, value_bytes, viewed
+from graphml_gpu.memory import HeldArray, Memory, cut
+from graphml_gpu.node_support import GpuNodeSupport, part_offset, result_of, value_bytes, viewed
 from graphml_gpu.state import GpuState
 
 
@@ -69,7 +69,7 @@ class Inputs:
         self._sent[first:last] = ~self._block[first:last]
 
 
-class Places:
+class GpuPlaces:
     """Knows the range of every argument of one program's dispatches."""
 
     def __init__(
@@ -79,13 +79,13 @@ class Places:
         plan: Plan,
         weights: Mapping[str, Array],
         constants: Mapping[Node, Array],
-        support: NodeSupport,
+        support: GpuNodeSupport,
     ) -> None:
         self._memory, self._plan, self.weights, self.constants = memory, plan, weights, constants
         self._support = support
         self.inputs = Inputs(memory, graph)
         self.arena = _arena(memory, self, plan)
-        self._held: dict[Any, Held] = {}
+        self._held: dict[Any, HeldArray] = {}
         self._zeros: dict[Zeros, Buffer] = {}
         self._nothing = memory.buffer(self, 16, "nothing")
         self._no_state: dict[str, Buffer] = {}
@@ -112,7 +112,7 @@ class Places:
         """Have all weights and constants among the arguments on the device."""
         wanted: dict[Any, tuple[str, Array]] = {}
         for argument in arguments:
-            if isinstance(argument, Constant):
+            if isinstance(argument, HostConstant):
                 if argument not in wanted:
                     wanted[argument] = "constant", argument.make(self.weights)
             elif isinstance(argument, Node | Shard):
@@ -135,12 +135,12 @@ class Places:
             if base.op is input_leaf:
                 return self.inputs.buffer
             return None if base.op is state_leaf or self.fixed(base) is not None else self.arena
-        return self.arena if isinstance(argument, Workspace | Part) else None
+        return self.arena if isinstance(argument, GpuWorkspace | NodeResult) else None
 
     def range(self, argument: Argument, state: GpuState | None) -> Range:
         """The place of an argument; without a state, states have none."""
         match argument:
-            case Constant():
+            case HostConstant():
                 buffer = self._held[argument].rows(0, self._held[argument].array.shape[0])
                 return buffer, 0, buffer.n_bytes
             case Shard():
@@ -151,13 +151,13 @@ class Places:
                     self._zeros[argument] = self._memory.buffer(self, argument.n_bytes, "zeros")
                 buffer = self._zeros[argument]
                 return buffer, 0, buffer.n_bytes
-            case Workspace():
+            case GpuWorkspace():
                 node = argument.node
                 if node not in self._plan.workspaces:
                     raise BackendError(f"{node.name}: {argument!r}, but its Lowering asks for no workspace")
                 size = self._support.workspace(node)
                 return self.arena, self._plan.workspaces[node] + argument.offset, size - argument.offset
-            case Part():
+            case NodeResult():
                 kind = argument.node.type
                 start = self._plan.offsets[argument.node] + part_offset(kind, argument.index)
                 return self.arena, start, value_bytes(kind.parts[argument.index])

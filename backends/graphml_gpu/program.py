@@ -18,18 +18,18 @@ from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.shape import resolve
-from graphml_gpu.driver import Bytes, Groups, Range, Recording
+from graphml_gpu.driver import Bytes, DispatchRecording, Groups, Range
 from graphml_gpu.fold import fold
 from graphml_gpu.host import Host, Mark, Missing
 from graphml_gpu.lowered_graph import HostStretch, LoweredGraph, Stretch
 from graphml_gpu.memory import Memory
-from graphml_gpu.node_support import NodeSupport, viewed
+from graphml_gpu.node_support import GpuNodeSupport, viewed
 from graphml_gpu.parameters import Parameters
-from graphml_gpu.places import Places
+from graphml_gpu.places import GpuPlaces
 from graphml_gpu.run_outputs import Outputs, of_a_step
 from graphml_gpu.state import GpuState
-from graphml_gpu.timing import Timer
-from graphml_gpu.tuning import UNTUNED, Tuning
+from graphml_gpu.timing import GpuTimer
+from graphml_gpu.tuning import UNTUNED, GpuTuning
 
 _KEPT = 64  # dims of which it is kept what is copied and read
 
@@ -48,16 +48,16 @@ class GpuProgram:
         weights: Mapping[str, Array],
         memory: Memory,
         progress: Progress,
-        support: NodeSupport,
-        tuning: Tuning = UNTUNED,
+        support: GpuNodeSupport,
+        tuning: GpuTuning = UNTUNED,
     ) -> None:
         self._graph, self._memory, self._progress = graph, memory, progress
         constants = fold(graph, weights, support.refuses)
-        self.places = Places(memory, graph, plan, weights, constants, support)
+        self.places = GpuPlaces(memory, graph, plan, weights, constants, support)
         self._lowered = lowered = LoweredGraph(graph, memory, self.places, constants, tuning, support)
         self.dispatches, self.kernels = lowered.dispatches, lowered.kernels
         self.fallbacks, self.parts = lowered.fallbacks, lowered.parts
-        self._timer: Timer | None = None
+        self._timer: GpuTimer | None = None
         self.encode_s = 0.0
         self._transfers: dict[object, tuple[Sequence[tuple[Range, Range]], Sequence[Missing]]] = {}
         self._inputs = graph.leaves("input")
@@ -65,7 +65,9 @@ class GpuProgram:
         arguments = lowered.arguments
         self._read_later = {viewed(argument) for argument in arguments if isinstance(argument, Node)}
         self._keeps_state = bool(graph.leaves("state"))
-        self._recordings: weakref.WeakKeyDictionary[object, list[Recording]] = weakref.WeakKeyDictionary()
+        self._recordings: weakref.WeakKeyDictionary[object, list[DispatchRecording]] = (
+            weakref.WeakKeyDictionary()
+        )
         with memory.lock:
             self.places.upload(arguments, progress)
             self.parameters = Parameters(memory, list(map(lowered.numbers, range(len(self.dispatches)))))
@@ -191,7 +193,7 @@ class GpuProgram:
     def time_steps(self, take: TakeTimes | None) -> None:
         """See `graphml.backend.TimedProgram`."""
         with self._memory.lock:
-            self._timer = None if take is None else Timer(take, self._memory.driver)
+            self._timer = None if take is None else GpuTimer(take, self._memory.driver)
 
     def _run_host(self, host: Host, part: HostStretch) -> None:
         if self._timer is None:
@@ -203,7 +205,7 @@ class GpuProgram:
     def _submit(
         self,
         part: Stretch,
-        recording: Recording,
+        recording: DispatchRecording,
         grids: Sequence[Groups],
         state: GpuState | None,
         copies: Sequence[tuple[Range, Range]],
@@ -226,7 +228,7 @@ class GpuProgram:
             raise BackendError(f"wanted a state that this device made; got {type(state).__name__}")
         return state
 
-    def _recorded(self, state: GpuState | None) -> list[Recording]:
+    def _recorded(self, state: GpuState | None) -> list[DispatchRecording]:
         """The recordings for a state, made when it is first run with."""
         if state is None:
             return self._stateless
@@ -235,7 +237,7 @@ class GpuProgram:
             recording = self._recordings[state] = self._record(state, self._progress)
         return recording
 
-    def _record(self, state: GpuState | None, progress: Progress) -> list[Recording]:
+    def _record(self, state: GpuState | None, progress: Progress) -> list[DispatchRecording]:
         recordings = []
         for part in self.parts:
             if isinstance(part, Stretch):

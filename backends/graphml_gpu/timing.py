@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from graphml.backend import StepTime, TakeTimes
 from graphml.ir.node import Node
-from graphml_gpu.driver import Driver, Groups, Range, Recording
+from graphml_gpu.driver import DispatchRecording, Driver, Groups, Range
 
 
-class Timer:
+class GpuTimer:
     """Times the parts of one program's runs. Only the differences of a device's timestamps mean anything:
 
     the last dispatch of a submit is taken to end when the host learns that it has.
@@ -31,7 +31,7 @@ class Timer:
 
     def submit(
         self,
-        recording: Recording,
+        recording: DispatchRecording,
         groups: Sequence[Groups],
         nodes: Sequence[Node],
         copies: Sequence[tuple[Range, Range]] = (),

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from graphml.ir.node import Node
-from graphml_gpu.dispatch import Context, Dispatch, Part
+from graphml_gpu.dispatch import DeviceView, Dispatch, NodeResult
 from graphml_gpu.driver import Range
 from graphml_gpu.lowering import joints
-from graphml_gpu.node_support import NodeSupport
-from graphml_gpu.places import Places
+from graphml_gpu.node_support import GpuNodeSupport
+from graphml_gpu.places import GpuPlaces
 
 
 def made_together(
-    nodes: Sequence[Node], context: Context, places: Places, support: NodeSupport
+    nodes: Sequence[Node], context: DeviceView, places: GpuPlaces, support: GpuNodeSupport
 ) -> tuple[Sequence[Node], Sequence[Dispatch]] | None:
     """The first of `nodes` with as many after it as a `Joint` takes, and their dispatches; None: alone.
 
@@ -31,7 +31,7 @@ def made_together(
     return None
 
 
-def _apart(nodes: Sequence[Node], places: Places, support: NodeSupport) -> bool:
+def _apart(nodes: Sequence[Node], places: GpuPlaces, support: GpuNodeSupport) -> bool:
     """Whether no node reads or writes where another writes, and none needs scratch."""
     if any(map(support.workspace, nodes)):
         return False
@@ -45,13 +45,17 @@ def _apart(nodes: Sequence[Node], places: Places, support: NodeSupport) -> bool:
     return True
 
 
-def _results(node: Node, places: Places) -> Iterator[Range | str]:
+def _results(node: Node, places: GpuPlaces) -> Iterator[Range | str]:
     for i in range(len(node.type.parts) or 1):
         state = places.state_of(node)
-        yield state if state is not None else places.range(Part(node, i) if node.type.parts else node, None)
+        yield (
+            state
+            if state is not None
+            else places.range(NodeResult(node, i) if node.type.parts else node, None)
+        )
 
 
-def _operands(node: Node, places: Places) -> Iterator[Range | str]:
+def _operands(node: Node, places: GpuPlaces) -> Iterator[Range | str]:
     for source in node.inputs:
         state = places.state_of(source)
         if state is not None:

@@ -27,9 +27,9 @@ from graphml.passes.plan import plan_memory
 from graphml_gpu import tuning
 from graphml_gpu.kernels import formats
 from graphml_gpu.memory import Memory
-from graphml_gpu.node_support import NodeSupport
+from graphml_gpu.node_support import GpuNodeSupport
 from graphml_gpu.program import GpuProgram
-from graphml_gpu.tuning import Parameters, Product, Tuning
+from graphml_gpu.tuning import GpuTuning, Parameters, Product
 
 _WORTH = 0.97
 _ROUNDS = 7
@@ -38,16 +38,16 @@ _WRONG = 1e-6
 
 
 @dataclass(frozen=True)
-class _Problem:
+class _GpuProblem:
     """A product of the graphs, and a weight that it is made with."""
 
     product: Product
     weight: Node
 
 
-def _problems(graphs: Sequence[Graph]) -> list[_Problem]:
+def _problems(graphs: Sequence[Graph]) -> list[_GpuProblem]:
     """Every product of a matrix of weights, once."""
-    by_shape: dict[Product, _Problem] = {}
+    by_shape: dict[Product, _GpuProblem] = {}
     for node in (node for graph in graphs for node in graph.nodes):
         if node.op.name not in ("linear", "linears", "mul_mat_glu", "mul_mat"):
             continue
@@ -57,14 +57,14 @@ def _problems(graphs: Sequence[Graph]) -> list[_Problem]:
             if known and len(weight.shape) == 2:
                 n, k = bounds(weight.shape)
                 shape = Product(weight.dtype.name, n, k, max_elements(x.shape[:-1]), x.dtype.name)
-                by_shape.setdefault(shape, _Problem(shape, weight))
+                by_shape.setdefault(shape, _GpuProblem(shape, weight))
     return list(by_shape.values())
 
 
-class _Bench:
+class _GpuBench:
     """One problem on the device, made with any parameters."""
 
-    def __init__(self, problem: _Problem, weight: Array, device: Device, memory: Memory) -> None:
+    def __init__(self, problem: _GpuProblem, weight: Array, device: Device, memory: Memory) -> None:
         self._device, self._memory, self._weight, product = device, memory, weight, problem.product
         g = Builder()
         node = g.weight("w", problem.weight.dtype, (product.n, product.k))
@@ -91,9 +91,9 @@ class _Bench:
         `BackendError` where the product is wrong.
         """
         plan = plan_memory(self._graph, self._device)
-        chosen, memory = Tuning({self._product: parameters}), self._memory
+        chosen, memory = GpuTuning({self._product: parameters}), self._memory
         try:
-            support = NodeSupport(memory.driver.facts.backend)
+            support = GpuNodeSupport(memory.driver.facts.backend)
             program = GpuProgram(self._graph, plan, {"w": self._weight}, memory, no_progress, support, chosen)
             program.inputs["x"][...] = self._x
             y = self._run(program)["y"][:, : self._wanted.shape[1]]
@@ -123,7 +123,7 @@ class _Bench:
         return [statistics.median(times) for times in zip(*rounds, strict=True)]
 
 
-def _search(bench: _Bench, every: Sequence[Parameters]) -> tuple[Parameters, float, float]:
+def _search(bench: _GpuBench, every: Sequence[Parameters]) -> tuple[Parameters, float, float]:
     """The best parameters (none: the usual), seconds with the usual and with these."""
     built = [(parameters, bench.made(parameters, usual=i == 0)) for i, parameters in enumerate(every)]
     candidates = [parameters for parameters, program in built if program is not None]
@@ -145,7 +145,7 @@ def tune(
     for done, problem in enumerate(problems):
         progress("tune", done, len(problems))
         product = problem.product
-        bench = _Bench(problem, np.asarray(weights[problem.weight.name]), device, memory)
+        bench = _GpuBench(problem, np.asarray(weights[problem.weight.name]), device, memory)
         parameters, usual_s, tuned_s = _search(bench, tuning.candidates(facts, product))
         result = {"parameters": dict(parameters), "usual_s": usual_s, "tuned_s": tuned_s}
         tuning.save(facts, {product: result})  # now: who interrupts the rest keeps this

@@ -10,7 +10,6 @@ and with these.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -77,7 +76,7 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Tuning:
+class GpuTuning:
     """Parameters other than the usual ones, by product."""
 
     entries: Mapping[Product, Parameters] = field(default_factory=dict)
@@ -90,11 +89,13 @@ class Tuning:
         wanted = {**usual(facts, product), **tuned}
         whole = all(type(value) is int for value in wanted.values())  # 4.0 is another text than 4
         if not whole or wanted not in candidates(facts, product):
-            raise BackendError(f"{path()}: {product} has no parameters {dict(tuned)}; remove the file")
+            raise BackendError(
+                f"{tuning_file.path()}: {product} has no parameters {dict(tuned)}; remove the file"
+            )
         return wanted
 
 
-UNTUNED = Tuning()
+UNTUNED = GpuTuning()
 
 
 def is_processor(facts: Facts) -> bool:
@@ -190,11 +191,6 @@ def candidates(facts: Facts, product: Product) -> Sequence[Parameters]:
     return [first, *(tile for tile in tiles if tile != first)]
 
 
-def path() -> Path:
-    """The file."""
-    return tuning_file.path()
-
-
 @functools.cache
 def _sources_hash() -> str:
     """Of everything that makes a kernel's text."""
@@ -220,39 +216,13 @@ def _product(entry: Mapping[str, Any]) -> Product:
     )
 
 
-def load(facts: Facts) -> Tuning:
-    """What was found on this device with these kernels; nothing if nothing was.
-
-    Raises `BackendError` for a file that cannot be read. What the entries say is checked when it is used.
-    """
-    file, wanted = path(), {**_device(facts), "version": _sources_hash()}
-    entries: dict[Product, Parameters] = {}
-    for entry in tuning_file.read(file):
-        if any(entry.get(name) != value for name, value in wanted.items()):
-            continue
-        try:
-            product, parameters = _product(entry), dict(entry["parameters"])
-        except (ValueError, KeyError, TypeError, OverflowError) as error:  # the last for n of 1e999
-            raise tuning_file.damaged(file, error) from None
-        if parameters:
-            entries[product] = parameters
-    return Tuning(entries)
+def load(facts: Facts) -> GpuTuning:
+    """What was found on this device with these kernels; see `tuning_file.parameters_of`."""
+    known = tuning_file.parameters_of({**_device(facts), "version": _sources_hash()}, _product)
+    return GpuTuning({product: parameters for product, parameters in known.items() if parameters})
 
 
 def save(facts: Facts, results: Mapping[Product, Mapping[str, Any]]) -> None:
-    """Put results into the file, in place of earlier ones for the same device, kernels and products.
-
-    A result has `parameters`, `usual_s` and `tuned_s`. A damaged file is replaced. Raises `BackendError`
-    where the folder cannot be written.
-    """
-    file, device, version = path(), _device(facts), _sources_hash()
-    kept: list[dict[str, Any]] = []
-    with contextlib.suppress(BackendError):
-        for entry in tuning_file.read(file):
-            mine = all(entry.get(name) == value for name, value in device.items())
-            with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError):
-                if not mine or (entry.get("version") == version and _product(entry) not in results):
-                    kept.append(entry)
-    for product, result in results.items():
-        kept.append({**device, "version": version, **asdict(product), **result})
-    tuning_file.write(file, kept)
+    """Put results into the file; see `tuning_file.put`. They have `parameters`, `usual_s` and `tuned_s`."""
+    entries = {product: {**asdict(product), **result} for product, result in results.items()}
+    tuning_file.put(_device(facts), _sources_hash(), _product, entries)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 
-from graphml_cpu.node_support import NodeSupport
+from graphml_cpu.node_support import CpuNodeSupport
 
 from graphml.backend import Backend, Device
 from graphml.ir.node import Node
@@ -18,10 +18,10 @@ FUSED = frozenset((
 
 
 @functools.cache
-def _support() -> NodeSupport:
+def _support() -> CpuNodeSupport:
     from graphml_numba.kernels import table  # imports numba, which not everybody has
 
-    return NodeSupport("numba", table())
+    return CpuNodeSupport("numba", table())
 
 
 def _open(threads: int | None) -> Device:

@@ -17,12 +17,12 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from graphml_cpu.array_kernels.row_kernels import refuses_rows, row_step
-from graphml_cpu.lowering.step import Lowering, Step
+from graphml_cpu.lowering.step import CpuLowering, KernelCall
 
 from graphml.ir.node import Node
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
-Call = Callable[[Node, Callable[..., Any]], Step]
+Call = Callable[[Node, Callable[..., Any]], KernelCall]
 
 
 def kernel_of(
@@ -34,17 +34,17 @@ def kernel_of(
     """
 
     def mark(function: Kernel) -> Kernel:
-        function.lowering = Lowering(ops, lambda node, threads: [call(node, function)], refuses=refuses)  # type: ignore[attr-defined]
+        function.lowering = CpuLowering(ops, lambda node, threads: [call(node, function)], refuses=refuses)  # type: ignore[attr-defined]
         return function
 
     return mark
 
 
-def lowerings_of(module: ModuleType) -> dict[str, Lowering]:
+def lowerings_of(module: ModuleType) -> dict[str, CpuLowering]:
     """Op name -> lowering of every marked function of a module."""
-    by_op: dict[str, Lowering] = {}
+    by_op: dict[str, CpuLowering] = {}
     for value in vars(module).values():
         lowering = getattr(value, "lowering", None)
-        if isinstance(lowering, Lowering):
+        if isinstance(lowering, CpuLowering):
             by_op |= dict.fromkeys(lowering.ops, lowering)
     return by_op

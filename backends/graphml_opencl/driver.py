@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 from graphml_gpu.buffers import Buffers, Used, as_bytes, raw
-from graphml_gpu.driver import Bound, Buffer, Bytes, Facts, Groups, Range, Recording
+from graphml_gpu.driver import Bound, Buffer, Bytes, DispatchRecording, Facts, Groups, Range
 
 from graphml.backend import Progress, no_progress
 from graphml.errors import BackendError
@@ -186,7 +186,7 @@ class OpenclDriver:
 
     def submit(
         self,
-        recording: Recording,
+        recording: DispatchRecording,
         groups: Sequence[Groups],
         timed: bool = False,
         copies: Sequence[tuple[Range, Range]] = (),
@@ -207,7 +207,7 @@ class OpenclDriver:
             self._queue.flush()
         return self.later(reads)
 
-    def _submit_timed(self, recording: Recording, groups: Sequence[Groups]) -> None:
+    def _submit_timed(self, recording: DispatchRecording, groups: Sequence[Groups]) -> None:
         properties = self._cl.command_queue_properties
         with self._reported("a step cannot be timed"):
             if self._timing is None:  # a queue of its own: profiling makes every call dearer
@@ -243,7 +243,7 @@ class OpenclDriver:
         self._events = []
 
 
-def _calls(recording: Recording) -> Sequence[tuple[Any, Groups]]:
+def _calls(recording: DispatchRecording) -> Sequence[tuple[Any, Groups]]:
     return cast(OpenclRecording, recording).calls
 
 

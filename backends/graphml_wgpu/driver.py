@@ -11,11 +11,11 @@ from typing import Any, cast
 
 import numpy as np
 from graphml_gpu.buffers import Buffers, Used, as_bytes, raw
-from graphml_gpu.driver import Bound, Buffer, Bytes, Facts, Groups, Range, Recording
+from graphml_gpu.driver import Bound, Buffer, Bytes, DispatchRecording, Facts, Groups, Range
 
 from graphml.backend import Progress, no_progress
 from graphml_wgpu import adapters
-from graphml_wgpu.encode import Commands, Queue
+from graphml_wgpu.encode import CommandBuffer, Queue
 from graphml_wgpu.errors import reported, unlogged
 from graphml_wgpu.pipelines import Pipelines
 from graphml_wgpu.read_back import ReadBack, fits
@@ -143,7 +143,7 @@ class WgpuDriver:
 
     def submit(
         self,
-        recording: Recording,
+        recording: DispatchRecording,
         groups: Sequence[Groups],
         timed: bool = False,
         copies: Sequence[tuple[Range, Range]] = (),
@@ -163,7 +163,7 @@ class WgpuDriver:
             self._copies(encoder, copies)
             self._queue.compute(encoder, mine.calls, np.array(groups, np.uint32).reshape(-1, 3))
 
-        def encoded() -> Commands:
+        def encoded() -> CommandBuffer:
             with self._under_way:
                 mine.used.check(self.buffers.n_released)
                 return self._queue.encode(encode)

@@ -30,7 +30,7 @@ _MAP_READ = 1
 _SUBMITTED = 2  # command buffers at once, at most
 
 
-class Commands:
+class CommandBuffer:
     """A command buffer, to be submitted once; released when nobody has it any more."""
 
     def __init__(self, handle: Any, release: Callable[[Any], None]) -> None:
@@ -93,7 +93,7 @@ class Queue:
         """Submit what `encode` puts into a command encoder; the submission's number, for `mapped`."""
         return self.hand_over(self.encode(encode))
 
-    def encode(self, encode: Callable[[Any], None]) -> Commands:
+    def encode(self, encode: Callable[[Any], None]) -> CommandBuffer:
         """What `encode` puts into a command encoder; from any thread."""
         lib = self._lib
         with captured(self._errors):
@@ -101,11 +101,11 @@ class Queue:
             try:
                 encode(encoder)
                 handle = lib.wgpuCommandEncoderFinish(encoder, self._buffer)
-                return Commands(handle, lib.wgpuCommandBufferRelease)
+                return CommandBuffer(handle, lib.wgpuCommandBufferRelease)
             finally:
                 lib.wgpuCommandEncoderRelease(encoder)
 
-    def hand_over(self, *commands: Commands) -> int:
+    def hand_over(self, *commands: CommandBuffer) -> int:
         """Submit command buffers of which none has an error, or the process ends; the submission's number."""
         with captured(self._errors):
             for i, command in enumerate(commands):

@@ -13,7 +13,7 @@ import numpy as np
 from graphml_gpu.buffers import raw
 from graphml_gpu.driver import Bytes, Range
 
-from graphml_wgpu.encode import Commands, Queue
+from graphml_wgpu.encode import CommandBuffer, Queue
 from graphml_wgpu.errors import reported
 
 READBACK = 64 << 20
@@ -53,7 +53,7 @@ class ReadBack:
             self._staging = staging
         return arrays
 
-    def copied(self, ranges: Sequence[Range]) -> tuple[Any, Commands]:
+    def copied(self, ranges: Sequence[Range]) -> tuple[Any, CommandBuffer]:
         """Memory for what some ranges hold, and the commands that copy it there."""
         total = sum(n_bytes for _, _, n_bytes in ranges)
         staging = self._spare.pop() if self._spare else None

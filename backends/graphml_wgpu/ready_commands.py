@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from graphml.errors import BackendError
-from graphml_wgpu.encode import Commands
+from graphml_wgpu.encode import CommandBuffer
 
 
 class UnderWay:
@@ -52,9 +52,9 @@ class ReadyCommands:
         self._pool = pool
         self._key: Hashable = None
         self._repeats = False
-        self._made: deque[Future[Commands]] = deque()
+        self._made: deque[Future[CommandBuffer]] = deque()
 
-    def take(self, key: Hashable) -> Commands | None:
+    def take(self, key: Hashable) -> CommandBuffer | None:
         """Commands for a key that were made ahead; None where there are none, or none without an error."""
         self._repeats = key == self._key
         if not self._repeats:
@@ -68,7 +68,7 @@ class ReadyCommands:
             self._drop()
             return None
 
-    def prepare(self, encode: Callable[[], Commands]) -> None:
+    def prepare(self, encode: Callable[[], CommandBuffer]) -> None:
         """Make commands for the key taken last, if it was asked for twice; encode: from any thread."""
         with contextlib.suppress(RuntimeError):  # no workers: they end before threads that still run steps
             while self._repeats and len(self._made) < AHEAD:

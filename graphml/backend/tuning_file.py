@@ -5,18 +5,20 @@ Knows no entry's meaning: a backend recognises its own, and checks what it uses.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from graphml import settings
 from graphml.errors import BackendError
 from graphml.system import cache_access
 
 _MOST_BYTES = 4 << 20
+Key = TypeVar("Key")
 
 
 def path() -> Path:
@@ -42,6 +44,43 @@ def read(file: Path) -> list[dict[str, Any]]:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise damaged(file, error) from None
     return entries
+
+
+def parameters_of(
+    wanted: Mapping[str, str], key_of: Callable[[Mapping[str, Any]], Key]
+) -> dict[Key, dict[str, int]]:
+    """The parameters of entries whose fields are as wanted, by their keys; none if there are none.
+
+    Raises `BackendError` for a file that cannot be read. What the parameters say is not checked.
+    """
+    file, by_key = path(), dict[Key, dict[str, int]]()
+    for entry in read(file):
+        if any(entry.get(name) != value for name, value in wanted.items()):
+            continue
+        try:
+            by_key[key_of(entry)] = dict(entry["parameters"])
+        except (ValueError, KeyError, TypeError, OverflowError) as error:  # the last for n of 1e999
+            raise damaged(file, error) from None
+    return by_key
+
+
+def put(
+    device: Mapping[str, str], version: str, key_of: Callable[[Mapping[str, Any]], Key],
+    results: Mapping[Key, Mapping[str, Any]],
+) -> None:  # fmt: skip
+    """Put entries into the file, in place of those of the same device with their keys or of another version.
+
+    results: the fields of each entry beside the device's and `version`. A damaged file is replaced. Raises
+    `BackendError` where the folder cannot be written.
+    """
+    file, kept = path(), list[dict[str, Any]]()
+    with contextlib.suppress(BackendError):
+        for entry in read(file):
+            of_device = all(entry.get(name) == value for name, value in device.items())
+            with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError):
+                if not of_device or (entry.get("version") == version and key_of(entry) not in results):
+                    kept.append(entry)
+    write(file, [*kept, *({**device, "version": version, **fields} for fields in results.values())])
 
 
 def damaged(file: Path, error: Exception) -> BackendError:

@@ -5,6 +5,7 @@ T tokens, D model width, N heads, K key-value heads, H head width.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 from graphml.ir.language import Builder
@@ -12,6 +13,9 @@ from graphml.ir.node import Node
 from graphml.ir.shape import fixed
 from graphml.loading.architecture import Layer
 from graphml_models._config import Config
+
+HeadNorm = Callable[[Builder, Config, Layer, Node, Node], tuple[Node, Node]]
+"""A norm of q and k, `norm_heads` or `norm_rows`."""
 
 
 def project(
@@ -58,3 +62,31 @@ def norm_rows(g: Builder, config: Config, layer: Layer, q_TNH: Node, k_TKH: Node
 def rotate(g: Builder, table: Node, mode: str, q_TNH: Node, k_TKH: Node) -> tuple[Node, Node]:
     """Heads q and k with their positions; mode: pairs of neighbours (`norm`) or of halves (`neox`)."""
     return g.rope(q_TNH, table, mode, "q_rope"), g.rope(k_TKH, table, mode, "k_rope")
+
+
+def rotated_heads(
+    g: Builder, config: Config, layer: Layer, table: Node | None, x_TD: Node, mode: str,
+    norm: HeadNorm | None = None, clamp: float = 0.0,
+) -> tuple[Node, Node, Node]:  # fmt: skip
+    """Heads q [T, N, H], k and v [T, K, H] as `project` gives them, q and k normed, then rotated.
+
+    table: of the rope, None for no positions; mode: see `rotate`; clamp: see `project`.
+    """
+    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD, clamp)
+    if norm is not None:
+        q_TNH, k_TKH = norm(g, config, layer, q_TNH, k_TKH)
+    if table is not None:
+        q_TNH, k_TKH = rotate(g, table, mode, q_TNH, k_TKH)
+    return q_TNH, k_TKH, v_TKH
+
+
+def attention(
+    g: Builder, config: Config, layer: Layer, table: Node | None, x_TD: Node, mode: str = "norm",
+    norm: HeadNorm | None = None, window: int = 0,
+) -> Node:  # fmt: skip
+    """Grouped-query attention before its output projection, [T, N * H]; arguments as of `rotated_heads`.
+
+    window: see `Builder.attend`.
+    """
+    q_TNH, k_TKH, v_TKH = rotated_heads(g, config, layer, table, x_TD, mode, norm)
+    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, window)

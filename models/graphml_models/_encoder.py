@@ -5,10 +5,11 @@ T tokens, O output rows, D model width, N heads, H head width.
 
 from __future__ import annotations
 
-from graphml.ir.language import Builder
+from functools import partial
+
 from graphml.ir.node import Node
-from graphml.loading.architecture import Layer, Tensors
-from graphml_models._attention import project, rotate
+from graphml.loading.architecture import Tensors
+from graphml_models._attention import attention
 from graphml_models._layer_norm import Config, Part, norm
 
 
@@ -24,12 +25,8 @@ def embedded(weights: Tensors, config: Config, positions_TD: Node | None = None)
     return norm(weights, x_TD, "token_embd_norm", config.norm_eps)
 
 
-def attend(g: Builder, config: Config, layer: Layer, table: Node | None, x_TD: Node) -> Node:
-    """Attention, [T, N * H]; table: of a rope of halves, None without."""
-    q_TNH, k_TNH, v_TNH = project(g, config, layer, x_TD)
-    if table is not None:
-        q_TNH, k_TNH = rotate(g, table, "neox", q_TNH, k_TNH)
-    return g.attend(q_TNH, k_TNH, v_TNH, layer.index, config.scale)
+attend = partial(attention, mode="neox")
+"""Attention whose rope turns halves; a table of None is no rope."""
 
 
 def encoder(weights: Tensors, config: Config, x_TD: Node, attention: Part, ffn: Part) -> Node:

@@ -14,7 +14,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, Tensors
 from graphml_models import _config
-from graphml_models._attention import project, rotate
+from graphml_models._attention import attention, project
 from graphml_models._ffn import plain_ffn
 
 Part = Callable[[Layer, Node], Node]
@@ -58,13 +58,8 @@ def attend(
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, scale or config.scale, max_bias=max_bias)
 
 
-def attend_rotated(
-    g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node, window: int = 0
-) -> Node:
-    """Attention of queries and keys rotated in halves, [T, N * H]; window: see `Builder.attend`."""
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
-    q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
-    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, window)
+attend_rotated = partial(attention, mode="neox")
+"""Attention of queries and keys rotated in halves."""
 
 
 def decoder(weights: Tensors, config: Config, x_TD: Node, attention: Part, ffn: Part | None = None) -> Node:

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml.loading.architecture import Keys, Tensors
-from graphml_models import _config
+from graphml.loading.architecture import Keys, Layer, Tensors
+from graphml_models import _attention, _config
+from graphml_models._attention import HeadNorm
 from graphml_models._rope import Rope
 
 SIZE, PATTERN = "attention.sliding_window", "attention.sliding_window_pattern"
 
 
 @dataclass(frozen=True)
-class Config(_config.Config):
-    """And windows of the layers (0: they see all), and the rope of those that have one."""
+class WindowConfig(_config.Config):
+    """And windows of the layers, 0 where a layer sees all."""
 
     windows: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Config(WindowConfig):
+    """And the rope of layers with a window."""
+
     local_rope: Rope
 
 
@@ -57,26 +63,14 @@ def rope_tables(g: Builder, weights: Tensors, rope: Rope, local: Rope) -> dict[b
     return {False: table, True: table if local == rope else local.table(g, weights)}
 
 
-class Windowed(Protocol):
-    """A configuration whose layers have windows."""
-
-    @property
-    def rope(self) -> Rope:
-        """Of layers that see all."""
-        ...
-
-    @property
-    def local_rope(self) -> Rope:
-        """Of layers with a window."""
-        ...
-
-    @property
-    def windows(self) -> tuple[int, ...]:
-        """How many tokens each layer sees, 0 if all."""
-        ...
-
-
-def tables_by_layer(g: Builder, config: Windowed, weights: Tensors) -> Sequence[Node]:
+def tables_by_layer(g: Builder, config: Config, weights: Tensors) -> Sequence[Node]:
     """Each layer's rope table, as `llama.build` takes them."""
     tables = rope_tables(g, weights, config.rope, config.local_rope)
     return [tables[window > 0] for window in config.windows]
+
+
+def attention(
+    g: Builder, config: WindowConfig, layer: Layer, table: Node, x_TD: Node, norm: HeadNorm | None = None
+) -> Node:
+    """Grouped-query attention over the layer's window, rotated in halves, [T, N * H]; norm: of q and k."""
+    return _attention.attention(g, config, layer, table, x_TD, "neox", norm, config.windows[layer.index])

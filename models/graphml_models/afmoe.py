@@ -13,7 +13,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config, _routing
-from graphml_models._attention import norm_heads, project, rotate
+from graphml_models._attention import norm_heads, rotated_heads
 from graphml_models._rope import Rope
 from graphml_models._routing import SIGMOID, Routing, shared_and_chosen
 from graphml_models._samples import DENSE_FIRST, HEAD_NORMS, POST_NORMS, shared_expert, transformer
@@ -58,10 +58,8 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Grouped-query attention over normed heads, gated, before its output projection, [T, N * H]."""
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
-    q_TNH, k_TKH = norm_heads(g, config, layer, q_TNH, k_TKH)
-    if (layer.index + 1) % NO_ROPE:
-        q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
+    rope = table if (layer.index + 1) % NO_ROPE else None
+    q_TNH, k_TKH, v_TKH = rotated_heads(g, config, layer, rope, x_TD, "neox", norm_heads)
     y_TD = g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, config.windows[layer.index])
     return g.mul(y_TD, g.sigmoid(layer.linear(x_TD, "attn_gate", "attn_gate", scaled=False)), "gated")
 

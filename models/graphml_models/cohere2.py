@@ -10,7 +10,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import _config, command_r
-from graphml_models._attention import project, rotate
+from graphml_models._attention import rotated_heads
 from graphml_models._samples import transformer
 from graphml_models._windows import read_windows
 
@@ -32,9 +32,7 @@ class Config(command_r.Config):
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Grouped-query attention, [T, N * H]."""
     window = config.windows[layer.index]
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
-    if window:
-        q_TNH, k_TKH = rotate(g, table, "norm", q_TNH, k_TKH)
+    q_TNH, k_TKH, v_TKH = rotated_heads(g, config, layer, table if window else None, x_TD, "norm")
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, window)
 
 

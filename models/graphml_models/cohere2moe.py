@@ -12,7 +12,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config, _routing
-from graphml_models._attention import project, rotate
+from graphml_models._attention import rotated_heads
 from graphml_models._routing import SIGMOID, Routing, shared_and_chosen
 from graphml_models._samples import dense_layers, shared_expert, transformer
 from graphml_models._windows import PATTERN, read_windows
@@ -68,9 +68,8 @@ def norm(g: Builder, config: Config, weights: Tensors, x: Node, name: str) -> No
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Grouped-query attention, [T, N * H]."""
     window = config.windows[layer.index]
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
-    if window or layer.index < config.n_dense:
-        q_TNH, k_TKH = rotate(g, table, "norm", q_TNH, k_TKH)
+    rope = table if window or layer.index < config.n_dense else None
+    q_TNH, k_TKH, v_TKH = rotated_heads(g, config, layer, rope, x_TD, "norm")
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, window)
 
 

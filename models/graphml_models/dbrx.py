@@ -12,7 +12,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config, _layer_norm
-from graphml_models._attention import project, rotate
+from graphml_models._attention import rotated_heads
 from graphml_models._experts import swiglu_experts
 from graphml_models._layer_norm import norm
 from graphml_models._samples import transformer
@@ -45,8 +45,7 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Grouped-query attention before its output projection, [T, N * H]."""
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD, config.clamp_kqv)
-    q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
+    q_TNH, k_TKH, v_TKH = rotated_heads(g, config, layer, table, x_TD, "neox", clamp=config.clamp_kqv)
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale)
 
 

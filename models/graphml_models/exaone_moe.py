@@ -13,17 +13,15 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import _config, _routing, llama
-from graphml_models._attention import norm_heads, project, rotate
+from graphml_models._attention import norm_heads, rotated_heads
 from graphml_models._routing import Routing, shared_and_chosen
 from graphml_models._samples import DENSE_FIRST, HEAD_NORMS, shared_expert, transformer
-from graphml_models._windows import PATTERN, read_local_rope, read_windows
+from graphml_models._windows import PATTERN, WindowConfig, read_local_rope, read_windows
 
 
 @dataclass(frozen=True)
-class Config(_routing.Config):
+class Config(_routing.Config, WindowConfig):
     """And windows of the layers; rope is that of layers with one."""
-
-    windows: tuple[int, ...]
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
@@ -37,10 +35,7 @@ class Config(_routing.Config):
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Grouped-query attention over normed heads, [T, N * H]."""
     window = config.windows[layer.index]
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
-    q_TNH, k_TKH = norm_heads(g, config, layer, q_TNH, k_TKH)
-    if window:
-        q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
+    q_TNH, k_TKH, v_TKH = rotated_heads(g, config, layer, table if window else None, x_TD, "neox", norm_heads)
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, window)
 
 

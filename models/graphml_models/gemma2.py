@@ -14,7 +14,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config, _windows
-from graphml_models._attention import project, rotate
+from graphml_models._attention import rotated_heads
 from graphml_models._ffn import gated_ffn
 from graphml_models._samples import POST_NORMS, transformer
 from graphml_models._windows import read_local_rope, read_windows, rope_tables
@@ -56,8 +56,7 @@ def scale(keys: Keys, known: _config.Config, n_layer: int) -> float:
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, window: int, x_TD: Node) -> Node:
     """Grouped-query attention with capped scores, [T, N * H]."""
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
-    q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
+    q_TNH, k_TKH, v_TKH = rotated_heads(g, config, layer, table, x_TD, "neox")
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, window, config.attn_logit_softcapping)
 
 

@@ -10,7 +10,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import _config, gemma2
-from graphml_models._attention import norm_heads, project, rotate
+from graphml_models._attention import norm_heads, rotated_heads
 from graphml_models._samples import HEAD_NORMS, POST_NORMS, transformer
 from graphml_models._windows import read_local_rope, read_windows
 
@@ -31,9 +31,7 @@ class Config(gemma2.Config):
 
 def attention(g: Builder, config: gemma2.Config, layer: Layer, table: Node, window: int, x_TD: Node) -> Node:
     """Grouped-query attention over normed heads, [T, N * H]."""
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
-    q_TNH, k_TKH = norm_heads(g, config, layer, q_TNH, k_TKH)
-    q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
+    q_TNH, k_TKH, v_TKH = rotated_heads(g, config, layer, table, x_TD, "neox", norm_heads)
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, window)
 
 

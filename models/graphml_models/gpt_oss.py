@@ -14,7 +14,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import _config, _windows, llama
-from graphml_models._attention import project, rotate
+from graphml_models._attention import rotated_heads
 from graphml_models._experts import Chosen
 from graphml_models._samples import transformer
 from graphml_models._windows import read_local_rope, read_windows, tables_by_layer
@@ -38,8 +38,7 @@ class Config(_windows.Config):
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Grouped-query attention with a sink in each head before its output projection, [T, N * H]."""
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
-    q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
+    q_TNH, k_TKH, v_TKH = rotated_heads(g, config, layer, table, x_TD, "neox")
     window, sinks = config.windows[layer.index], layer["attn_sinks"]
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, window=window, sinks=sinks)
 

@@ -13,7 +13,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import _config, granite
-from graphml_models._attention import project, rotate
+from graphml_models._attention import rotated_heads
 from graphml_models._experts import swiglu_experts
 from graphml_models._ffn import gated_ffn, halved_ffn
 from graphml_models._samples import Metadata, Shapes, transformer
@@ -39,9 +39,8 @@ class Config(granite.Config):
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Grouped-query attention with a sink in each head, [T, N * H]."""
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
-    if config.rotates[layer.index]:
-        q_TNH, k_TKH = rotate(g, table, "norm", q_TNH, k_TKH)
+    rope = table if config.rotates[layer.index] else None
+    q_TNH, k_TKH, v_TKH = rotated_heads(g, config, layer, rope, x_TD, "norm")
     window, sinks = config.windows[layer.index], layer["attn_sinks"]
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, window, sinks=sinks)
 

@@ -13,7 +13,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config
-from graphml_models._attention import project, rotate
+from graphml_models._attention import rotated_heads
 from graphml_models._experts import route
 from graphml_models._ffn import gated_ffn
 from graphml_models._samples import Shapes, transformer
@@ -68,8 +68,7 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Grouped-query attention before its output projection, [T, N * H]."""
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
-    q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
+    q_TNH, k_TKH, v_TKH = rotated_heads(g, config, layer, table, x_TD, "neox")
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, softcap=config.attn_logit_softcapping)
 
 

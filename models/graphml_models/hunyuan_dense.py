@@ -10,7 +10,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import _config, llama
-from graphml_models._attention import norm_heads, project, rotate
+from graphml_models._attention import norm_heads, rotated_heads
 from graphml_models._rope import read_sections, stretched_base
 from graphml_models._samples import HEAD_NORMS, transformer
 
@@ -33,8 +33,7 @@ def attention(
     g: Builder, config: _config.Config, layer: Layer, table: Node, x_TD: Node, mode: str = "neox"
 ) -> Node:
     """Grouped-query attention, [T, N * H]."""
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
-    q_TNH, k_TKH = rotate(g, table, mode, q_TNH, k_TKH)
+    q_TNH, k_TKH, v_TKH = rotated_heads(g, config, layer, table, x_TD, mode)
     q_TNH, k_TKH = norm_heads(g, config, layer, q_TNH, k_TKH)
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale)
 

@@ -14,22 +14,19 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
 from graphml.loading.architecture import Keys, Layer, SampleModel
-from graphml_models import _config, _routing, llama
-from graphml_models._attention import norm_heads, project, rotate
+from graphml_models import _config, _routing, _windows, llama
+from graphml_models._attention import norm_heads, rotated_heads
 from graphml_models._config import Heads, with_heads
-from graphml_models._rope import Rope
 from graphml_models._routing import SIGMOID, Routing, shared_and_chosen
 from graphml_models._samples import DENSE_FIRST, HEAD_NORMS, Metadata, shared_expert, transformer
 from graphml_models._windows import PATTERN, read_local_rope, read_windows, tables_by_layer
 
 
 @dataclass(frozen=True)
-class Config(_routing.Config):
+class Config(_routing.Config, _windows.Config):
     """And heads, windows and ropes by layer."""
 
     heads: tuple[Heads, ...]
-    windows: tuple[int, ...]
-    local_rope: Rope
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
@@ -49,9 +46,7 @@ class Config(_routing.Config):
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Grouped-query attention over normed heads, gated, before its output projection, [T, N * H]."""
     config = with_heads(config, config.heads[layer.index])
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
-    q_TNH, k_TKH = norm_heads(g, config, layer, q_TNH, k_TKH)
-    q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
+    q_TNH, k_TKH, v_TKH = rotated_heads(g, config, layer, table, x_TD, "neox", norm_heads)
     y_TD = g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, config.windows[layer.index])
     gate = g.softplus(layer.linear(x_TD, "attn_gate", scaled=False), "attn_gate")
     if gate.shape[1] == y_TD.shape[1]:

@@ -13,7 +13,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import _config, llama
-from graphml_models._attention import norm_heads, project, rotate
+from graphml_models._attention import norm_heads, rotated_heads
 from graphml_models._hybrid import convolution, hybrid, read_heads
 from graphml_models._samples import Metadata, Shapes
 from graphml_models._windows import SIZE
@@ -43,9 +43,7 @@ def without_window(keys: Keys) -> Config:
 def mixer(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Attention over normed heads, or a convolution, before the output projection, [T, D]."""
     if config.attends[layer.index]:
-        q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
-        q_TNH, k_TKH = norm_heads(g, config, layer, q_TNH, k_TKH)
-        q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
+        q_TNH, k_TKH, v_TKH = rotated_heads(g, config, layer, table, x_TD, "neox", norm_heads)
         return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, config.window)
     width = config.n_embd
     three = layer.linear(x_TD, "shortconv.in_proj", "gates", rows=3 * width)

@@ -11,7 +11,7 @@ from typing import TypeVar
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Layer, Tensors
-from graphml_models._attention import project, rotate
+from graphml_models._attention import attention as attention
 from graphml_models._config import Config
 from graphml_models._experts import swiglu_experts
 from graphml_models._ffn import gated_ffn
@@ -22,13 +22,6 @@ Attention = Callable[[Builder, C, Layer, Node, Node], Node]
 FeedForward = Callable[[Builder, C, Layer, Node], Node]
 Project = Callable[[Layer, Node], Node]
 Tables = Callable[[Builder, C, Tensors], Sequence[Node]]
-
-
-def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node, mode: str = "norm") -> Node:
-    """Grouped-query attention before its output projection, [T, N * H]."""
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
-    q_TNH, k_TKH = rotate(g, table, mode, q_TNH, k_TKH)
-    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale)
 
 
 def attn_out(layer: Layer, h: Node) -> Node:

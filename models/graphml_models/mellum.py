@@ -9,11 +9,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Self
 
-from graphml.ir.language import Builder
-from graphml.ir.node import Node
-from graphml.loading.architecture import Keys, Layer, SampleModel
+from graphml.loading.architecture import Keys, SampleModel
 from graphml_models import _config, _windows, llama
-from graphml_models._attention import norm_heads, project, rotate
+from graphml_models._attention import norm_heads
 from graphml_models._samples import HEAD_NORMS, Metadata, transformer
 from graphml_models._windows import PATTERN, read_windows, tables_by_layer
 
@@ -30,15 +28,7 @@ class Config(_windows.Config):
         return cls(**vars(known), windows=windows, local_rope=local_rope)
 
 
-def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
-    """Grouped-query attention over normed heads, [T, N * H]."""
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
-    q_TNH, k_TKH = norm_heads(g, config, layer, q_TNH, k_TKH)
-    q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
-    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, config.windows[layer.index])
-
-
-build = partial(llama.build, attention=attention, tables=tables_by_layer)
+build = partial(llama.build, attention=partial(_windows.attention, norm=norm_heads), tables=tables_by_layer)
 
 
 def sample(name: str) -> list[SampleModel]:

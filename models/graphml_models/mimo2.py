@@ -12,25 +12,22 @@ from typing import Self
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
-from graphml_models import _ahead, _config, _routing, llama
+from graphml_models import _ahead, _config, _routing, _windows, llama
 from graphml_models._attention import project, rotate
 from graphml_models._config import Heads, with_heads
-from graphml_models._rope import Rope
 from graphml_models._routing import SIGMOID, Routing, shared_and_chosen
 from graphml_models._samples import DENSE_FIRST, Metadata, Shapes, dense_layers, transformer
 from graphml_models._windows import PATTERN, read_local_rope, read_windows, tables_by_layer
 
 
 @dataclass(frozen=True)
-class Config(_routing.Config):
+class Config(_routing.Config, _windows.Config):
     """And heads, windows and ropes by layer, the width of values and the factor of what attention gives.
 
     heads, windows: of the layer that predicts further, too.
     """
 
     heads: tuple[Heads, ...]
-    windows: tuple[int, ...]
-    local_rope: Rope
     head_dim_v: int
     value_scale: float
 

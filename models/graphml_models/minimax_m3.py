@@ -14,7 +14,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import _config, _routing, llama
-from graphml_models._attention import norm_heads, project, rotate
+from graphml_models._attention import norm_heads, rotate, rotated_heads
 from graphml_models._ffn import gated_ffn
 from graphml_models._routing import Routing, choose
 from graphml_models._samples import DENSE_FIRST, HEAD_NORMS, Shapes, shared_expert, transformer
@@ -53,9 +53,7 @@ class Config(_routing.Config):
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Grouped-query attention over normed heads, [T, N * H]."""
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
-    q_TNH, k_TKH = norm_heads(g, config, layer, q_TNH, k_TKH)
-    q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
+    q_TNH, k_TKH, v_TKH = rotated_heads(g, config, layer, table, x_TD, "neox", norm_heads)
     selected = None
     if layer.get("indexer.q_proj"):
         selected = blocks(g, config, layer, table, x_TD)

@@ -11,7 +11,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import _config, llama
-from graphml_models._attention import project, rotate
+from graphml_models._attention import rotated_heads
 from graphml_models._rope import Rope
 from graphml_models._samples import Metadata, transformer
 
@@ -46,8 +46,7 @@ def _yarn(keys: Keys, rope: Rope) -> Rope:
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Grouped-query attention, [T, N * H]."""
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
-    q_TNH, k_TKH = rotate(g, table, "norm", q_TNH, k_TKH)
+    q_TNH, k_TKH, v_TKH = rotated_heads(g, config, layer, table, x_TD, "norm")
     if config.temperature:
         q_TNH = g.mul(q_TNH, g.position_scale(config.temperature, config.temperature_step), "q_scaled")
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale)

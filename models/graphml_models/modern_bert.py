@@ -13,7 +13,7 @@ from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml.loading.rank import Rank
 from graphml_models import _config, _layer_norm
-from graphml_models._attention import project, rotate
+from graphml_models._attention import rotated_heads
 from graphml_models._ffn import halved_ffn
 from graphml_models._layer_norm import norm
 from graphml_models._rope import Rope
@@ -63,8 +63,7 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
 def attention(g: Builder, config: Config, layer: Layer, tables: dict[bool, Node], x_TD: Node) -> Node:
     """Attention to half a window on either side, or to all of the text, [T, N * H]."""
     window = config.windows[layer.index]
-    q_TNH, k_TNH, v_TNH = project(g, config, layer, x_TD)
-    q_TNH, k_TNH = rotate(g, tables[window > 0], "neox", q_TNH, k_TNH)
+    q_TNH, k_TNH, v_TNH = rotated_heads(g, config, layer, tables[window > 0], x_TD, "neox")
     return g.attend(q_TNH, k_TNH, v_TNH, layer.index, config.scale, window)
 
 

@@ -13,7 +13,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config, _windows
-from graphml_models._attention import norm_heads, project, rotate
+from graphml_models._attention import norm_heads, rotated_heads
 from graphml_models._ffn import gated_ffn
 from graphml_models._samples import HEAD_NORMS, POST_NORMS, transformer
 from graphml_models._windows import PATTERN, read_local_rope, read_windows
@@ -44,10 +44,7 @@ class Config(_windows.Config):
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Grouped-query attention over normed heads, gated, before its output projection, [T, N * H]."""
     window = config.windows[layer.index]
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
-    q_TNH, k_TKH = norm_heads(g, config, layer, q_TNH, k_TKH)
-    if window:
-        q_TNH, k_TKH = rotate(g, table, "norm", q_TNH, k_TKH)
+    q_TNH, k_TKH, v_TKH = rotated_heads(g, config, layer, table if window else None, x_TD, "norm", norm_heads)
     y_TD = g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, window)
     return g.mul(y_TD, g.sigmoid(layer.linear(x_TD, "attn_gate", "attn_gate", scaled=False)), "gated")
 

@@ -12,7 +12,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config
-from graphml_models._attention import project, rotate
+from graphml_models._attention import rotated_heads
 from graphml_models._ffn import gated_ffn
 from graphml_models._samples import transformer
 
@@ -32,8 +32,7 @@ class Config(_config.Config):
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Grouped-query attention over clamped q, k and v, [T, N * H]."""
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD, config.clamp_kqv)
-    q_TNH, k_TKH = rotate(g, table, "norm", q_TNH, k_TKH)
+    q_TNH, k_TKH, v_TKH = rotated_heads(g, config, layer, table, x_TD, "norm", clamp=config.clamp_kqv)
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale)
 
 

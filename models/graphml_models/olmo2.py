@@ -9,9 +9,9 @@ from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
+from graphml.loading.architecture import Keys, SampleModel, Tensors
 from graphml_models import _config, _windows
-from graphml_models._attention import norm_rows, project, rotate
+from graphml_models._attention import norm_rows
 from graphml_models._ffn import gated_ffn
 from graphml_models._samples import POST_NORMS, row_norms, transformer
 from graphml_models._windows import read_local_rope, read_windows, rope_tables
@@ -28,21 +28,13 @@ class Config(_windows.Config):
         return cls(**vars(known), windows=windows, local_rope=read_local_rope(keys, known.rope, scaled=False))
 
 
-def attention(g: Builder, config: Config, layer: Layer, table: Node, window: int, x_TD: Node) -> Node:
-    """Attention with q and k normed over all heads, [T, N * H]."""
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
-    q_TNH, k_TKH = norm_rows(g, config, layer, q_TNH, k_TKH)
-    q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
-    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, window)
-
-
 def build(g: Builder, config: Config, weights: Tensors) -> Node:
     """Logits [O, vocabulary]."""
     tables = rope_tables(g, weights, config.rope, config.local_rope)
     x_TD = g.embed(weights["token_embd"], g.tokens)
     for layer in weights.layers(config.n_layer):
-        window = config.windows[layer.index]
-        h_TD = attention(g, config, layer, tables[window > 0], window, x_TD)
+        table = tables[config.windows[layer.index] > 0]
+        h_TD = _windows.attention(g, config, layer, table, x_TD, norm_rows)
         h_TD = layer.linear(h_TD, "attn_output", "attn_out")
         h_TD = g.rms_norm(h_TD, layer["post_attention_norm"], config.norm_eps, "attn_post_norm")
         x_TD = g.add(x_TD, h_TD, "attn_residual")

@@ -6,18 +6,10 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Layer, SampleModel
 from graphml_models import llama
-from graphml_models._attention import norm_rows, project, rotate
+from graphml_models._attention import norm_rows
 from graphml_models._config import Config as Config
 from graphml_models._experts import swiglu_experts
 from graphml_models._samples import row_norms, transformer
-
-
-def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
-    """Attention with normed q and k, [T, N * H]."""
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
-    q_TNH, k_TKH = norm_rows(g, config, layer, q_TNH, k_TKH)
-    q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
-    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale)
 
 
 def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
@@ -25,6 +17,7 @@ def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
     return swiglu_experts(g, layer, x_TD, config.n_expert_used, normalise=False)
 
 
+attention = partial(llama.attention, mode="neox", norm=norm_rows)
 build = partial(llama.build, attention=attention, feed_forward=feed_forward)
 
 

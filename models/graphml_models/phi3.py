@@ -6,25 +6,20 @@ transformers is, whose metadata say which layers have it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel
-from graphml_models import _config, llama
-from graphml_models._attention import project, rotate
+from graphml_models import _config, _windows, llama
 from graphml_models._ffn import halved_ffn
 from graphml_models._samples import Metadata, transformer
-from graphml_models._windows import PATTERN, read_windows
+from graphml_models._windows import PATTERN, WindowConfig, read_windows
 
 
-@dataclass(frozen=True)
-class Config(_config.Config):
-    """And the windows of the layers, 0 where a layer sees all."""
-
-    windows: tuple[int, ...]
+class Config(WindowConfig):
+    """As of every decoder of which some layers see a window."""
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
@@ -34,19 +29,12 @@ class Config(_config.Config):
         return cls(**vars(known), windows=windows)
 
 
-def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
-    """Grouped-query attention, [T, N * H]."""
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
-    q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
-    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, config.windows[layer.index])
-
-
 def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
     """SwiGLU."""
     return halved_ffn(g, layer, x_TD)
 
 
-build = partial(llama.build, attention=attention, feed_forward=feed_forward)
+build = partial(llama.build, attention=_windows.attention, feed_forward=feed_forward)
 
 
 def sample(name: str) -> list[SampleModel]:

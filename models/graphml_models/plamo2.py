@@ -12,7 +12,7 @@ from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config
 from graphml_models import _ssm_samples as samples
-from graphml_models._attention import norm_heads, project, rotate
+from graphml_models._attention import norm_heads, rotated_heads
 from graphml_models._ffn import halved_ffn
 from graphml_models._samples import POST_NORMS
 from graphml_models._ssm import Hybrid, convolved, read_hybrid
@@ -51,9 +51,7 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
 
 def attention(g: Builder, config: _config.Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Attention over normed heads before its output projection."""
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
-    q_TNH, k_TKH = norm_heads(g, config, layer, q_TNH, k_TKH)
-    q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
+    q_TNH, k_TKH, v_TKH = rotated_heads(g, config, layer, table, x_TD, "neox", norm_heads)
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.head_dim**-0.5)
 
 

@@ -9,9 +9,9 @@ from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
+from graphml.loading.architecture import Keys, SampleModel, Tensors
 from graphml_models import _config, _windows
-from graphml_models._attention import norm_heads, project, rotate
+from graphml_models._attention import norm_heads
 from graphml_models._ffn import halved_ffn
 from graphml_models._samples import HEAD_NORMS, POST_NORMS, transformer
 from graphml_models._windows import PATTERN, read_local_rope, read_windows, rope_tables
@@ -40,20 +40,12 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
     x_TD = g.embed(weights["token_embd"], g.tokens)
     for layer in weights.layers(config.n_layer):
         table = tables[config.windows[layer.index] > 0]
-        h_TD = attention(g, config, layer, table, norm(layer, x_TD, "attn_norm"))
+        h_TD = _windows.attention(g, config, layer, table, norm(layer, x_TD, "attn_norm"), norm_heads)
         h_TD = norm(layer, layer.linear(h_TD, "attn_output", "attn_out"), "post_attention_norm")
         x_TD = g.add(x_TD, h_TD, "attn_residual")
         h_TD = halved_ffn(g, layer, norm(layer, x_TD, "ffn_norm"))
         x_TD = g.add(x_TD, norm(layer, h_TD, "post_ffw_norm"), "ffn_residual")
     return weights.logits(norm(weights, x_TD, "output_norm"))
-
-
-def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
-    """Grouped-query attention over normed heads, [T, N * H]."""
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
-    q_TNH, k_TKH = norm_heads(g, config, layer, q_TNH, k_TKH)
-    q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
-    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, config.windows[layer.index])
 
 
 def sample(name: str) -> list[SampleModel]:

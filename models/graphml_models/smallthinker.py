@@ -13,20 +13,18 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config, _routing
-from graphml_models._attention import project, rotate
+from graphml_models._attention import rotated_heads
 from graphml_models._experts import route
 from graphml_models._routing import Routing
 from graphml_models._samples import transformer
-from graphml_models._windows import PATTERN, read_local_rope, read_windows
+from graphml_models._windows import PATTERN, WindowConfig, read_local_rope, read_windows
 
 NO_ROPE = 4  # where layers have windows, the first of so many has no positions
 
 
 @dataclass(frozen=True)
-class Config(_routing.Config):
+class Config(_routing.Config, WindowConfig):
     """And windows of the layers; rope is that of layers with one."""
-
-    windows: tuple[int, ...]
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
@@ -54,9 +52,8 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Grouped-query attention before its output projection, [T, N * H]."""
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
-    if layer.index % NO_ROPE or not any(config.windows):
-        q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
+    rope = table if layer.index % NO_ROPE or not any(config.windows) else None
+    q_TNH, k_TKH, v_TKH = rotated_heads(g, config, layer, rope, x_TD, "neox")
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, config.windows[layer.index])
 
 

@@ -6,16 +6,15 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Layer, SampleModel
 from graphml_models import llama
-from graphml_models._attention import project, rotate
+from graphml_models._attention import rotated_heads
 from graphml_models._config import Config as Config
 from graphml_models._samples import transformer
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Grouped-query attention, [T, N * H]."""
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
-    if (layer.index + 1) % 4:
-        q_TNH, k_TKH = rotate(g, table, "norm", q_TNH, k_TKH)
+    rope = table if (layer.index + 1) % 4 else None
+    q_TNH, k_TKH, v_TKH = rotated_heads(g, config, layer, rope, x_TD, "norm")
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale)
 
 

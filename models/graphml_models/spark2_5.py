@@ -12,7 +12,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config, _windows, llama
-from graphml_models._attention import project, rotate
+from graphml_models._attention import rotated_heads
 from graphml_models._ffn import gated_ffn
 from graphml_models._samples import Metadata, transformer
 from graphml_models._windows import PATTERN, read_local_rope, read_windows, rope_tables
@@ -34,8 +34,7 @@ class Config(_windows.Config):
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Grouped-query attention, each head gated, before its output projection, [T, N * H]."""
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
-    q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
+    q_TNH, k_TKH, v_TKH = rotated_heads(g, config, layer, table, x_TD, "neox")
     y_TD = g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, config.windows[layer.index])
     return gate_heads(g, config.n_head, layer, x_TD, y_TD)
 

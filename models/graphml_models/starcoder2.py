@@ -40,7 +40,7 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         weights,
         config,
         x_TD,
-        lambda layer, h_TD: attend_rotated(g, config, layer, table, h_TD, config.windows[layer.index]),
+        lambda layer, h_TD: attend_rotated(g, config, layer, table, h_TD, window=config.windows[layer.index]),
     )
 
 

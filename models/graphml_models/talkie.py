@@ -13,7 +13,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config
-from graphml_models._attention import project, rotate
+from graphml_models._attention import rotated_heads
 from graphml_models._samples import transformer
 
 
@@ -32,8 +32,7 @@ class Config(_config.Config):
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Grouped-query attention over heads that are normed after the rotation, [T, N * H]."""
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
-    q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)
+    q_TNH, k_TKH, v_TKH = rotated_heads(g, config, layer, table, x_TD, "neox")
     factor_N1 = g.dequantize(layer["attn_q_norm"])
     q_TNH = g.rms_norm(q_TNH, factor_N1, config.norm_eps, "q_norm")
     k_TKH = g.rms_norm(k_TKH, None, config.norm_eps, "k_norm")

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graphml_cpu.blocks import Places
+from graphml_cpu.blocks import CpuPlaces
 from graphml_cpu.device import SUPPORT
-from graphml_gpu.parameters import Numbers, Parameters
+from graphml_gpu.parameters import DispatchNumbers, Parameters
 from graphml_gpu.places import Inputs
 
 from graphml.backend import Plan
@@ -57,7 +57,7 @@ def test_inputs_of_a_gpu() -> None:
 
 def test_numbers_of_a_gpu() -> None:
     device = Device()
-    one = Numbers("kernel", [("n", "u32")], {"n": lambda dims: dims["T"]}, (1, 1, 1))
+    one = DispatchNumbers("kernel", [("n", "u32")], {"n": lambda dims: dims["T"]}, (1, 1, 1))
     parameters = Parameters(device, [one])  # type: ignore[arg-type]
     parameters.prepare({"T": 1})
     device.fails = True
@@ -83,7 +83,7 @@ class OneState:
 
 def test_addresses_of_the_cpu() -> None:
     leaves = tuple(Node(state_leaf, (), Type(F32, (4,)), name) for name in ("k", "v"))
-    places = Places(Graph(leaves, {}), Plan({}, {}, 0, 0), {}, {}, np.zeros(64, np.uint8), 1, SUPPORT)
+    places = CpuPlaces(Graph(leaves, {}), Plan({}, {}, 0, 0), {}, {}, np.zeros(64, np.uint8), 1, SUPPORT)
     mine, others = OneState(), OneState(fails="v")
     places.bind({}, mine)
     with pytest.raises(KeyboardInterrupt):

@@ -10,7 +10,7 @@ from graphml_cpu.called_kernels import called_kernels
 from graphml_cpu.device import SUPPORT
 from graphml_cpu.lowering import table
 from graphml_cpu.lowering.step import Scratch
-from graphml_cpu.tuning import UNTUNED, Tuning
+from graphml_cpu.tuning import UNTUNED, CpuTuning
 
 from graphml.compiler.compile import prepare
 from graphml.inspect.dumps.explain import explain, text
@@ -70,7 +70,7 @@ def test_the_weights_of_all_products_of_a_call_count() -> None:
 
 
 def test_what_was_tuned_is_said() -> None:
-    tuned = Tuning({("mul_mat-f32", 64, 172, 1): {"few_rows": 4, "tokens": 4}})
+    tuned = CpuTuning({("mul_mat-f32", 64, 172, 1): {"few_rows": 4, "tokens": 4}})
     (line,) = called_kernels(down(8), SUPPORT, 1, tuned, one_order=False)
     wanted = "mul_mat-f32-4-0: 8 rows by panels; up to 4 by rows, more by panels (graphml tune measured it)"
     assert line.startswith(wanted)

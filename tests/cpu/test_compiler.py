@@ -32,7 +32,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run_absolute(found: compiler.Kernel) -> None:
+def run_absolute(found: compiler.LoadedKernel) -> None:
     x = np.linspace(-1, 1, 37, dtype=np.float32)
     out = np.zeros_like(x)
     found(found.block(x=x.ctypes.data, out=out.ctypes.data, n=37))

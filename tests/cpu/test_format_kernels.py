@@ -11,7 +11,7 @@ import sys
 
 import numpy as np
 import pytest
-from graphml_cpu.compiler import Kernel
+from graphml_cpu.compiler import LoadedKernel
 from graphml_cpu.kernels.formats import make_decode, names
 from graphml_quant import Format, formats
 
@@ -27,7 +27,7 @@ WEIGHTS = [format for name, format in formats().items() if name not in ACTIVATIO
 each_format = pytest.mark.parametrize("format", WEIGHTS, ids=lambda format: format.name)
 
 
-def get_rows(format: Format) -> Kernel:
+def get_rows(format: Format) -> LoadedKernel:
     return kernel("indexing.get_rows", "make_get_rows", format.name)
 
 

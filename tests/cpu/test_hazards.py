@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 from graphml_cpu.compiler import KernelRef
-from graphml_cpu.lowering.step import Argument, Step
-from graphml_cpu.runtime.hazards import Region, Touched, barriers, latest, made_before, touched_by
+from graphml_cpu.lowering.step import Argument, KernelCall
+from graphml_cpu.runtime.hazards import MemoryRegion, Touched, barriers, latest, made_before, touched_by
 
 KERNEL = KernelRef("k", module="m", factory="f")
 
@@ -16,24 +16,24 @@ KERNEL = KernelRef("k", module="m", factory="f")
 class Named:
     """Arguments are numbers here; each stands for a region."""
 
-    regions: dict[int, Region]
+    regions: dict[int, MemoryRegion]
 
-    def region(self, argument: Argument) -> Region | None:
+    def region(self, argument: Argument) -> MemoryRegion | None:
         assert isinstance(argument, int)
         return self.regions.get(argument)
 
 
-A, B, C = (Region("arena", 64 * i, 64 * i + 64) for i in range(3))
-OVER_A = Region("arena", 32, 48)
-MINE = Region("arena", 256, 512, private=True)
-STATE = Region("cache", 0, 1)
-PLACES = Named({1: A, 2: B, 3: C, 4: OVER_A, 5: MINE, 6: STATE, 7: Region("arena", 256, 384)})
+A, B, C = (MemoryRegion("arena", 64 * i, 64 * i + 64) for i in range(3))
+OVER_A = MemoryRegion("arena", 32, 48)
+MINE = MemoryRegion("arena", 256, 512, private=True)
+STATE = MemoryRegion("cache", 0, 1)
+PLACES = Named({1: A, 2: B, 3: C, 4: OVER_A, 5: MINE, 6: STATE, 7: MemoryRegion("arena", 256, 384)})
 
 
-def step(reads: tuple[int, ...], writes: tuple[int, ...]) -> Step:
+def step(reads: tuple[int, ...], writes: tuple[int, ...]) -> KernelCall:
     arguments = {f"r{i}": value for i, value in enumerate(reads)}
     arguments |= {f"w{i}": value for i, value in enumerate(writes)}
-    return Step(KERNEL, arguments, writes=tuple(f"w{i}" for i in range(len(writes))))
+    return KernelCall(KERNEL, arguments, writes=tuple(f"w{i}" for i in range(len(writes))))
 
 
 @pytest.mark.parametrize(

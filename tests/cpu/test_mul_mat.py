@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from graphml_cpu import packed, target
-from graphml_cpu.compiler import Kernel, KernelRef, compile_kernels
+from graphml_cpu.compiler import KernelRef, LoadedKernel, compile_kernels
 from graphml_cpu.kernels.formats import has_reader, names
 from graphml_cpu.layouts import PANEL_ELEMENTS
 from graphml_cpu.lowering.linear import product_kernel
@@ -66,7 +66,7 @@ def kernel_ref(name: str, kind: str) -> KernelRef:
     return product_kernel(kind, one_row=name == "mul_mat_vec")
 
 
-def quantize_kernel(layout: str) -> Kernel:
+def quantize_kernel(layout: str) -> LoadedKernel:
     ref = KernelRef(f"quantize-{layout}", "graphml_cpu.kernels.products.quantize", "make_quantize", (layout,))
     return compile_kernels([ref])[ref.name]
 
@@ -159,7 +159,7 @@ BY_ROWS = 24
 
 
 def multiply(
-    kernel: Kernel,
+    kernel: LoadedKernel,
     kind: str,
     weights: np.ndarray,
     x: np.ndarray,

@@ -15,7 +15,7 @@ import pytest
 from graphml_cpu import BACKEND
 from graphml_cpu.device import CpuDevice
 from graphml_cpu.lowering import table
-from graphml_cpu.lowering.step import Lowering
+from graphml_cpu.lowering.step import CpuLowering
 from graphml_cpu.node_support import viewed
 from graphml_cpu.program import CpuProgram
 from graphml_cpu.state import CpuState
@@ -154,10 +154,10 @@ def test_everything_has_a_kernel(name: str, max_tokens: int, programs: Programs)
 def test_ops_without_a_kernel_fall_back(
     name: str, op: str, programs: Programs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(cast(dict[str, Lowering], table()), "route_experts")  # it would cover `top_k`
+    monkeypatch.delitem(cast(dict[str, CpuLowering], table()), "route_experts")  # it would cover `top_k`
     native = programs(name)
     wanted = prompt(native), one_by_one(native)
-    monkeypatch.delitem(cast(dict[str, Lowering], table()), op)
+    monkeypatch.delitem(cast(dict[str, CpuLowering], table()), op)
     fallen = programs(name)
     assert {node.op.name for node in fallen.program.fallbacks} == {op}
     assert nmse(prompt(fallen), wanted[0]) < 1e-11
@@ -173,7 +173,7 @@ def test_a_fused_op_without_a_kernel_is_not_made(
 ) -> None:
     native = programs(name)
     wanted = prompt(native), one_by_one(native)
-    monkeypatch.delitem(cast(dict[str, Lowering], table()), op)
+    monkeypatch.delitem(cast(dict[str, CpuLowering], table()), op)
     plain = programs(name)
     assert not plain.program.fallbacks
     assert nmse(prompt(plain), wanted[0]) < 1e-11
@@ -247,7 +247,7 @@ def test_states_that_take_turns_on_one_program(name: str, programs: Programs) ->
 
 
 def test_a_node_in_numpy_sees_a_reshaped_weight_in_its_new_shape(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(cast(dict[str, Lowering], table()), "mul")
+    monkeypatch.delitem(cast(dict[str, CpuLowering], table()), "mul")
     g = Builder(max_tokens=3)
     weight = g.weight("w", dtype("f32"), (4, 2))
     x = g.input("x", dtype("f32"), (g.n_tokens, 8))

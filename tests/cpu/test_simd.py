@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from cpu_sample_kernels import WORDS
 from graphml_cpu import target
-from graphml_cpu.compiler import Kernel, KernelRef, assembly, compile_kernels
+from graphml_cpu.compiler import KernelRef, LoadedKernel, assembly, compile_kernels
 
 from tests.looped import looped
 
@@ -23,12 +23,12 @@ NUMPY: dict[str, Any] = {
 NUMPY |= {"i32": np.int32, "u32": np.uint32, "i64": np.int64}
 
 
-def kernel(factory: str, *arguments: str | int) -> Kernel:
+def kernel(factory: str, *arguments: str | int) -> LoadedKernel:
     name = "-".join([factory, *map(str, arguments)])
     return compile_kernels([KernelRef(name, MODULE, factory, arguments)])[name]
 
 
-def call(found: Kernel, **values: Any) -> None:
+def call(found: LoadedKernel, **values: Any) -> None:
     block = found.block(**{k: v.ctypes.data if isinstance(v, np.ndarray) else v for k, v in values.items()})
     found(block)
 

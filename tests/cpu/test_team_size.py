@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from graphml_cpu.compiler import KernelRef, compile_kernels
-from graphml_cpu.runtime.tape import Step, Tape
+from graphml_cpu.runtime.tape import Tape, TapeStep
 from graphml_cpu.runtime.team_size import _LONGEST, _LOOK, _SHORTEST, TeamSize
 from graphml_cpu.runtime.workers import Team
 
@@ -74,7 +74,7 @@ def test_a_limited_team_does_all_the_work(limit: int) -> None:
     kernel, n, team = add["sum_neighbours"], 64, Team(3)
     a, b = np.arange(n), np.zeros(n, np.int64)
     blocks = [kernel.block(x=x.ctypes.data, out=y.ctypes.data, n=n) for x, y in ((a, b), (b, a))]
-    steps = [Step(kernel.address, (block.ctypes.data,), parts=4) for block in blocks] * 100
+    steps = [TapeStep(kernel.address, (block.ctypes.data,), parts=4) for block in blocks] * 100
     wanted = np.arange(n)
     for _ in range(5):
         team._team_size.limit = limit
@@ -82,7 +82,7 @@ def test_a_limited_team_does_all_the_work(limit: int) -> None:
         for _ in steps:
             wanted = wanted + wanted[::-1] + 1
         np.testing.assert_array_equal(a, wanted)
-    fixed = Tape([Step(kernel.address, (blocks[0].ctypes.data,))], 3)  # this one needs all threads
+    fixed = Tape([TapeStep(kernel.address, (blocks[0].ctypes.data,))], 3)  # this one needs all threads
     assert not fixed.anyone
     assert team.run(fixed)
     team.close()

@@ -13,7 +13,7 @@ import pytest
 from graphml_cpu import BACKEND, tuner, tuning
 from graphml_cpu.layouts import FEW_ROWS
 from graphml_cpu.lowering.linear import product_kernel
-from graphml_cpu.lowering.step import Step
+from graphml_cpu.lowering.step import KernelCall
 from graphml_cpu.program import CpuProgram
 from graphml_quant import by_name, quantize
 from typer.testing import CliRunner
@@ -38,7 +38,7 @@ TRIED = {"q4_0": {"tokens": (3,), "parts": (1,)}, "f32": {"tokens": (6,), "colum
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file lies in a folder of the test's own; kernels stay where they are."""
-    monkeypatch.setattr(tuning, "_file", lambda: tmp_path / "tuning.json")
+    monkeypatch.setattr(tuning_file, "path", lambda: tmp_path / "tuning.json")
     monkeypatch.setattr(tuning, "candidates", lambda kernel: TRIED.get(kernel.name.partition("-")[2], {}))
     return tmp_path / "tuning.json"
 
@@ -115,7 +115,7 @@ def test_the_rows_from_which_panels_pay_off_are_measured(
 
 def test_the_number_of_few_rows_is_an_argument_of_the_call() -> None:
     arguments = {"n": N, "k": K, "few_rows": FEW_ROWS}
-    step = Step(product_kernel("q4_0"), arguments)
+    step = KernelCall(product_kernel("q4_0"), arguments)
     assert tuning.with_parameters(step, {"few_rows": 8}).arguments["few_rows"] == 8
     assert tuning.with_parameters(step, {}).arguments["few_rows"] == FEW_ROWS
 
@@ -148,14 +148,14 @@ def test_the_environment_asks_for_it(
 
 @pytest.mark.parametrize("wrong", ["product", "usual"])
 def test_wrong_products_are_not_timed(wrong: str, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = tuner._Bench.product
+    right = tuner._CpuBench.product
     calls: list[int] = []
 
-    def product_of(bench: tuner._Bench, tape: Any) -> Array:
+    def product_of(bench: tuner._CpuBench, tape: Any) -> Array:
         calls.append(1)
         return right(bench, tape) + (1 if wrong == "usual" or len(calls) > 2 else 0)
 
-    monkeypatch.setattr(tuner._Bench, "product", product_of)
+    monkeypatch.setattr(tuner._CpuBench, "product", product_of)
     device = BACKEND.open(1)
     _, final, weights = tuned_program("q4_0", device)
     words = r"its product is wrong, NMSE" if wrong == "usual" else r"another product with \{'tokens': 3\}"
@@ -167,7 +167,7 @@ def test_wrong_products_are_not_timed(wrong: str, own_cache: Path, monkeypatch: 
 
 KEY = ("mul_mat-q4_0", N, K, 2)
 RESULT = {"parameters": {"tokens": 3}, "usual_s": 2.0, "tuned_s": 1.0}
-STEP = Step(product_kernel("q4_0"), {"n": N, "k": K})
+STEP = KernelCall(product_kernel("q4_0"), {"n": N, "k": K})
 
 
 def test_entries_of_other_machines_are_kept_and_not_used(own_cache: Path) -> None:

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from graphml_cpu.compiler import Kernel, KernelRef, compile_kernels
-from graphml_cpu.runtime.tape import Step, Tape
+from graphml_cpu.compiler import KernelRef, LoadedKernel, compile_kernels
+from graphml_cpu.runtime.tape import Tape, TapeStep
 from graphml_cpu.runtime.workers import Team
 
 from graphml.errors import BackendError, UsageError
@@ -18,7 +18,7 @@ from tests.young_garbage import kept_young
 MODULE = "cpu_sample_kernels"
 
 
-def kernel(name: str) -> Kernel:
+def kernel(name: str) -> LoadedKernel:
     return compile_kernels([KernelRef(name, MODULE, f"make_{name}")])[name]
 
 
@@ -39,10 +39,10 @@ def test_steps_run_in_order_on_the_right_threads(team: Team) -> None:
         return tuple(block.ctypes.data for block in blocks)
 
     steps = [
-        Step(count.address, (shared[1].ctypes.data,)),
-        Step(count.address, (shared[2].ctypes.data,), serial=True),
-        Step(count.address, addresses(mine[3]), replicated=True, barrier=False),
-        Step(count.address, (shared[4].ctypes.data,), barrier=False),
+        TapeStep(count.address, (shared[1].ctypes.data,)),
+        TapeStep(count.address, (shared[2].ctypes.data,), serial=True),
+        TapeStep(count.address, addresses(mine[3]), replicated=True, barrier=False),
+        TapeStep(count.address, (shared[4].ctypes.data,), barrier=False),
     ]
     tape = Tape(steps, n)
     for _ in range(20):
@@ -60,7 +60,7 @@ def test_barriers_hold(team: Team, parts: int) -> None:
     a, b = np.arange(n), np.zeros(n, np.int64)
     forth = add.block(x=a.ctypes.data, out=b.ctypes.data, n=n)
     back = add.block(x=b.ctypes.data, out=a.ctypes.data, n=n)
-    both = [Step(add.address, (block.ctypes.data,), parts=parts) for block in (forth, back)]
+    both = [TapeStep(add.address, (block.ctypes.data,), parts=parts) for block in (forth, back)]
     steps = both * 500
     assert team.run(Tape(steps, team.n_threads))
     wanted = np.arange(n)
@@ -83,7 +83,7 @@ def test_each_part_is_run_once_whoever_comes_late(team: Team) -> None:
         for i, row in enumerate(runs)
     ]
     steps = [
-        Step(note.address, (block.ctypes.data,), parts=parts, barrier=i % 3 == 2)
+        TapeStep(note.address, (block.ctypes.data,), parts=parts, barrier=i % 3 == 2)
         for i, block in enumerate(blocks)
     ]
     tape = Tape(steps, n)
@@ -107,7 +107,7 @@ def test_steps_of_fewer_owners_are_run_whole(team: Team) -> None:
         )
         kept.append(block)
         steps.append(
-            Step(note.address, (block.ctypes.data,), parts=1 + i % 4, owners=own, barrier=i % 3 == 2)
+            TapeStep(note.address, (block.ctypes.data,), parts=1 + i % 4, owners=own, barrier=i % 3 == 2)
         )
     tape = Tape(steps, n)
     for times in range(1, 15):
@@ -132,9 +132,9 @@ def test_what_a_thread_makes_for_itself_is_its_own_when_it_is_read(team: Team) -
         kept += [mine, read, between, other]
         addresses = [tuple(block.ctypes.data for block in blocks) for blocks in (mine, read)]
         steps += [
-            Step(add.address, addresses[0], replicated=True),
-            Step(add.address, (between.ctypes.data,), parts=2, owners=1 + i % n),
-            Step(add.address, addresses[1], parts=3, since=len(steps), owners=1 + i * 5 % n),
+            TapeStep(add.address, addresses[0], replicated=True),
+            TapeStep(add.address, (between.ctypes.data,), parts=2, owners=1 + i % n),
+            TapeStep(add.address, addresses[1], parts=3, since=len(steps), owners=1 + i * 5 % n),
         ]
     tape = Tape(steps, n)
     for _ in range(20):
@@ -148,42 +148,42 @@ def test_what_a_thread_makes_for_itself_is_its_own_when_it_is_read(team: Team) -
 
 
 def test_stretches_say_who_must_come() -> None:
-    def row(*steps: Step) -> list[list[int]]:
+    def row(*steps: TapeStep) -> list[list[int]]:
         return Tape(list(steps), 2)._stretches.tolist()
 
-    fixed, taken = Step(0, (1,)), Step(0, (1,), parts=4)
-    own = Step(0, (1, 1), replicated=True, barrier=False)
+    fixed, taken = TapeStep(0, (1,)), TapeStep(0, (1,), parts=4)
+    own = TapeStep(0, (1, 1), replicated=True, barrier=False)
     assert row(taken, fixed, own, taken) == [[0, 1, 0, 0, 2], [1, 2, 1, 1, 2], [2, 4, 0, 2, 2]]
     # What step 0 made is read in the third stretch: who runs that was in the first and the second, too.
-    late = Step(0, (1,), parts=4, since=0)
+    late = TapeStep(0, (1,), parts=4, since=0)
     assert row(own, taken, taken, late, taken) == [
         [0, 2, 0, 0, 2], [2, 3, 0, 0, 2], [3, 4, 0, 0, 2], [4, 5, 0, 3, 2],
     ]  # fmt: skip
     # All must come to the last, for which all need what was made in the first.
-    assert row(own, taken, taken, Step(0, (1,), since=0)) == [
+    assert row(own, taken, taken, TapeStep(0, (1,), since=0)) == [
         [0, 2, 1, 0, 2], [2, 3, 1, 0, 2], [3, 4, 1, 0, 2],
     ]  # fmt: skip
-    outside = Step(0, (1, 1), replicated=True, everyone=True)
+    outside = TapeStep(0, (1, 1), replicated=True, everyone=True)
     assert row(outside, taken) == [[0, 1, 1, 0, 2], [1, 2, 0, 1, 2]]
 
 
 def test_stretches_want_as_many_threads_as_have_parts() -> None:
-    def wanted(*steps: Step) -> list[int]:
+    def wanted(*steps: TapeStep) -> list[int]:
         return [row[4] for row in Tape(list(steps), 16)._stretches.tolist()]
 
-    three, nine = (Step(0, (1,), parts=1, owners=n) for n in (3, 9))
-    own = Step(0, (1,) * 16, replicated=True)
+    three, nine = (TapeStep(0, (1,), parts=1, owners=n) for n in (3, 9))
+    own = TapeStep(0, (1,) * 16, replicated=True)
     assert wanted(three, nine, replace(three, barrier=False), nine, own) == [3, 9, 9, 1]
     # What each makes for itself is read two stretches later: by all who are wanted there.
     assert wanted(own, three, replace(nine, since=0)) == [9, 9, 9]
-    assert wanted(three, Step(0, (1,))) == [3, 16]
+    assert wanted(three, TapeStep(0, (1,))) == [3, 16]
 
 
 def test_stop_ends_a_run_at_a_barrier(team: Team) -> None:
     wait, count = kernel("wait"), kernel("count")
     log, word = np.zeros((team.n_threads, 1024), np.int64), np.zeros(1, np.int64)
     waiting, counting = wait.block(word=word.ctypes.data), count.block(log=log.ctypes.data, code=1)
-    steps = [Step(wait.address, (waiting.ctypes.data,)), Step(count.address, (counting.ctypes.data,))]
+    steps = [TapeStep(wait.address, (waiting.ctypes.data,)), TapeStep(count.address, (counting.ctypes.data,))]
     finished: list[bool] = []
     runner = threading.Thread(target=lambda: finished.append(team.run(Tape(steps, team.n_threads))))
     runner.start()
@@ -205,7 +205,7 @@ def test_callers_take_turns() -> None:
     def work() -> None:
         a, b = np.arange(n), np.zeros(n, np.int64)
         forth = add.block(x=a.ctypes.data, out=b.ctypes.data, n=n)
-        tape = Tape([Step(add.address, (forth.ctypes.data,))], 2)
+        tape = Tape([TapeStep(add.address, (forth.ctypes.data,))], 2)
         for _ in range(300):
             team.run(tape)
         np.testing.assert_array_equal(b, a + a[::-1] + 1)
@@ -226,7 +226,7 @@ def test_workers_wake_from_sleep() -> None:
     count = kernel("count")
     log = np.zeros((2, 1024), np.int64)
     block = count.block(log=log.ctypes.data, code=1)
-    tape = Tape([Step(count.address, (block.ctypes.data,))], 2)
+    tape = Tape([TapeStep(count.address, (block.ctypes.data,))], 2)
 
     def run() -> None:
         for pause in (0, 0.001, 0.01, 0.05):
@@ -248,7 +248,7 @@ def test_timed_tapes_measure_each_step() -> None:
     for n in (8, 100_000):
         x, out = np.zeros(n, np.int64), np.zeros(n, np.int64)
         blocks.append((add.block(x=x.ctypes.data, out=out.ctypes.data, n=n), x, out))
-    tape = Tape([Step(add.address, (block.ctypes.data,)) for block, *_ in blocks], 2, timed=True)
+    tape = Tape([TapeStep(add.address, (block.ctypes.data,)) for block, *_ in blocks], 2, timed=True)
     for _ in range(3):
         team.run(tape)
     ticks = tape.ticks()
@@ -263,9 +263,9 @@ def test_wrong_use_is_told() -> None:
     with pytest.raises(BackendError, match="a tape for 3 threads on a team of 2"):
         team.run(Tape([], 3))
     with pytest.raises(BackendError, match=r"step 0 \(norm\): 3 parameter blocks for 2 threads"):
-        Tape([Step(0, (1, 2, 3), name="norm")], 2)
+        Tape([TapeStep(0, (1, 2, 3), name="norm")], 2)
     with pytest.raises(BackendError, match="1 parameter blocks"):
-        Tape([Step(0, (1,), replicated=True)], 2)
+        Tape([TapeStep(0, (1,), replicated=True)], 2)
     team.close()
     team.close()
     with pytest.raises(BackendError, match="closed"):

@@ -24,7 +24,7 @@ from graphml_gpu.language import Features, Kernel, Specialised
 from graphml_gpu.limits import unplaced
 from graphml_gpu.lowering import joints
 from graphml_gpu.lowering.products import multiplies_integers
-from graphml_gpu.node_support import NodeSupport, computes
+from graphml_gpu.node_support import GpuNodeSupport, computes
 from graphml_gpu.plain_driver import FACTS, PlainDriver
 
 from graphml.conformance import suite
@@ -46,7 +46,7 @@ SHARED_OUT = ("LANES", "COUNT")
 GRAPHICS = dataclasses.replace(FACTS, kind="discrete", max_bindings=16)
 """A graphics card without features, and all else as WebGPU guarantees it, but for bindings."""
 PLAIN = make_backend("plain", PlainDriver, unavailable=lambda: None)
-SUPPORT = NodeSupport(PLAIN.name)
+SUPPORT = GpuNodeSupport(PLAIN.name)
 CONVERTING = dataclasses.replace(
     PLAIN, activation=lambda weight: dtype("q8_1") if multiplies_integers(weight.name) else None
 )

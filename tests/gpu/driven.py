@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graphml_gpu.driver import Bound, Driver, Recording
+from graphml_gpu.driver import Bound, DispatchRecording, Driver
 from graphml_gpu.language import (
     Read,
     Specialised,
@@ -66,7 +66,7 @@ class Work:
         scalars = (self.words, 0, 4 * len(self.kernel.scalars))
         return Bound(kernel, ((self.arena, self.x, size), (self.arena, self.y, size)), scalars)
 
-    def recording(self, times: int = 1) -> Recording:
+    def recording(self, times: int = 1) -> DispatchRecording:
         return self.driver.record([self.bound()] * times)
 
     def result(self) -> list[float]:

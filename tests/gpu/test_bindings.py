@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graphml_gpu.bindings import Span, shared
+from graphml_gpu.bindings import ArgumentSpan, shared
 from graphml_gpu.driver import Bound, Driver, overlapping
 from graphml_gpu.language import Kernel, Read, Specialised, Write, f32, f32x4, global_id, i32, kernel
 from graphml_gpu.plain_driver import FACTS, PlainDriver
@@ -84,7 +84,7 @@ APART: Spans = {"a": (0, 16), "b": (16, 32), "c": (32, 48), "out": (48, 64)}
 
 def _shared(spans: Spans, most: int = 8, overlaps: bool = False, of: Kernel = mixes) -> Specialised:
     """What becomes of a kernel whose arguments lie at these bytes of one arena."""
-    return shared(of.specialise(), lambda name: Span("arena", *spans[name]), most, overlaps)
+    return shared(of.specialise(), lambda name: ArgumentSpan("arena", *spans[name]), most, overlaps)
 
 
 def test_what_lies_apart_is_bound_alone() -> None:

@@ -12,7 +12,16 @@ import numpy as np
 import pytest
 from graphml_gpu import lowering
 from graphml_gpu.device import GpuDevice
-from graphml_gpu.dispatch import Context, Dispatch, Lowering, Workspace, Zeros, along, number, rows
+from graphml_gpu.dispatch import (
+    DeviceView,
+    Dispatch,
+    GpuLowering,
+    GpuWorkspace,
+    Zeros,
+    along,
+    number,
+    rows,
+)
 from graphml_gpu.driver import Buffer
 from graphml_gpu.language import (
     Read,
@@ -97,22 +106,22 @@ def put_rows(state: Update[f32], x: Read[f32], ids: Read[u32], done: Update[u32]
         atomic_add(done, 0, 0 - rows)
 
 
-def lower_put(node: Node, context: Context) -> list[Dispatch]:
+def lower_put(node: Node, context: DeviceView) -> list[Dispatch]:
     _, x, ids = node.inputs
     buffers = {"state": node, "x": x, "ids": ids, "done": Zeros(node, 4)}
     count = rows(ids.shape)
     return [Dispatch(put_rows, {}, buffers, {"rows": count, "n": x.shape[-1]}, along(count))]
 
 
-def lower_scale(node: Node, context: Context) -> list[Dispatch]:
+def lower_scale(node: Node, context: DeviceView) -> list[Dispatch]:
     x = node.inputs[0]
     count = rows(x.shape[:-1])
     numbers = {"factor": number(node, "factor"), "offset": number(node, "offset")}
-    buffers = {"x": x, "work": Workspace(node), "out": node}
+    buffers = {"x": x, "work": GpuWorkspace(node), "out": node}
     return [Dispatch(scale_rows, {}, buffers, {"rows": count, "n": x.shape[-1], **numbers}, along(count))]
 
 
-def lower_product(node: Node, context: Context) -> list[Dispatch]:
+def lower_product(node: Node, context: DeviceView) -> list[Dispatch]:
     w, x = node.inputs[:2]
     count, (n, k) = rows(x.shape[:-1]), w.shape
     return [
@@ -127,9 +136,9 @@ def lower_product(node: Node, context: Context) -> list[Dispatch]:
 
 
 KERNELS = {
-    "scale": Lowering(("scale",), lower_scale, workspace=lambda node: 4 * max_elements(node.shape)),
-    "mul_mat": Lowering(("mul_mat",), lower_product),
-    "set_rows": Lowering(("set_rows",), lower_put),
+    "scale": GpuLowering(("scale",), lower_scale, workspace=lambda node: 4 * max_elements(node.shape)),
+    "mul_mat": GpuLowering(("mul_mat",), lower_product),
+    "set_rows": GpuLowering(("set_rows",), lower_put),
 }
 
 
@@ -363,7 +372,7 @@ def test_steps_are_timed(device: GpuDevice) -> None:
 
 
 def test_what_a_lowering_forgot_is_told(device: GpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lower(node: Node, context: Context, field: str, gone: str) -> list[Dispatch]:
+    def lower(node: Node, context: DeviceView, field: str, gone: str) -> list[Dispatch]:
         (whole,) = lower_scale(node, context)
         kept = {name: value for name, value in getattr(whole, field).items() if name != gone}
         return [replace(whole, **{field: kept})]
@@ -374,6 +383,6 @@ def test_what_a_lowering_forgot_is_told(device: GpuDevice, monkeypatch: pytest.M
         monkeypatch.setitem(lowering.table(), "scale", made)
         with pytest.raises(BackendError, match=rf"kernel scale_rows.*missing \['{gone}'\]"):
             lowered(chain(), device)
-    monkeypatch.setitem(lowering.table(), "scale", Lowering(("scale",), lower_scale))
+    monkeypatch.setitem(lowering.table(), "scale", GpuLowering(("scale",), lower_scale))
     with pytest.raises(BackendError, match=r"scale: Workspace\(.*, but its Lowering asks for no workspace"):
         lowered(chain(), device)

@@ -15,9 +15,9 @@ from graphml_gpu.device import GpuDevice
 from graphml_gpu.driver import Facts
 from graphml_gpu.plain_driver import FACTS, PlainDriver
 from graphml_gpu.program import GpuProgram
-from graphml_gpu.tuning import Parameters, Product, Tuning
+from graphml_gpu.tuning import GpuTuning, Parameters, Product
 
-from graphml.backend import TunableDevice, no_progress
+from graphml.backend import TunableDevice, no_progress, tuning_file
 from graphml.errors import BackendError, UsageError
 from graphml.ir.dtype import F32
 from graphml.ir.graph import Graph
@@ -35,7 +35,7 @@ GRAPHICS = dataclasses.replace(FACTS, kind="discrete", max_group=64)
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(tuning, "path", lambda: tmp_path / "tuning.json")
+    monkeypatch.setattr(tuning_file, "path", lambda: tmp_path / "tuning.json")
     monkeypatch.setattr(tuning, "candidates", lambda facts, product: [USUAL, OTHER])
     return tmp_path / "tuning.json"
 
@@ -60,7 +60,7 @@ def test_what_is_found_is_kept_and_used_where_it_is_wanted(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        tuner._Bench, "medians", lambda bench, programs: [1 / (1 + i) for i in range(len(programs))]
+        tuner._GpuBench, "medians", lambda bench, programs: [1 / (1 + i) for i in range(len(programs))]
     )
     file.write_text(json.dumps({"entries": [{"cpu": "another backend's"}]}))
     device = GpuDevice(PlainDriver())
@@ -131,7 +131,7 @@ def test_what_a_device_cannot_run_is_left_out_but_for_the_usual(
     refused: list[object] = [OTHER]
 
     def made(*parts: Any) -> GpuProgram:
-        chosen: Tuning = parts[-1]
+        chosen: GpuTuning = parts[-1]
         if any(one in refused for one in chosen.entries.values()):
             raise BackendError("too many registers")
         return GpuProgram(*parts)
@@ -143,7 +143,7 @@ def test_what_a_device_cannot_run_is_left_out_but_for_the_usual(
     file.unlink()
     run = tuner._search
 
-    def second_fails(bench: tuner._Bench, every: Sequence[Parameters]) -> object:
+    def second_fails(bench: tuner._GpuBench, every: Sequence[Parameters]) -> object:
         if file.exists():
             raise KeyboardInterrupt
         return run(bench, every)
@@ -177,7 +177,7 @@ def test_processors_may_run_the_kernels_of_graphics_cards(monkeypatch: pytest.Mo
 def test_kernels_of_graphics_cards_are_tuned_for_themselves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "path", lambda: tmp_path / "tuning.json")
+    monkeypatch.setattr(tuning_file, "path", lambda: tmp_path / "tuning.json")
     shape = Product("f32", N, K, ROWS)
     monkeypatch.setenv("GRAPHML_GPU_KERNELS", "graphics")
     tuning.save(FACTS, {shape: {"parameters": OTHER, "usual_s": 2.0, "tuned_s": 1.0}})

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from graphml_gpu.device import GpuDevice
 from graphml_gpu.limits import no_room
-from graphml_gpu.node_support import NodeSupport
+from graphml_gpu.node_support import GpuNodeSupport
 from graphml_gpu.plain_driver import FACTS, PlainDriver
 
 from graphml.backend import no_progress
@@ -112,7 +112,7 @@ def test_a_step_that_would_not_be_finished_is_refused(tokens: int, blocks: int, 
 def test_a_node_whose_loops_are_too_long_anywhere_is_refused_before_it_is_placed() -> None:
     g = Builder()
     node = g.call(top_k, g.input("x", F32, (1, 1 << 18)), k=200)
-    support = NodeSupport("plain")
+    support = GpuNodeSupport("plain")
     features = LIMITED.features()
     assert no_room(node, support, FACTS, features) is None
     assert "ends loops after 400" in str(no_room(node, support, LIMITED, features))

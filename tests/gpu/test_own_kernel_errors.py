@@ -13,7 +13,7 @@ from graphml_gpu.device import GpuDevice
 from graphml_gpu.language import Read, Write
 from graphml_gpu.language.opencl_header import read_opencl
 from graphml_gpu.language.wgsl_header import read_wgsl
-from graphml_gpu.node_support import NodeSupport
+from graphml_gpu.node_support import GpuNodeSupport
 from graphml_gpu.plain_driver import FACTS, PlainDriver
 
 from graphml.backend import no_progress
@@ -38,8 +38,8 @@ def node_of(made: OwnOp, n: int = 64, **attributes: Any) -> Node:
 def test_an_op_without_a_kernel_for_a_backend_is_refused() -> None:
     made = own.softpick()
     made.kernel("wgpu", groups="row")(own.softpick_rows)
-    assert NodeSupport("wgpu").refuses(node_of(made)) is None
-    assert NodeSupport("opencl").refuses(node_of(made)) == "no kernel for softpick"
+    assert GpuNodeSupport("wgpu").refuses(node_of(made)) is None
+    assert GpuNodeSupport("opencl").refuses(node_of(made)) == "no kernel for softpick"
 
 
 def no_types(out, x, begin, end):  # type: ignore[no-untyped-def]
@@ -94,7 +94,7 @@ def test_a_wrong_declaration_is_an_error(function: Any, options: dict[str, Any],
     made.kernel("wgpu", "opencl", **options)(function)
     place = r"op 'softpick': its kernel for wgpu \(.*\.py:\d+\): "
     with pytest.raises(BackendError, match=f"(?s){place}.*{reason}"):
-        NodeSupport("wgpu").refuses(node_of(made))
+        GpuNodeSupport("wgpu").refuses(node_of(made))
 
 
 TEXTS = {"wgpu": own.SOFTPICK_WGSL, "opencl": own.SOFTPICK_OPENCL}
@@ -131,7 +131,7 @@ def test_a_wrong_declaration_of_a_text_is_an_error(name: str, options: dict[str,
     with pytest.raises(
         BackendError, match=rf"(?s)op 'softpick': its kernel for {name} \(.*\.py:\d+\).*{reason}"
     ):
-        NodeSupport(name).refuses(node_of(made))
+        GpuNodeSupport(name).refuses(node_of(made))
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_text_that_is_not_as_declared_is_an_error(name: str, old: str, new: st
     assert TEXTS[name].count(old) == 1
     made.kernel(name, workgroup=32 if name == "wgpu" else 1, **own.SOFTPICK)(TEXTS[name].replace(old, new))
     with pytest.raises(BackendError, match=f"(?s)op 'softpick'.*{reason}"):
-        NodeSupport(name).refuses(node_of(made))
+        GpuNodeSupport(name).refuses(node_of(made))
 
 
 def shifted() -> OwnOp:
@@ -193,7 +193,7 @@ def shifted_by_a_text(x: Read[gpu.f32], out: Write[gpu.f32], name_of: gpu.u32) -
 def test_a_node_that_a_kernel_cannot_run_is_refused(kernel: Any, n: int, by: int, reason: str | None) -> None:
     made = shifted()
     made.kernel("wgpu", groups="element")(kernel)
-    found = NodeSupport("wgpu").refuses(node_of(made, n, by=by))
+    found = GpuNodeSupport("wgpu").refuses(node_of(made, n, by=by))
     assert found == reason or (found is not None and reason is not None and reason in found)
 
 
@@ -201,7 +201,7 @@ def test_an_attribute_that_is_no_number_is_no_scalar() -> None:
     made = shifted()
     made.kernel("wgpu", groups="element")(shifted_by_a_text)
     with pytest.raises(BackendError, match="the attribute name_of is no number, so it is no scalar"):
-        NodeSupport("wgpu").refuses(node_of(made, by=1))
+        GpuNodeSupport("wgpu").refuses(node_of(made, by=1))
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_the_shared_memory_of_a_text(name: str, old: str, new: str, n_bytes: int
         made = own.softpick()
         made.kernel(name, workgroup=32 if name == "wgpu" else 1, **own.SOFTPICK)(text)
         with pytest.raises(BackendError, match="wanted the option shared_bytes"):
-            NodeSupport(name).refuses(node_of(made))
+            GpuNodeSupport(name).refuses(node_of(made))
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -343,4 +343,4 @@ def test_a_backend_without_a_language_of_texts_takes_none() -> None:
     with pytest.raises(
         BackendError, match="a text is for wgpu or opencl; plain wants a kernel in the language"
     ):
-        NodeSupport("plain").refuses(node_of(made))
+        GpuNodeSupport("plain").refuses(node_of(made))

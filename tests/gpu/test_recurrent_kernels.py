@@ -12,7 +12,7 @@ from math import prod
 import pytest
 from graphml_gpu.backend import make_backend
 from graphml_gpu.lowering import select_blocks as lowering
-from graphml_gpu.node_support import NodeSupport
+from graphml_gpu.node_support import GpuNodeSupport
 from graphml_gpu.plain_driver import PlainDriver
 
 from graphml.conformance import suite
@@ -74,4 +74,4 @@ def test_keys_of_an_odd_width_are_left_to_numpy(width: int, refused: bool) -> No
     state, keys = g.state("state", F32, (1, 2, 4, width)), g.input("k", F32, (3, 2, width))
     values, tokens = g.input("v", F32, (3, 2, 4)), [g.input(name, I32, (3,)) for name in ("s", "p")]
     node = g.call(linear_attention, state, keys, keys, values, *tokens)
-    assert (NodeSupport("plain").refuses(node) is not None) == refused
+    assert (GpuNodeSupport("plain").refuses(node) is not None) == refused

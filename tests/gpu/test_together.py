@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from graphml_gpu import lowering, together
 from graphml_gpu.device import GpuDevice
-from graphml_gpu.dispatch import Context, Dispatch, Joint, Lowering, along, rows
+from graphml_gpu.dispatch import DeviceView, Dispatch, GpuLowering, Joint, along, rows
 from graphml_gpu.language import Read, Write, f32, group_id, kernel, u32
 from graphml_gpu.plain_driver import PlainDriver
 
@@ -31,12 +31,12 @@ def negative(x: Read[f32], out: Write[f32], n: u32) -> None:
         out[group_id(0)] = 0.0 - x[group_id(0)]
 
 
-def lower_negative(node: Node, context: Context) -> list[Dispatch]:
+def lower_negative(node: Node, context: DeviceView) -> list[Dispatch]:
     count = rows(node.shape)
     return [Dispatch(negative, {}, {"x": node.inputs[0], "out": node}, {"n": count}, along(count))]
 
 
-def lower_pair(nodes: Sequence[Node], context: Context) -> list[Dispatch] | None:
+def lower_pair(nodes: Sequence[Node], context: DeviceView) -> list[Dispatch] | None:
     """Two negatives, and no more of them, in the order that would be wrong if there were one."""
     if len(nodes) != 2:
         return None
@@ -57,7 +57,7 @@ def three(chained: bool) -> Graph:
 def test_neighbours_are_made_together(monkeypatch: pytest.MonkeyPatch, kind: str, labels: list[str]) -> None:
     """But not where one reads what another makes, nor where two lie in the same place."""
     monkeypatch.setattr(together, "joints", lambda: (Joint(frozenset({"neg"}), lower_pair),))
-    monkeypatch.setitem(lowering.table(), "neg", Lowering(("neg",), lower_negative))
+    monkeypatch.setitem(lowering.table(), "neg", GpuLowering(("neg",), lower_negative))
     graph, device = three(kind == "chained"), GpuDevice(PlainDriver())
     plan = plan_memory(graph, device)
     if kind == "overlapping":

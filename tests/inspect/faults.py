@@ -13,7 +13,7 @@ from unittest import mock
 
 import numpy as np
 from graphml_cpu import lowering, program
-from graphml_cpu.lowering.step import Argument, Lowering, Step
+from graphml_cpu.lowering.step import Argument, CpuLowering, KernelCall
 
 from graphml.compiler import parts_program
 from graphml.ir.fused import fused_op
@@ -25,11 +25,11 @@ from graphml.passes.fusion import Fusion
 
 
 @contextmanager
-def wrong_lowering(op: str, change: Callable[[Node, list[Step]], list[Step]]) -> Iterator[None]:
+def wrong_lowering(op: str, change: Callable[[Node, list[KernelCall]], list[KernelCall]]) -> Iterator[None]:
     """The CPU's kernel calls for an op, changed."""
     right = lowering.table()[op]
 
-    def lower(node: Node, threads: int) -> list[Step]:
+    def lower(node: Node, threads: int) -> list[KernelCall]:
         return change(node, right.lower(node, threads))
 
     with mock.patch.dict(lowering.table(), {op: replace(right, lower=lower)}):
@@ -38,10 +38,10 @@ def wrong_lowering(op: str, change: Callable[[Node, list[Step]], list[Step]]) ->
 
 def with_arguments(
     **changed: Argument | Callable[[Node], Argument],
-) -> Callable[[Node, list[Step]], list[Step]]:
+) -> Callable[[Node, list[KernelCall]], list[KernelCall]]:
     """Other arguments of every kernel call that has them."""
 
-    def change(node: Node, steps: list[Step]) -> list[Step]:
+    def change(node: Node, steps: list[KernelCall]) -> list[KernelCall]:
         made = []
         assert any(name in step.arguments for step in steps for name in changed)
         for step in steps:
@@ -56,11 +56,11 @@ def with_arguments(
     return change
 
 
-def as_if(**attributes: object) -> Callable[[Node, list[Step]], list[Step]]:
+def as_if(**attributes: object) -> Callable[[Node, list[KernelCall]], list[KernelCall]]:
     """The kernel calls of the same node with other attributes."""
 
-    def change(node: Node, steps: list[Step]) -> list[Step]:
-        right: Lowering = lowering.table.__wrapped__()[node.op.name]
+    def change(node: Node, steps: list[KernelCall]) -> list[KernelCall]:
+        right: CpuLowering = lowering.table.__wrapped__()[node.op.name]
         other = replace(node, attributes={**node.attributes, **attributes})  # type: ignore[dict-item]
         wrong = right.lower(other, 1)
         names = {other: node}

@@ -13,7 +13,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from graphml_cpu import lowering
-from graphml_cpu.lowering.step import Argument, Constant, Step, Table
+from graphml_cpu.lowering.step import AddressTable, Argument, HostConstant, KernelCall
 
 from graphml.backend import Plan
 from graphml.compiler import compile as compiling
@@ -64,8 +64,10 @@ def test_nothing_is_found_between_fusion_settings(other: str) -> None:
         assert not both.bisect(CompileOptions(fuse="-swiglu")).findings
 
 
-def only_for_one_token(change: Callable[[Node, list[Step]], list[Step]]) -> Callable[..., list[Step]]:
-    def chosen(node: Node, steps: list[Step]) -> list[Step]:
+def only_for_one_token(
+    change: Callable[[Node, list[KernelCall]], list[KernelCall]],
+) -> Callable[..., list[KernelCall]]:
+    def chosen(node: Node, steps: list[KernelCall]) -> list[KernelCall]:
         return change(node, steps) if getattr(node.shape[0], "bound", 1) == 1 else steps
 
     return chosen
@@ -76,15 +78,15 @@ def one_row_further(node: Node) -> Argument:
     table = node.inputs[0]
     if table.op.name != "weight":
         return table
-    return Constant(lambda weights: np.roll(weights[table.name], -1, 0))
+    return HostConstant(lambda weights: np.roll(weights[table.name], -1, 0))
 
 
 def keys_and_values_swapped(node: Node) -> Argument:
     (step,) = lowering.table.__wrapped__()[node.op.name].lower(node, 1)
     table = step.arguments["table"]
-    assert isinstance(table, Table)
+    assert isinstance(table, AddressTable)
     q, k, v = table.rows
-    return Table((q, (v[0], *k[1:]), (k[0], *v[1:])))
+    return AddressTable((q, (v[0], *k[1:]), (k[0], *v[1:])))
 
 
 # What is broken; the step, node and op that must be named.
@@ -249,7 +251,7 @@ def test_a_part_that_is_wrong_too_is_named() -> None:
 def test_a_missing_end_is_seen() -> None:
     """A product that forgets its residual gives the value of the product's node."""
 
-    def forget(node: Node, steps: list[Step]) -> list[Step]:
+    def forget(node: Node, steps: list[KernelCall]) -> list[KernelCall]:
         return [
             replace(one, arguments={**one.arguments, "residual": 0}) if node.attributes["residual"] else one
             for one in steps

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graphml_cpu.lowering.step import Constant
+from graphml_cpu.lowering.step import HostConstant
 
 from graphml.inspect.bisect.findings import as_json
 from graphml.inspect.compare.route import TOKENS, wide
@@ -61,7 +61,7 @@ def read_behind(node: Node, right: Array, operands: Mapping[str, Array]) -> Arra
     return wrong
 
 
-BLOCKS = Constant(lambda weights: (np.arange(1 << 17) % 4).astype(np.int32))
+BLOCKS = HostConstant(lambda weights: (np.arange(1 << 17) % 4).astype(np.int32))
 # What is broken; the step, node and op that must be named.
 NAMED: dict[str, tuple[Fault, str, str, str]] = {
     "attention from position 40 on": (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from graphml_cpu.lowering.step import Scratch, Step
+from graphml_cpu.lowering.step import KernelCall, Scratch
 
 from graphml.compiler.options import CompileOptions
 from graphml.inspect.bisect.bisect import Bisection, bisect
@@ -40,7 +40,7 @@ def judged(model: Path, backend: str = "cpu") -> Bisection:
         b.close()
 
 
-def moved_twice(node: Node, steps: list[Step]) -> list[Step]:
+def moved_twice(node: Node, steps: list[KernelCall]) -> list[KernelCall]:
     """The right result, and then the state moves on once more, but where it begins anew."""
     again = {"out": Scratch(1 << 20)}
     return [*steps, *(replace(step, arguments={**step.arguments, **again}) for step in steps)]

@@ -16,13 +16,15 @@ import numpy as np
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml_cpu.array_kernels.reference import ROWS, ArrayKernelRef, dim_slot
-from graphml_cpu.lowering.step import Rows, Step
+from graphml_cpu.lowering.step import KernelCall, RowCount
 
 _UNTOUCHED = np.uint8(0xA5)
 _VERDICTS = "out of bounds", "read-only"  # NumPy's words
 
 
-def outside_its_rows(node: Node, step: Step, operands: Mapping[Node, Array], dims: Mapping[str, int]) -> str:
+def outside_its_rows(
+    node: Node, step: KernelCall, operands: Mapping[Node, Array], dims: Mapping[str, int]
+) -> str:
     """What the kernel of a step does outside of its rows; "" for nothing. operands: of the node, by node."""
     kernel = step.kernel
     assert isinstance(kernel, ArrayKernelRef)
@@ -53,11 +55,11 @@ def outside_its_rows(node: Node, step: Step, operands: Mapping[Node, Array], dim
 
 
 def _size(argument: Any, dims: Mapping[str, int]) -> int:
-    rows = argument if isinstance(argument, Rows) else Rows(None, int(argument))
+    rows = argument if isinstance(argument, RowCount) else RowCount(None, int(argument))
     return rows.factor * (dims[rows.symbol] if rows.symbol else 1)
 
 
-def _array(step: Step, name: str, operands: Mapping[Node, Array], dims: Mapping[str, int]) -> Array:
+def _array(step: KernelCall, name: str, operands: Mapping[Node, Array], dims: Mapping[str, int]) -> Array:
     """A copy of an operand, or memory for a result, in the shape that the kernel sees."""
     value = step.arguments[name]
     assert isinstance(step.kernel, ArrayKernelRef)

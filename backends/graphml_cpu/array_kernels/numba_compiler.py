@@ -46,13 +46,13 @@ from graphml.errors import BackendError
 from graphml.ir.function_hash import codes_of, global_names, is_library, raising_line, reached
 from graphml.system import cache_access
 from graphml_cpu.array_kernels.reference import RAISED, ROWS, ArrayKernelRef, dim_slot
-from graphml_cpu.compiler import Kernel
+from graphml_cpu.compiler import LoadedKernel
 
 KEPT_FILES = 2048
 _MAGIC = "graphml-array-kernel-2"
 _ENTRY = kinds.void(kinds.int64, kinds.int64, kinds.int64)
 _lock = threading.RLock()
-_loaded: dict[str, Kernel] = {}
+_loaded: dict[str, LoadedKernel] = {}
 _kept_libraries: list[Any] = []  # their code lives as long as they do
 
 # numba counts functions from 1 in each process and names machine code by that number: kernels kept by several
@@ -72,7 +72,7 @@ def _pointer(typing_context: Any, address: Any) -> Any:
 
 def compile_array_kernels(
     refs: Iterable[ArrayKernelRef], progress: Callable[[int, int], None] | None = None
-) -> dict[ArrayKernelRef, Kernel]:
+) -> dict[ArrayKernelRef, LoadedKernel]:
     """Each kernel by its reference, from this process, the cache or compiled.
 
     Raises `BackendError` for a function that numba cannot compile, with the author's file and line.
@@ -86,10 +86,10 @@ def compile_array_kernels(
             key = keys[ref]
             if key not in _loaded:  # two references may be of one function
                 address = _from_file(folder, key) or _compiled(ref, key, folder)
-                _loaded[key] = Kernel(ref.name, address, ref.slots)
+                _loaded[key] = LoadedKernel(ref.name, address, ref.slots)
             if progress is not None:
                 progress(done, len(new))
-        return {ref: Kernel(ref.name, _loaded[keys[ref]].address, ref.slots) for ref in wanted}
+        return {ref: LoadedKernel(ref.name, _loaded[keys[ref]].address, ref.slots) for ref in wanted}
 
 
 def _key(ref: ArrayKernelRef) -> str:

@@ -21,7 +21,7 @@ from graphml.ir.own_signature import OwnSignature, place_of
 from graphml.ir.shape import Symbol
 from graphml_cpu.array_kernels.reference import BEGIN, END
 from graphml_cpu.array_kernels.step import ArrayValue, array_step, as_stored, joined
-from graphml_cpu.lowering.step import Part, Step
+from graphml_cpu.lowering.step import KernelCall, NodeResult
 
 
 def parameters(function: Callable[..., Any]) -> tuple[list[str], list[str]]:
@@ -37,9 +37,9 @@ def parameters(function: Callable[..., Any]) -> tuple[list[str], list[str]]:
     return names[:at], names[at + 2 :]
 
 
-def results_of(node: Node) -> list[Node | Part]:
+def results_of(node: Node) -> list[Node | NodeResult]:
     """What a node's kernel writes."""
-    return [Part(node, i) for i in range(len(node.type.parts))] if node.type.parts else [node]
+    return [NodeResult(node, i) for i in range(len(node.type.parts))] if node.type.parts else [node]
 
 
 def refuses_rows(node: Node) -> str | None:
@@ -107,7 +107,7 @@ def row_step(
     function: Callable[..., Any],
     name: str = "",
     options: Mapping[str, Any] | None = None,
-) -> Step:
+) -> KernelCall:
     """The call of a kernel of rows for a node. options: `whole`, names of operands, and numba's own."""
     given_options = dict(options or {})
     whole = given_options.pop("whole", ())
@@ -141,11 +141,11 @@ def row_step(
     )
 
 
-def _type(value: Node | Part) -> Type:
+def _type(value: Node | NodeResult) -> Type:
     return ArrayValue(value, ()).type
 
 
-def _as_rows(value: Node | Part, lead: tuple[Any, ...]) -> ArrayValue:
+def _as_rows(value: Node | NodeResult, lead: tuple[Any, ...]) -> ArrayValue:
     """A value with these leading dimensions as [rows, width]; any other with its own shape."""
     kind = _type(value)
     if kind.shape[:-1] != lead or not kind.shape:

@@ -18,7 +18,7 @@ from graphml.ir.op import Attribute, Type
 from graphml.ir.shape import Dim, Shape, Symbol, bounds
 from graphml.ir.state_order import state_of
 from graphml_cpu.array_kernels.reference import RAISED, ROWS, ArrayKernelRef, ArraySlot, dim_slot
-from graphml_cpu.lowering.step import Argument, Constant, Part, Rows, Step
+from graphml_cpu.lowering.step import Argument, HostConstant, KernelCall, NodeResult, RowCount
 
 
 @dataclass(frozen=True)
@@ -29,21 +29,21 @@ class ArrayValue:
     computed from the weights when a program is made.
     """
 
-    value: Node | Part | Constant
-    shape: tuple[Dim | Rows, ...]
+    value: Node | NodeResult | HostConstant
+    shape: tuple[Dim | RowCount, ...]
     kind: Type | None = None
 
     @property
     def type(self) -> Type:
         """The type of the value."""
         value = self.value
-        if isinstance(value, Constant):
+        if isinstance(value, HostConstant):
             assert self.kind is not None
             return self.kind
-        return value.node.type.parts[value.index] if isinstance(value, Part) else value.type
+        return value.node.type.parts[value.index] if isinstance(value, NodeResult) else value.type
 
 
-def as_stored(value: Node | Part, shape: Shape | None = None) -> ArrayValue:
+def as_stored(value: Node | NodeResult, shape: Shape | None = None) -> ArrayValue:
     """A value with its own shape, or another; the last dimension of a block format in bytes.
 
     A symbol behind the first dimension, of a block table [S, B], is as large as in memory: its bound.
@@ -59,13 +59,13 @@ def as_stored(value: Node | Part, shape: Shape | None = None) -> ArrayValue:
 def array_step(
     function: Callable[..., Any],
     arrays: Mapping[str, ArrayValue],
-    rows: Rows,
+    rows: RowCount,
     *,
     writes: tuple[str, ...] = ("out",),
     attributes: Mapping[str, Attribute] | None = None,
     options: Mapping[str, Any] | None = None,
     name: str = "",
-) -> Step:
+) -> KernelCall:
     """One call of `function(*arrays, begin, end, **attributes)`, its rows shared by the threads.
 
     arrays: in the order of the function's parameters. writes: the names of those that it writes. A float
@@ -86,7 +86,7 @@ def array_step(
         name or function.__name__, function, tuple(slots), tuple(numbers), constants,
         tuple((key, _ordered(value)) for key, value in (options or {}).items()),
     )  # fmt: skip
-    return Step(ref, {**arguments, ROWS: rows, **numbers, RAISED: 0}, writes)
+    return KernelCall(ref, {**arguments, ROWS: rows, **numbers, RAISED: 0}, writes)
 
 
 def _ordered(value: Any) -> Any:
@@ -94,13 +94,13 @@ def _ordered(value: Any) -> Any:
     return tuple(sorted(value)) if isinstance(value, set | frozenset) else value
 
 
-def _dim(dim: Dim | Rows) -> Rows:
-    if isinstance(dim, Rows):
+def _dim(dim: Dim | RowCount) -> RowCount:
+    if isinstance(dim, RowCount):
         return dim
-    return Rows(dim.name, 1) if isinstance(dim, Symbol) else Rows(None, dim)
+    return RowCount(dim.name, 1) if isinstance(dim, Symbol) else RowCount(None, dim)
 
 
-def joined(dims: Shape, what: str) -> Rows:
+def joined(dims: Shape, what: str) -> RowCount:
     """The product of some dimensions, of which at most one is a symbol."""
     symbols = [dim.name for dim in dims if isinstance(dim, Symbol)]
     if len(symbols) > 1:
@@ -108,4 +108,4 @@ def joined(dims: Shape, what: str) -> Rows:
     factor = 1
     for dim in dims:
         factor *= 1 if isinstance(dim, Symbol) else dim
-    return Rows(symbols[0] if symbols else None, factor)
+    return RowCount(symbols[0] if symbols else None, factor)

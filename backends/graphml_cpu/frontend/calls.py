@@ -11,15 +11,15 @@ from typing import Any
 
 from graphml_cpu.frontend import operators, types
 from graphml_cpu.frontend.expressions import FUNCTIONS, Expressions
-from graphml_cpu.frontend.operation import Context, InlineFunction, Operation
-from graphml_cpu.frontend.types import BaseTuple, Float, Integer, Type, tuple_of
+from graphml_cpu.frontend.operation import InlineFunction, Operation
+from graphml_cpu.frontend.types import BaseTuple, Float, Integer, LlvmType, tuple_of
 from graphml_cpu.frontend.values import (
     NOTHING,
     Counted,
     Items,
     Known,
-    RefusedError,
     Typed,
+    UncompilableError,
     Value,
     as_python,
     described,
@@ -28,7 +28,7 @@ from graphml_cpu.frontend.values import (
 )
 
 _PLAIN = (int, float, bool, str, type(None))
-_CONVERSIONS: dict[Any, Type] = {float: types.float64, int: types.int64, bool: types.boolean}
+_CONVERSIONS: dict[Any, LlvmType] = {float: types.float64, int: types.int64, bool: types.boolean}
 _FOLDED: tuple[Any, ...] = (min, max, abs, int, float, bool)
 
 
@@ -44,14 +44,14 @@ class Calls(Expressions):
     def _call(self, node: ast.Call) -> Value:
         called = self.evaluate(node.func)
         if not isinstance(called, Known):
-            raise RefusedError(f"{described(called)} cannot be called")
+            raise UncompilableError(f"{described(called)} cannot be called")
         arguments = self.arguments(node.args)
         named = {keyword.arg or "": self.evaluate(keyword.value) for keyword in node.keywords}
         function = called.object
         if isinstance(function, InlineFunction):
             return self.call_function(function, arguments, named)
         if named:
-            raise RefusedError(f"{ast.unparse(node.func)} takes no named arguments")
+            raise UncompilableError(f"{ast.unparse(node.func)} takes no named arguments")
         if isinstance(function, Operation):
             return self._operate(function, arguments)
         return self._built_in(function, arguments)
@@ -61,13 +61,15 @@ class Calls(Expressions):
         try:
             overload = called.of(kinds)
         except (AttributeError, TypeError, ValueError) as error:
-            raise RefusedError(f"{called.name} of {', '.join(map(repr, kinds))}: {error}") from error
+            raise UncompilableError(f"{called.name} of {', '.join(map(repr, kinds))}: {error}") from error
         if overload is None or len(overload[0].args) != len(kinds):
-            raise RefusedError(f"{called.name} does not take {', '.join(map(repr, kinds)) or 'no arguments'}")
+            raise UncompilableError(
+                f"{called.name} does not take {', '.join(map(repr, kinds)) or 'no arguments'}"
+            )
         signature, generate = overload
         pairs = zip(arguments, signature.args, strict=True)
         values = [self.argument(value, kind) for value, kind in pairs]
-        return _returned(signature.return_type, generate(Context, self.builder, signature, values))
+        return _returned(signature.return_type, generate(self.builder, *values))
 
     def argument(self, value: Value, kind: Any) -> Any:
         """A value as an argument of a type: an LLVM value, or a tuple of such."""
@@ -80,7 +82,7 @@ class Calls(Expressions):
             return None
         typed = number(value)
         if isinstance(kind, Integer) and isinstance(typed.kind, Float):
-            raise RefusedError(f"{typed.kind!r} for {kind!r}: write int(...)")
+            raise UncompilableError(f"{typed.kind!r} for {kind!r}: write int(...)")
         return operators.cast(self.builder, typed.value, typed.kind, kind)
 
     def _built_in(self, function: Any, arguments: Sequence[Value]) -> Value:
@@ -98,7 +100,7 @@ class Calls(Expressions):
             folded = self._folded(function, [as_python(argument) for argument in arguments])
             if folded is not None:
                 return folded
-        kind = function if isinstance(function, Type) else _CONVERSIONS.get(function)
+        kind = function if isinstance(function, LlvmType) else _CONVERSIONS.get(function)
         if kind is not None and len(arguments) == 1:
             typed = number(arguments[0])
             return Typed(kind, operators.cast(self.builder, typed.value, typed.kind, kind))
@@ -110,7 +112,9 @@ class Calls(Expressions):
         if function is abs and len(arguments) == 1:
             typed = number(arguments[0])
             return Typed(*operators.absolute(self.builder, (typed.kind, typed.value)))
-        raise RefusedError(f"{getattr(function, '__name__', function)} is no function that kernels can call")
+        raise UncompilableError(
+            f"{getattr(function, '__name__', function)} is no function that kernels can call"
+        )
 
     @staticmethod
     def _folded(function: Any, arguments: list[Any]) -> Value | None:
@@ -120,14 +124,14 @@ class Calls(Expressions):
         try:
             return known(function(*arguments))
         except (ArithmeticError, ValueError, TypeError) as error:
-            raise RefusedError(f"{function.__name__}{tuple(arguments)}: {error}") from error
+            raise UncompilableError(f"{function.__name__}{tuple(arguments)}: {error}") from error
 
 
-def argument_type(value: Value) -> Type:
+def argument_type(value: Value) -> LlvmType:
     """The type of an operation's argument."""
     if isinstance(value, Items):
         return tuple_of(argument_type(element) for element in value.values)
-    if isinstance(value, Known) and isinstance(value.object, Type):
+    if isinstance(value, Known) and isinstance(value.object, LlvmType):
         return types.TypeRef(value.object)
     return number(value).kind
 

@@ -13,18 +13,18 @@ from typing import Any
 import llvmlite.ir as ir
 
 from graphml_cpu.frontend import operators, types
-from graphml_cpu.frontend.operation import Builder
+from graphml_cpu.frontend.operation import TupleBuilder
 from graphml_cpu.frontend.values import (
     NOTHING,
-    Ahead,
     Items,
     Known,
     Lost,
-    RefusedError,
     Source,
     Typed,
+    UncompilableError,
     Unusable,
     Value,
+    ValueAhead,
     as_python,
     described,
     known,
@@ -54,7 +54,7 @@ class Expressions:
         self.look_up, self.locals = look_up, locals_
         self.variables: dict[str, Value] = {}
         self.hints: dict[tuple[int, str], Any] = {}
-        self.builder: Any = Builder()
+        self.builder: Any = TupleBuilder()
         self.line = 0
 
     def block(self) -> ir.Block:
@@ -62,10 +62,10 @@ class Expressions:
         return self.builder.function.append_basic_block()
 
     def evaluate(self, node: ast.expr) -> Value:
-        """The value of an expression. Raises `RefusedError` for what kernels cannot have."""
+        """The value of an expression. Raises `UncompilableError` for what kernels cannot have."""
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is None:
-            raise RefusedError(f"kernels cannot have {ast.unparse(node)}")
+            raise UncompilableError(f"kernels cannot have {ast.unparse(node)}")
         value: Value = method(node)
         return value
 
@@ -77,13 +77,13 @@ class Expressions:
             try:
                 return known(self.look_up(node.id))
             except KeyError:
-                raise RefusedError(f"nothing is called {node.id}") from None
+                raise UncompilableError(f"nothing is called {node.id}") from None
         variable = self.variables.get(node.id)
         if isinstance(variable, Lost):
             self.hints[variable.key] = variable.kind
             raise RetypedError
-        if variable is None or isinstance(variable, (Ahead, Unusable)):
-            raise RefusedError(
+        if variable is None or isinstance(variable, (ValueAhead, Unusable)):
+            raise UncompilableError(
                 variable.why if isinstance(variable, Unusable) else f"{node.id} is read before it is assigned"
             )
         return variable
@@ -91,7 +91,7 @@ class Expressions:
     def _attribute(self, node: ast.Attribute) -> Value:
         owner = self.evaluate(node.value)
         if not isinstance(owner, Known) or not hasattr(owner.object, node.attr):
-            raise RefusedError(f"{described(owner)} has no {node.attr}")
+            raise UncompilableError(f"{described(owner)} has no {node.attr}")
         return known(getattr(owner.object, node.attr))
 
     def _tuple(self, node: ast.Tuple) -> Value:
@@ -101,20 +101,20 @@ class Expressions:
         owner, index = self.evaluate(node.value), self.evaluate(node.slice)
         if isinstance(owner, Items) and isinstance(index, Known) and isinstance(index.object, int):
             if not -len(owner.values) <= index.object < len(owner.values):
-                raise RefusedError(f"a tuple of {len(owner.values)} has no item {index.object}")
+                raise UncompilableError(f"a tuple of {len(owner.values)} has no item {index.object}")
             element: Value = owner.values[index.object]
             return element
         if isinstance(owner, Items) and isinstance(index, Typed) and index.kind is types.int64:
             return self._item(owner, index)
-        raise RefusedError(f"only tuples have items: {ast.unparse(node)}")
+        raise UncompilableError(f"only tuples have items: {ast.unparse(node)}")
 
     def _item(self, owner: Items, index: Typed) -> Value:
         """The item of a number that is not known yet, of a tuple whose items have one type."""
         items = [number(element) for element in owner.values]
         if any(element.kind is not items[0].kind for element in items):
-            raise RefusedError("only tuples of one type have items of numbers that are not known")
+            raise UncompilableError("only tuples of one type have items of numbers that are not known")
         if not items:
-            raise RefusedError("an empty tuple has no items")
+            raise UncompilableError("an empty tuple has no items")
         below = self.builder.icmp_signed("<", index.value, index.value.type(0))
         from_end = self.builder.add(index.value, index.value.type(len(items)))
         index = Typed(index.kind, self.builder.select(below, from_end, index.value))
@@ -125,7 +125,7 @@ class Expressions:
         return Typed(items[0].kind, chosen)
 
     def _slice(self, node: ast.Slice) -> Value:
-        raise RefusedError("kernels have no slices")
+        raise UncompilableError("kernels have no slices")
 
     def _binop(self, node: ast.BinOp) -> Value:
         return self.binary(_BINARY[type(node.op)], self.evaluate(node.left), self.evaluate(node.right))
@@ -138,7 +138,7 @@ class Expressions:
             pass
         else:
             if isinstance(folded, int) and not -(2**63) <= folded < 2**64:
-                raise RefusedError(f"{folded} has more than 64 bits")
+                raise UncompilableError(f"{folded} has more than 64 bits")
             return known(folded)
         if function in (operator.is_, operator.is_not):
             if all(
@@ -146,7 +146,7 @@ class Expressions:
                 or (isinstance(operand, Known) and isinstance(operand.object, (bool, int, float)))
                 for operand in (a, b)
             ):
-                raise RefusedError("`is` tells no numbers apart: write ==")
+                raise UncompilableError("`is` tells no numbers apart: write ==")
             return Known(function is operator.is_not)  # what was emitted is no known object
         left, right = number(a), number(b)
         return Typed(
@@ -282,7 +282,7 @@ class Expressions:
             if isinstance(node, ast.Starred):
                 items = self.evaluate(node.value)
                 if not isinstance(items, Items):
-                    raise RefusedError(f"{ast.unparse(node)} is no tuple")
+                    raise UncompilableError(f"{ast.unparse(node)} is no tuple")
                 values += items.values
             else:
                 values.append(self.evaluate(node))

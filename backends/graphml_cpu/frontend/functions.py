@@ -19,7 +19,7 @@ from graphml_cpu.frontend.trees import assigned_in, surroundings, tree_of
 from graphml_cpu.frontend.values import (
     NOTHING,
     Items,
-    RefusedError,
+    UncompilableError,
     Value,
     converted,
     flat,
@@ -161,7 +161,7 @@ class _Emitter(Statements):
 
 
 def _bound(called: InlineFunction, arguments: Sequence[Value], named: dict[str, Value]) -> list[Value]:
-    """All arguments in the order of the parameters. Raises `RefusedError` if some are missing or too many."""
+    """All arguments in the order of the parameters. `UncompilableError` if some are missing or too many."""
     code, defaults = called.function.__code__, called.function.__defaults__ or ()
     names = code.co_varnames[: code.co_argcount]
     usual = dict(zip(names[len(names) - len(defaults) :], map(known, defaults), strict=True))
@@ -169,7 +169,7 @@ def _bound(called: InlineFunction, arguments: Sequence[Value], named: dict[str, 
     bound, rest = {**usual, **by_position, **named}, arguments[len(names) :]
     takes_rest = bool(code.co_flags & inspect.CO_VARARGS)
     if set(bound) != set(names) or set(by_position) & set(named) or (rest and not takes_rest):
-        raise RefusedError(
+        raise UncompilableError(
             f"{called.name} takes {', '.join(names)}; given are {len(arguments)} {list(named)}"
         )
     return [*(bound[name] for name in names), *rest]

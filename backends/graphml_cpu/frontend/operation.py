@@ -5,19 +5,18 @@ Knows types and LLVM's builder; nothing of syntax.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import llvmlite.ir as ir
 
-from graphml_cpu.frontend import operators
-from graphml_cpu.frontend.types import Signature, Type
+from graphml_cpu.frontend.types import LlvmType, Signature
 from graphml_cpu.only_once import only_once
 
 Generator = Callable[..., Any]
 
 
-class Builder(ir.IRBuilder):  # type: ignore[misc]  # llvmlite is untyped
+class TupleBuilder(ir.IRBuilder):  # type: ignore[misc]  # llvmlite is untyped
     """LLVM's builder, for which a tuple is Python's tuple of LLVM values."""
 
     def extract_value(self, aggregate: Any, index: Any, name: str = "") -> Any:
@@ -27,24 +26,6 @@ class Builder(ir.IRBuilder):  # type: ignore[misc]  # llvmlite is untyped
             if isinstance(aggregate, tuple)
             else super().extract_value(aggregate, index, name)
         )
-
-
-class Context:
-    """What code generators ask for beside the builder."""
-
-    @staticmethod
-    def make_tuple(builder: ir.IRBuilder, kind: Type, values: Sequence[Any]) -> tuple[Any, ...]:
-        """Several values as one."""
-        return tuple(values)
-
-    @staticmethod
-    def get_dummy_value() -> None:
-        """The value of an operation that returns nothing."""
-
-    @staticmethod
-    def cast(builder: ir.IRBuilder, value: Any, source: Type, target: Type) -> Any:
-        """A number as another type of number, or in every lane of a vector."""
-        return operators.cast(builder, value, source, target)
 
 
 def is_own(function: Callable[..., Any]) -> bool:
@@ -74,12 +55,12 @@ class Operation:
     def __init__(self, function: Callable[..., Any]) -> None:
         self.name, self._function, self.__doc__ = function.__name__, function, function.__doc__
         self.__wrapped__ = function
-        self._found: dict[tuple[Type, ...], tuple[Signature, Generator] | None] = {}
+        self._found: dict[tuple[LlvmType, ...], tuple[Signature, Generator] | None] = {}
 
-    def of(self, kinds: tuple[Type, ...]) -> tuple[Signature, Generator] | None:
+    def of(self, kinds: tuple[LlvmType, ...]) -> tuple[Signature, Generator] | None:
         """Signature and code generator for these types of arguments; None for types that it does not take."""
         if kinds not in self._found or not is_own(self._function):
-            self._found[kinds] = self._function(None, *kinds)
+            self._found[kinds] = self._function(*kinds)
         return self._found[kinds]
 
     def __call__(self, *arguments: Any) -> Any:
@@ -89,10 +70,9 @@ class Operation:
 
 @only_once
 def operation(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make `function(typingctx, *argument_types)` an operation that kernels call by its name.
+    """Make `function(*argument_types)` an operation that kernels call by its name.
 
     It returns None for argument types that it does not take, else (signature, code generator):
-    `signature = result_type(*argument_types)` and `generate(context, builder, signature, values)`. Tuples are
-    Python's there.
+    `signature = result_type(*argument_types)` and `emit(builder, *values)`. Tuples are Python's there.
     """
     return Operation(function)

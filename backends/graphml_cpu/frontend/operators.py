@@ -19,7 +19,7 @@ from graphml_cpu.frontend.types import (
     Boolean,
     Float,
     Integer,
-    Type,
+    LlvmType,
     VectorType,
     boolean,
     float32,
@@ -28,7 +28,7 @@ from graphml_cpu.frontend.types import (
     uint64,
 )
 
-Emitted = tuple[Type, ir.Value]
+Emitted = tuple[LlvmType, ir.Value]
 
 
 class OperatorTypeError(TypeError):
@@ -54,7 +54,7 @@ _MAY_NOT_WRAP = (operator.add, operator.sub, operator.mul)
 _BITWISE = (operator.and_, operator.or_, operator.xor)
 
 
-def common(a: Type, b: Type) -> Type | None:
+def common(a: LlvmType, b: LlvmType) -> LlvmType | None:
     """The type of numbers that holds both; None where there is none."""
     if a is b:
         return a
@@ -66,7 +66,7 @@ def common(a: Type, b: Type) -> Type | None:
     return None if uint64 in kinds else int64
 
 
-def cast(builder: ir.IRBuilder, value: ir.Value, source: Type, target: Type) -> ir.Value:
+def cast(builder: ir.IRBuilder, value: ir.Value, source: LlvmType, target: LlvmType) -> ir.Value:
     """A number as another type of number, or in every lane of a vector. Raises `OperatorTypeError`."""
     if source is target:
         return value
@@ -79,7 +79,7 @@ def cast(builder: ir.IRBuilder, value: ir.Value, source: Type, target: Type) -> 
     raise OperatorTypeError(f"{source!r} is not converted to {target!r}")
 
 
-def _cast_float(builder: ir.IRBuilder, value: ir.Value, source: Float, target: Type) -> ir.Value:
+def _cast_float(builder: ir.IRBuilder, value: ir.Value, source: Float, target: LlvmType) -> ir.Value:
     if isinstance(target, Float):
         return (builder.fptrunc if target.bits < source.bits else builder.fpext)(value, target.llvm_type)
     if isinstance(target, Integer):
@@ -87,7 +87,7 @@ def _cast_float(builder: ir.IRBuilder, value: ir.Value, source: Float, target: T
     return builder.fcmp_unordered("!=", value, value.type(0.0))
 
 
-def _cast_integer(builder: ir.IRBuilder, value: ir.Value, signed: bool, target: Type) -> ir.Value:
+def _cast_integer(builder: ir.IRBuilder, value: ir.Value, signed: bool, target: LlvmType) -> ir.Value:
     if isinstance(target, Float):
         return (builder.sitofp if signed else builder.uitofp)(value, target.llvm_type)
     if not isinstance(target, Integer):
@@ -137,7 +137,7 @@ def binary(builder: ir.IRBuilder, function: Callable[..., Any], a: Emitted, b: E
     raise OperatorTypeError(f"{function.__name__} of {a[0]!r} and {b[0]!r}")
 
 
-def _worked_in(function: Callable[..., Any], kind: Type) -> Type:
+def _worked_in(function: Callable[..., Any], kind: LlvmType) -> LlvmType:
     """The type that both operands are converted to, given what they have in common."""
     if isinstance(kind, VectorType) or (kind is boolean and function in _BITWISE):
         return kind

@@ -19,15 +19,15 @@ from graphml_cpu.frontend.expressions import RetypedError
 from graphml_cpu.frontend.trees import assigned_in
 from graphml_cpu.frontend.values import (
     NOTHING,
-    Ahead,
     Counted,
     Items,
     Known,
     Lost,
-    RefusedError,
     Typed,
+    UncompilableError,
     Unusable,
     Value,
+    ValueAhead,
     converted,
     llvm_types,
     merged,
@@ -74,7 +74,7 @@ class Statements(Calls):
         elif isinstance(node, ast.Expr):
             self.evaluate(node.value)
         elif not isinstance(node, ast.Pass):
-            raise RefusedError(f"kernels cannot have: {ast.unparse(node).splitlines()[0]}")
+            raise UncompilableError(f"kernels cannot have: {ast.unparse(node).splitlines()[0]}")
         return True
 
     def _return(self, node: ast.Return) -> bool:
@@ -92,11 +92,11 @@ class Statements(Calls):
             self.variables[target.id] = value
         elif isinstance(target, ast.Tuple):
             if not isinstance(value, Items) or len(value.values) != len(target.elts):
-                raise RefusedError(f"it cannot be taken apart into {ast.unparse(target)}")
+                raise UncompilableError(f"it cannot be taken apart into {ast.unparse(target)}")
             for element, item in zip(target.elts, value.values, strict=True):
                 self._assign(element, item)
         else:
-            raise RefusedError(f"kernels cannot assign to {ast.unparse(target)}")
+            raise UncompilableError(f"kernels cannot assign to {ast.unparse(target)}")
 
     def _if(self, node: ast.If) -> bool:
         blocks, before = (self.block(), self.block()), self.variables
@@ -135,7 +135,7 @@ class Statements(Calls):
 
     def _while(self, node: ast.While) -> bool:
         if node.orelse:
-            raise RefusedError("loops have no else")
+            raise UncompilableError("loops have no else")
         loop = _Loop(self, node)
         body, done = self.block(), self.block()
         decided = self.branch(node.test, body, done)
@@ -149,16 +149,16 @@ class Statements(Calls):
 
     def _for(self, node: ast.For) -> bool:
         if node.orelse:
-            raise RefusedError("loops have no else")
+            raise UncompilableError("loops have no else")
         counted = self.evaluate(node.iter)
         if not isinstance(counted, Counted):
-            raise RefusedError(f"loops are over ranges, not {ast.unparse(node.iter)}")
+            raise UncompilableError(f"loops are over ranges, not {ast.unparse(node.iter)}")
         start, stop, step = (
             self.argument(bound, types.int64) for bound in (counted.start, counted.stop, counted.step)
         )
         rises = counted.step.object > 0 if isinstance(counted.step, Known) else None
         if isinstance(counted.step, Known) and counted.step.object == 0:
-            raise RefusedError("the step of a range is 0")
+            raise UncompilableError("the step of a range is 0")
         if rises is None:
             falls = self.builder.icmp_signed("<", step, step.type(0))
         before = self.builder.block
@@ -203,9 +203,9 @@ class Statements(Calls):
         for name in assigned_in(node):
             before, value = at_end.get(name), loop.lost.get(name)
             own = (id(node), name)
-            if before is None or isinstance(before, Ahead):
-                if value is None or isinstance(value, Ahead):
-                    if before == Ahead(own):
+            if before is None or isinstance(before, ValueAhead):
+                if value is None or isinstance(value, ValueAhead):
+                    if before == ValueAhead(own):
                         del at_end[name]
                     continue
                 try:
@@ -214,7 +214,7 @@ class Statements(Calls):
                         if isinstance(value, Lost)
                         else Lost(before.key if before else own, structure(value))
                     )
-                except RefusedError as why:
+                except UncompilableError as why:
                     at_end[name] = Unusable(str(why))
         return self._go_on(ends)
 
@@ -232,10 +232,10 @@ class _Loop:
         for name in sorted(assigned_in(node)):
             hint = emitter.hints.get((id(node), name))
             value = variables.get(name)
-            if isinstance(value, (Ahead, Lost)) and hint is None:
+            if isinstance(value, (ValueAhead, Lost)) and hint is None:
                 continue
             if hint is DROPPED or (hint is None and (value is None or isinstance(value, Unusable))):
-                variables[name] = Ahead((id(node), name))
+                variables[name] = ValueAhead((id(node), name))
                 continue
             if value is None or isinstance(value, (Lost, Unusable)):
                 carried[name] = hint, [ir.Constant(llvm_type, ir.Undefined) for llvm_type in llvm_types(hint)]
@@ -263,7 +263,7 @@ class _Loop:
             key = id(self._node), name
             try:
                 now = structure(value)
-            except RefusedError:
+            except UncompilableError:
                 now = None
             both = unified(kind, now)
             if both is None or both != kind:
@@ -276,5 +276,5 @@ class _Loop:
 
 def _read(target: ast.expr) -> ast.expr:
     if not isinstance(target, ast.Name):
-        raise RefusedError(f"kernels cannot assign to {ast.unparse(target)}")
+        raise UncompilableError(f"kernels cannot assign to {ast.unparse(target)}")
     return ast.Name(target.id, ast.Load())

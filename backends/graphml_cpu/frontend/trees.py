@@ -12,7 +12,7 @@ import linecache
 from collections.abc import Callable
 from typing import Any
 
-from graphml_cpu.frontend.values import RefusedError
+from graphml_cpu.frontend.values import UncompilableError
 
 _parsed: dict[str, tuple[list[str], dict[tuple[str, int], ast.FunctionDef]]] = {}
 """File -> its lines, a list that `linecache` replaces once it sees a change, and its functions."""
@@ -38,11 +38,11 @@ def _functions_in(text: str) -> dict[tuple[str, int], ast.FunctionDef]:
 
 
 def tree_of(function: Callable[..., Any]) -> ast.FunctionDef:
-    """A function's definition. Raises `RefusedError` where its source cannot be read."""
+    """A function's definition. Raises `UncompilableError` where its source cannot be read."""
     code = function.__code__
     tree = _functions_of(code.co_filename).get((code.co_name, code.co_firstlineno))
     if tree is None:
-        raise RefusedError(f"no source of {code.co_name} in {code.co_filename}:{code.co_firstlineno}")
+        raise UncompilableError(f"no source of {code.co_name} in {code.co_filename}:{code.co_firstlineno}")
     return tree
 
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import llvmlite.ir as ir
 
 
-class Type:
+class LlvmType:
     """A type; two of the same class and key are the same object, so they are compared by identity."""
 
     _made: ClassVar[dict[Any, Any]] = {}
@@ -21,12 +21,12 @@ class Type:
 
     def __new__(cls, *key: Any) -> Any:
         """The type of this class and key."""
-        interned = Type._made.get((cls, key))
+        interned = LlvmType._made.get((cls, key))
         if interned is None:
-            interned = Type._made[cls, key] = super().__new__(cls)
+            interned = LlvmType._made[cls, key] = super().__new__(cls)
         return interned
 
-    def __call__(self, *arguments: Type) -> Signature:
+    def __call__(self, *arguments: LlvmType) -> Signature:
         """The signature that returns this type."""
         return Signature(self, arguments)
 
@@ -42,7 +42,7 @@ class Signature:
     args: tuple[Any, ...]
 
 
-class Integer(Type):
+class Integer(LlvmType):
     """A whole number of `bits` bits."""
 
     def __init__(self, bits: int, signed: bool) -> None:
@@ -51,7 +51,7 @@ class Integer(Type):
         self.llvm_type = ir.IntType(bits)
 
 
-class Float(Type):
+class Float(LlvmType):
     """A floating-point number of 32 or 64 bits."""
 
     def __init__(self, bits: int) -> None:
@@ -59,23 +59,23 @@ class Float(Type):
         self.llvm_type = ir.FloatType() if bits == 32 else ir.DoubleType()
 
 
-class Boolean(Type):
+class Boolean(LlvmType):
     """Whether something is so: one bit."""
 
     name = "boolean"
     llvm_type = ir.IntType(1)
 
 
-class NoneType(Type):
+class NoneType(LlvmType):
     """What a function returns that returns nothing."""
 
     name = "none"
 
 
-class BaseTuple(Type):
+class BaseTuple(LlvmType):
     """Several values, of which each has its own type."""
 
-    def __init__(self, kinds: tuple[Type, ...]) -> None:
+    def __init__(self, kinds: tuple[LlvmType, ...]) -> None:
         self.kinds = kinds
         self.name = f"({', '.join(map(repr, kinds))})"
 
@@ -90,22 +90,22 @@ class Tuple(BaseTuple):
 class UniTuple(BaseTuple):
     """`count` values of one type."""
 
-    def __init__(self, dtype: Type, count: int) -> None:
+    def __init__(self, dtype: LlvmType, count: int) -> None:
         super().__init__((dtype,) * count)
         self.dtype = dtype
 
 
-def tuple_of(kinds: Iterable[Type]) -> BaseTuple:
+def tuple_of(kinds: Iterable[LlvmType]) -> BaseTuple:
     """The type of a tuple of such values."""
     elements = tuple(kinds)
     same = bool(elements) and all(kind is elements[0] for kind in elements)
     return UniTuple(elements[0], len(elements)) if same else Tuple(elements)
 
 
-class TypeRef(Type):
+class TypeRef(LlvmType):
     """A type that is itself an argument: `load(F32, address)`."""
 
-    def __init__(self, instance_type: Type) -> None:
+    def __init__(self, instance_type: LlvmType) -> None:
         self.instance_type = instance_type
         self.name = f"type {instance_type!r}"
 
@@ -133,7 +133,7 @@ ELEMENTS: dict[str, tuple[ir.Type, Any, bool]] = {
 }
 
 
-class VectorType(Type):
+class VectorType(LlvmType):
     """`lanes` elements of one kind in an LLVM vector, one register (or several): `VectorType("f32", 16)`.
 
     scalar: the number that holds one element (f16 has none of its own: float32). bits: those of one element.

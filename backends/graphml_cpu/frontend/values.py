@@ -15,10 +15,10 @@ from typing import Any
 import llvmlite.ir as ir
 
 from graphml_cpu.frontend import operators, types
-from graphml_cpu.frontend.types import Type
+from graphml_cpu.frontend.types import LlvmType
 
 
-class RefusedError(Exception):
+class UncompilableError(Exception):
     """What is written cannot be compiled; the text says why."""
 
 
@@ -33,7 +33,7 @@ class Known:
 class Typed:
     """A number or vector in an LLVM value."""
 
-    kind: Type
+    kind: LlvmType
     value: ir.Value
 
 
@@ -62,7 +62,7 @@ class Lost:
 
 
 @dataclass(frozen=True)
-class Ahead:
+class ValueAhead:
     """A name without a value yet in a loop that assigns it: in a later round it has the one before's."""
 
     key: tuple[int, str]
@@ -75,7 +75,7 @@ class Unusable:
     why: str
 
 
-Value = Known | Typed | Items | Counted | Lost | Ahead | Unusable
+Value = Known | Typed | Items | Counted | Lost | ValueAhead | Unusable
 NOTHING = Known(None)
 
 
@@ -94,7 +94,7 @@ def as_python(value: Value) -> Any:
 
 
 def number(value: Value) -> Typed:
-    """A number or vector as an LLVM value: a constant if it is known. Else raises `RefusedError`."""
+    """A number or vector as an LLVM value: a constant if it is known. Else raises `UncompilableError`."""
     if isinstance(value, Typed):
         return value
     if isinstance(value, Known):
@@ -103,12 +103,12 @@ def number(value: Value) -> Typed:
             return Typed(types.boolean, types.boolean.llvm_type(int(constant)))
         if isinstance(constant, int):
             if not -(2**63) <= constant < 2**64:
-                raise RefusedError(f"{constant} has more than 64 bits")
+                raise UncompilableError(f"{constant} has more than 64 bits")
             kind = types.int64 if constant < 2**63 else types.uint64
             return Typed(kind, kind.llvm_type(constant))
         if isinstance(constant, float):
             return Typed(types.float64, types.float64.llvm_type(constant))
-    raise RefusedError(f"a number or vector is wanted, not {described(value)}")
+    raise UncompilableError(f"a number or vector is wanted, not {described(value)}")
 
 
 def described(value: Value) -> str:
@@ -128,7 +128,7 @@ def structure(value: Value) -> Any:
         return tuple(structure(element) for element in value.values)
     if isinstance(value, Known):
         return number(value).kind if isinstance(value.object, (bool, int, float)) else value
-    raise RefusedError(f"it cannot be passed on: {described(value)}")
+    raise UncompilableError(f"it cannot be passed on: {described(value)}")
 
 
 def flat(value: Value) -> Iterator[Typed]:
@@ -163,7 +163,7 @@ def unified(a: Any, b: Any) -> Any:
     if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
         parts = tuple(unified(part, other) for part, other in zip(a, b, strict=True))
         return None if None in parts else parts
-    return operators.common(a, b) if isinstance(a, Type) and isinstance(b, Type) else None
+    return operators.common(a, b) if isinstance(a, LlvmType) and isinstance(b, LlvmType) else None
 
 
 def converted(builder: ir.IRBuilder, value: Value, kind: Any) -> list[ir.Value]:
@@ -191,7 +191,7 @@ def merged(builder: ir.IRBuilder, name: str, sources: Sequence[Source], block: i
         return values[0]
     if (settled := _without_phi(values)) is not None:
         return settled
-    values = [value for value in values if not isinstance(value, Ahead)]
+    values = [value for value in values if not isinstance(value, ValueAhead)]
     kind = _structure_of_all(values)
     if kind is None:
         return Unusable(f"{name}, which is {' or '.join(dict.fromkeys(map(described, values)))}")
@@ -218,11 +218,11 @@ def _without_phi(values: Sequence[Value]) -> Value | None:
     for value in values:
         if isinstance(value, Lost | Unusable):
             return value
-    ahead = next((value for value in values if isinstance(value, Ahead)), None)
+    ahead = next((value for value in values if isinstance(value, ValueAhead)), None)
     if ahead is None:
         alike = all(isinstance(value, Known) and _same(value, values[0]) for value in values)
         return values[0] if alike else None
-    assigned = [value for value in values if not isinstance(value, Ahead)]
+    assigned = [value for value in values if not isinstance(value, ValueAhead)]
     if not assigned:
         return ahead
     kind = _structure_of_all(assigned)
@@ -233,7 +233,7 @@ def _structure_of_all(values: Sequence[Value]) -> Any:
     """The structure that all values can become; None where there is none."""
     try:
         return functools.reduce(lambda a, b: None if a is None else unified(a, b), map(structure, values))
-    except RefusedError:
+    except UncompilableError:
         return None
 
 

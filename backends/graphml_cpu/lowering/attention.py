@@ -20,7 +20,15 @@ from graphml_cpu.layouts import (
     shared_notes_bytes,
     shared_scratch_bytes,
 )
-from graphml_cpu.lowering.step import Argument, Lowering, Scratch, Step, Workspace, cache_type, rows
+from graphml_cpu.lowering.step import (
+    Argument,
+    CpuLowering,
+    CpuWorkspace,
+    KernelCall,
+    Scratch,
+    cache_type,
+    rows,
+)
 
 
 def _token_each(node: Node) -> bool:
@@ -119,7 +127,7 @@ def _result(node: Node) -> dict[str, Argument]:
     }
 
 
-def _lower(node: Node, threads: int, one_order: bool = False) -> list[Step]:
+def _lower(node: Node, threads: int, one_order: bool = False) -> list[KernelCall]:
     named, form = cache_form(node)
     _, _, d_k, d_v = form
     if not _token_each(node) and one_order:
@@ -136,44 +144,46 @@ def _lower(node: Node, threads: int, one_order: bool = False) -> list[Step]:
             "make_attention_prefill",
             (*form, pairs),
         )
-        tiles = Step(
+        tiles = KernelCall(
             tiled, {**_seen(node), **_scored(node), **_result(node), **scratch, "alone": _alone(node)}
         )
         return _with_rows_alone(node, tiles) if _alone(node) else [tiles]
     return _by_chunks(node, _shares(node) and not one_order)
 
 
-def _with_rows_alone(node: Node, tiles: Step) -> list[Step]:
+def _with_rows_alone(node: Node, tiles: KernelCall) -> list[KernelCall]:
     *chunks, joined = _by_chunks(node, _shares(node))
     return [*chunks, tiles, joined]
 
 
-def _by_chunks(node: Node, shares: bool) -> list[Step]:
+def _by_chunks(node: Node, shares: bool) -> list[KernelCall]:
     """Positions that tokens share, chunks of what each token sees, then their sum."""
     named, form = cache_form(node)
     alone: dict[str, Argument] = {"alone": _alone(node), "notes_bytes": _notes(node) if shares else 0}
-    module, partial = "graphml_cpu.kernels.attention.decode", {"partial": Workspace(node)}
+    module, partial = "graphml_cpu.kernels.attention.decode", {"partial": CpuWorkspace(node)}
     first = KernelRef(f"attention_partial-{named}", module, "make_attention_partial", form)
     second = KernelRef(f"attention_combine-{form[-1]}", module, "make_attention_combine", (form[-1],))
     shared = [_by_prefix(node, alone)] if shares else []
     return [
         *shared,
-        Step(first, {**_seen(node), **_scored(node), **partial, **alone}, writes=("partial",), split=True),
-        Step(second, {**_seen(node), **_result(node), **partial, **alone}),
+        KernelCall(
+            first, {**_seen(node), **_scored(node), **partial, **alone}, writes=("partial",), split=True
+        ),
+        KernelCall(second, {**_seen(node), **_result(node), **partial, **alone}),
     ]
 
 
-def _by_prefix(node: Node, alone: dict[str, Argument]) -> Step:
+def _by_prefix(node: Node, alone: dict[str, Argument]) -> KernelCall:
     """What tokens share of what they see, once for all of them."""
     named, form = cache_form(node)
     module = "graphml_cpu.kernels.attention.shared_prefix"
     ref = KernelRef(f"attention_shared-{named}", module, "make_attention_shared", form)
     scratch = Scratch(shared_scratch_bytes(*form[2:], _decoded(node)))
-    own: dict[str, Argument] = {"partial": Workspace(node), "scratch": scratch}
-    return Step(ref, {**_seen(node), **_scored(node), **own, **alone}, writes=("partial",), split=True)
+    own: dict[str, Argument] = {"partial": CpuWorkspace(node), "scratch": scratch}
+    return KernelCall(ref, {**_seen(node), **_scored(node), **own, **alone}, writes=("partial",), split=True)
 
 
-def _by_token(node: Node) -> Step:
+def _by_token(node: Node) -> KernelCall:
     """Every token by itself, as decoding has it."""
     named, form = cache_form(node)
     group = bounds(node.shape)[1] // bounds(node.inputs[2].shape)[1]
@@ -184,7 +194,7 @@ def _by_token(node: Node) -> Step:
         form,
     )
     scratch = Scratch(attention_partial_bytes(1, group, form[-1]))
-    return Step(ref, {**_seen(node), **_scored(node), **_result(node), "scratch": scratch})
+    return KernelCall(ref, {**_seen(node), **_scored(node), **_result(node), "scratch": scratch})
 
 
 def cache_form(node: Node) -> tuple[str, tuple[str, str, int, int]]:
@@ -207,7 +217,7 @@ def _refuses_cache(cache: Node) -> str | None:
     return cache_type(cache) or (None if state_of(cache) is not None else f"{cache.name} is no state")
 
 
-ATTENTION = Lowering(
+ATTENTION = CpuLowering(
     ("attention",),
     _lower,
     refuses=refuses_caches,

@@ -7,10 +7,11 @@ from graphml.ir.shape import Dim, Symbol, max_elements
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.lowering.step import (
     Argument,
-    Lowering,
-    Step,
+    CpuLowering,
+    KernelCall,
     leading,
     number,
+    one_step,
     row_bytes,
     rows,
     width,
@@ -24,20 +25,20 @@ def _rows_of(node: Node) -> dict[str, Argument]:
     return {"n": width(node), "rows": leading(node)}
 
 
-def _lower_unary(node: Node, threads: int) -> list[Step]:
+def _lower_unary(node: Node, threads: int) -> list[KernelCall]:
     x, op = node.inputs[0], node.op.name
-    arguments = {"x": x, "out": node, "x_stride": row_bytes(x), "out_stride": row_bytes(node), **_rows_of(x)}
-    return [Step(KernelRef(f"unary-{op}", _MODULE, "make_unary", (op,)), arguments)]
+    ref = KernelRef(f"unary-{op}", _MODULE, "make_unary", (op,))
+    return one_step(ref, x=x, out=node, x_stride=row_bytes(x), out_stride=row_bytes(node), **_rows_of(x))
 
 
 _NUMBERS = {"scale": ("factor", "offset"), "clamp": ("low", "high"), "softcap": ("factor", "limit")}
 
 
-def _lower_numbers(node: Node, threads: int) -> list[Step]:
+def _lower_numbers(node: Node, threads: int) -> list[KernelCall]:
     x, op = node.inputs[0], node.op.name
     arguments = {"x": x, "out": node, "x_stride": row_bytes(x), "out_stride": row_bytes(node), **_rows_of(x)}
     arguments |= {slot: number(node, name) for slot, name in zip("pq", _NUMBERS[op], strict=True)}
-    return [Step(KernelRef(op, _MODULE, "make_of_two_numbers", (op,)), arguments)]
+    return [KernelCall(KernelRef(op, _MODULE, "make_of_two_numbers", (op,)), arguments)]
 
 
 def _row(a: Node, b: Node) -> int:
@@ -86,7 +87,7 @@ def _refuses_binary(node: Node) -> str | None:
     return None
 
 
-def _lower_binary(node: Node, threads: int) -> list[Step]:
+def _lower_binary(node: Node, threads: int) -> list[KernelCall]:
     a, b = node.inputs
     op, stretch, numbers = node.op.name, _stretch(node), _numbers(a, b)
     if stretch == "number" and numbers:
@@ -96,23 +97,16 @@ def _lower_binary(node: Node, threads: int) -> list[Step]:
         row_dims = _row(a, b) if stretch == "row" else 1
         kind, factory, more = "binary", "make_binary", {"b_stride": 0 if stretch == "row" else row_bytes(b)}
     n = max_elements(a.shape[-row_dims:])
-    arguments: dict[str, Argument] = {
-        "a": a,
-        "b": b,
-        "out": node,
-        "n": n,
-        "a_stride": 4 * n,
-        "out_stride": 4 * n,
-        "rows": rows(a.shape[:-row_dims]),
-        **more,
-    }
-    return [Step(KernelRef(f"{kind}-{op}", _MODULE, factory, (op,)), arguments)]
+    ref = KernelRef(f"{kind}-{op}", _MODULE, factory, (op,))
+    return one_step(
+        ref, a=a, b=b, out=node, n=n, a_stride=4 * n, out_stride=4 * n, rows=rows(a.shape[:-row_dims]), **more
+    )
 
 
-def _lower_cast(node: Node, threads: int) -> list[Step]:
+def _lower_cast(node: Node, threads: int) -> list[KernelCall]:
     to = node.dtype.name
-    arguments: dict[str, Argument] = {"x": node.inputs[0], "out": node, **_rows_of(node)}
-    return [Step(KernelRef(f"cast-{to}", _CHOICE, "make_cast", (to,)), arguments)]
+    ref = KernelRef(f"cast-{to}", _CHOICE, "make_cast", (to,))
+    return one_step(ref, x=node.inputs[0], out=node, **_rows_of(node))
 
 
 def _rows_along(a: Node, b: Node) -> tuple[int, int] | None:
@@ -144,7 +138,7 @@ def _refuses_where(node: Node) -> str | None:
     return None
 
 
-def _lower_where(node: Node, threads: int) -> list[Step]:
+def _lower_where(node: Node, threads: int) -> list[KernelCall]:
     mask, a, b = node.inputs
     n = width(a)
     arguments: dict[str, Argument] = {"a": a, "out": node, "n": n, "rows": leading(a)}
@@ -154,24 +148,19 @@ def _lower_where(node: Node, threads: int) -> list[Step]:
         arguments |= {name: value, f"{name}_repeats": repeats, f"{name}_period": period}
         single.append(width(value) == 1)
     ref = KernelRef(f"where-{single[0]:d}{single[1]:d}", _CHOICE, "make_where", tuple(single))
-    return [Step(ref, arguments)]
+    return [KernelCall(ref, arguments)]
 
 
-def _lower_glu(node: Node, threads: int) -> list[Step]:
+def _lower_glu(node: Node, threads: int) -> list[KernelCall]:
     gate, up = node.inputs
-    arguments = {
-        "gate": gate,
-        "up": up,
-        "out": node,
-        "gate_stride": row_bytes(gate),
-        "up_stride": row_bytes(up),
-        "out_stride": row_bytes(node),
-        **_rows_of(gate),
-    }
-    return [Step(KernelRef(f"glu-{node.op.name}", _MODULE, "make_glu", (node.op.name,)), arguments)]
+    ref = KernelRef(f"glu-{node.op.name}", _MODULE, "make_glu", (node.op.name,))
+    return one_step(
+        ref, gate=gate, up=up, out=node, gate_stride=row_bytes(gate), up_stride=row_bytes(up),
+        out_stride=row_bytes(node), **_rows_of(gate),
+    )  # fmt: skip
 
 
-UNARY = Lowering(
+UNARY = CpuLowering(
     (
         "neg",
         "abs",
@@ -193,16 +182,16 @@ UNARY = Lowering(
     _lower_unary,
     replicable=True,
 )
-NUMBERS = Lowering(tuple(_NUMBERS), _lower_numbers, replicable=True)
-BINARY = Lowering(
+NUMBERS = CpuLowering(tuple(_NUMBERS), _lower_numbers, replicable=True)
+BINARY = CpuLowering(
     ("add", "sub", "mul", "div", "maximum", "minimum", "less", "less_equal", "equal"),
     _lower_binary,
     refuses=_refuses_binary,
     replicable=True,
 )
-CAST = Lowering(("cast",), _lower_cast, replicable=True)
-WHERE = Lowering(("where",), _lower_where, refuses=_refuses_where, replicable=True)
-GLU = Lowering(
+CAST = CpuLowering(("cast",), _lower_cast, replicable=True)
+WHERE = CpuLowering(("where",), _lower_where, refuses=_refuses_where, replicable=True)
+GLU = CpuLowering(
     ("swiglu", "swiglu_oai", "geglu", "geglu_erf", "geglu_quick", "reglu"),
     _lower_glu,
     replicable=True,

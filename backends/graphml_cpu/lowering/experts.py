@@ -1,6 +1,6 @@
 """Experts: how they are chosen, products with their matrices, the weighted sum of their outputs.
 
-Rows packed to int8 meet formats that have a `Reader`; all others are multiplied in floating point.
+Rows packed to int8 meet formats that have a `CpuFormatReader`; all others are multiplied in floating point.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from graphml_cpu.layouts import expert_scratch_bytes, record_bytes
 from graphml_cpu.lowering.linear import product_kind, stored_row_bytes
 from graphml_cpu.lowering.step import (
     Argument,
-    Lowering,
-    Part,
+    CpuLowering,
+    KernelCall,
+    NodeResult,
     Scratch,
-    Step,
     decodable,
     leading,
     number,
+    one_step,
     row_bytes,
     rows,
     width,
@@ -35,7 +36,7 @@ def _refuses(node: Node) -> str | None:
     return decodable(node.inputs[0])
 
 
-def _lower(node: Node, threads: int, one_order: bool = False) -> list[Step]:
+def _lower(node: Node, threads: int, one_order: bool = False) -> list[KernelCall]:
     weight, x, ids = node.inputs
     kind = product_kind(weight, x)
     n_experts, n, k = bounds(weight.shape)
@@ -62,7 +63,7 @@ def _lower(node: Node, threads: int, one_order: bool = False) -> list[Step]:
         name = "mul_mat_id_ordered" if one_order else "mul_mat_id"
         module = "graphml_cpu.kernels.experts.mul_mat_id"
         ref = KernelRef(f"{name}-{kind}", module, "make_mul_mat_id", (kind, one_order))
-        return [Step(ref, arguments, writes=("y",))]
+        return [KernelCall(ref, arguments, writes=("y",))]
     one_token = pairs == n_used
     tile_bytes = 0 if one_token else -(-scratch_bytes(kind, k) // 64) * 64
     arguments |= {"tile_bytes": tile_bytes, "scratch": Scratch(tile_bytes + record_bytes(n_experts, pairs))}
@@ -73,64 +74,47 @@ def _lower(node: Node, threads: int, one_order: bool = False) -> list[Step]:
         "make_mul_mat_id_packed",
         (kind, one_token, one_order and not one_token),
     )
-    return [Step(ref, arguments, writes=("y",))]
+    return [KernelCall(ref, arguments, writes=("y",))]
 
 
-def _lower_combine(node: Node, threads: int) -> list[Step]:
+def _lower_combine(node: Node, threads: int) -> list[KernelCall]:
     y, weights = node.inputs
-    arguments: dict[str, Argument] = {
-        "y": y,
-        "weights": weights,
-        "out": node,
-        "n_used": bounds(y.shape)[1],
-        "n": bounds(y.shape)[2],
-        "rows": rows(y.shape[:1]),
-    }
-    return [Step(KernelRef("combine_experts", _COMBINE, "make_combine_experts"), arguments)]
+    ref = KernelRef("combine_experts", _COMBINE, "make_combine_experts")
+    return one_step(
+        ref, y=y, weights=weights, out=node, n_used=bounds(y.shape)[1], n=bounds(y.shape)[2],
+        rows=rows(y.shape[:1]),
+    )  # fmt: skip
 
 
-def _lower_weights(node: Node, threads: int) -> list[Step]:
+def _lower_weights(node: Node, threads: int) -> list[KernelCall]:
     x, ids = node.inputs
-    arguments: dict[str, Argument] = {
-        "x": x,
-        "ids": ids,
-        "out": node,
-        "n": width(x),
-        "k": width(ids),
-        "low": number(node, "low"),
-        "high": number(node, "high"),
-        "rows": leading(x),
-    }
-    return [Step(KernelRef("gather_normalise", _COMBINE, "make_gather_normalise"), arguments)]
+    ref = KernelRef("gather_normalise", _COMBINE, "make_gather_normalise")
+    return one_step(
+        ref, x=x, ids=ids, out=node, n=width(x), k=width(ids), low=number(node, "low"),
+        high=number(node, "high"), rows=leading(x),
+    )  # fmt: skip
 
 
-def _lower_routing(node: Node, threads: int) -> list[Step]:
+def _lower_routing(node: Node, threads: int) -> list[KernelCall]:
     x = node.inputs[0]
     score, normalise = text(node.attributes, "score"), bool(node.attributes["normalise"])
-    arguments: dict[str, Argument] = {
-        "x": x,
-        "bias": node.inputs[1] if node.attributes["bias"] else 0,
-        "ids": Part(node, 0),
-        "weights": Part(node, 1),
-        "n": width(x),
-        "k": integer(node.attributes, "k"),
-        "low": number(node, "low"),
-        "high": number(node, "high"),
-        "scratch": Scratch(2 * row_bytes(x)),
-        "rows": leading(x),
-    }
     ref = KernelRef(
         f"route_experts-{score}-{normalise}",
         "graphml_cpu.kernels.experts.routing",
         "make_route_experts",
         (score, normalise),
     )
-    return [Step(ref, arguments, writes=("ids", "weights"))]
+    return one_step(
+        ref, ("ids", "weights"), x=x, bias=node.inputs[1] if node.attributes["bias"] else 0,
+        ids=NodeResult(node, 0), weights=NodeResult(node, 1), n=width(x), k=integer(node.attributes, "k"),
+        low=number(node, "low"), high=number(node, "high"), scratch=Scratch(2 * row_bytes(x)),
+        rows=leading(x),
+    )  # fmt: skip
 
 
-ROUTING = Lowering(("route_experts",), _lower_routing, replicable=True)
-COMBINE = Lowering(("combine_experts",), _lower_combine, replicable=True)
-WEIGHTS = Lowering(("gather_normalise",), _lower_weights, replicable=True)
-EXPERTS = Lowering(
+ROUTING = CpuLowering(("route_experts",), _lower_routing, replicable=True)
+COMBINE = CpuLowering(("combine_experts",), _lower_combine, replicable=True)
+WEIGHTS = CpuLowering(("gather_normalise",), _lower_weights, replicable=True)
+EXPERTS = CpuLowering(
     ("linear_id", "mul_mat_id"), _lower, refuses=_refuses, one_order=partial(_lower, one_order=True)
 )

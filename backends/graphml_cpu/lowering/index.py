@@ -10,13 +10,14 @@ from graphml_cpu.compiler import KernelRef
 from graphml_cpu.layouts import LONG_ROW, row_blocks
 from graphml_cpu.lowering.step import (
     Argument,
-    Lowering,
-    Step,
-    Workspace,
+    CpuLowering,
+    CpuWorkspace,
+    KernelCall,
     cache_type,
     decodable,
     four_bytes,
     leading,
+    one_step,
     row_bytes,
     rows,
     width,
@@ -30,45 +31,32 @@ def _refuses_get_rows(node: Node) -> str | None:
     return decodable(node.inputs[0])
 
 
-def _lower_get_rows(node: Node, threads: int) -> list[Step]:
+def _lower_get_rows(node: Node, threads: int) -> list[KernelCall]:
     table, indices = node.inputs
     kind = table.dtype.name
     row = bounds(table.shape)[1:]
     # A row of several dimensions is one row of as many elements: its blocks lie side by side.
     k = max_elements(row)
-    arguments: dict[str, Argument] = {
-        "table": table,
-        "indices": indices,
-        "out": node,
-        "k": k,
-        "row_bytes": table.dtype.bytes_for(k),
-        "n_table_rows": rows(table.shape[:1]),
-        "out_stride": 4 * k,
-        "rows": rows(indices.shape),
-    }
     ref = KernelRef(f"get_rows-{kind}", _GET_ROWS, "make_get_rows", (kind,))
     if state_of(table) is not None:
         ref = KernelRef(f"get_cells-{kind}", _GET_ROWS, "make_get_cells", (kind,))
-    return [Step(ref, arguments)]
+    return one_step(
+        ref, table=table, indices=indices, out=node, k=k, row_bytes=table.dtype.bytes_for(k),
+        n_table_rows=rows(table.shape[:1]), out_stride=4 * k, rows=rows(indices.shape),
+    )  # fmt: skip
 
 
-def _lower_set_rows(node: Node, threads: int) -> list[Step]:
+def _lower_set_rows(node: Node, threads: int) -> list[KernelCall]:
     state, x, cells = node.inputs
     n = max_elements((1, *x.shape[1:]))
-    arguments: dict[str, Argument] = {
-        "x": x,
-        "cells": cells,
-        "cache": node,
-        "n": n,
-        "x_stride": 4 * n,
-        "n_cells": rows(state.shape[:1]),
-        "rows": rows(x.shape[:1]),
-    }
     named, form = write_form(node)
     ref = KernelRef(
         f"cache_write-{named}", "graphml_cpu.kernels.attention.cache_write", "make_cache_write", form
     )
-    return [Step(ref, arguments, writes=("cache",))]
+    return one_step(
+        ref, ("cache",), x=x, cells=cells, cache=node, n=n, x_stride=4 * n,
+        n_cells=rows(state.shape[:1]), rows=rows(x.shape[:1]),
+    )  # fmt: skip
 
 
 def write_form(node: Node) -> tuple[str, tuple[str, bool]]:
@@ -97,65 +85,52 @@ def _choice_workspace(node: Node, threads: int) -> int:
     return max_elements(x.shape[:-1]) * row_blocks(width(x)) * 4 if _long_choice(node) else 0
 
 
-def _lower_top_k(node: Node, threads: int) -> list[Step]:
+def _lower_top_k(node: Node, threads: int) -> list[KernelCall]:
     x = node.inputs[0]
     source: dict[str, Argument] = {"x": x, "n": width(x), "x_stride": row_bytes(x), "rows": leading(x)}
     result: dict[str, Argument] = {"out": node, "k": width(node)}
     if not _long_choice(node):
-        return [Step(KernelRef("top_k", _TOP_K, "make_top_k"), source | result)]
-    maxima: dict[str, Argument] = {"maxima": Workspace(node)}
+        return [KernelCall(KernelRef("top_k", _TOP_K, "make_top_k"), source | result)]
+    maxima: dict[str, Argument] = {"maxima": CpuWorkspace(node)}
     return [
-        Step(KernelRef("block_maxima", _TOP_K, "make_block_maxima"), source | maxima, writes=("maxima",)),
-        Step(KernelRef("top_k_of_blocks", _TOP_K, "make_top_k_of_blocks"), source | maxima | result),
+        KernelCall(
+            KernelRef("block_maxima", _TOP_K, "make_block_maxima"), source | maxima, writes=("maxima",)
+        ),
+        KernelCall(KernelRef("top_k_of_blocks", _TOP_K, "make_top_k_of_blocks"), source | maxima | result),
     ]
 
 
-def _lower_gather(node: Node, threads: int) -> list[Step]:
+def _lower_gather(node: Node, threads: int) -> list[KernelCall]:
     x, ids = node.inputs
-    arguments: dict[str, Argument] = {
-        "x": x,
-        "ids": ids,
-        "out": node,
-        "n": width(x),
-        "k": width(node),
-        "x_stride": row_bytes(x),
-        "rows": leading(x),
-    }
-    return [Step(KernelRef("gather", _TOP_K, "make_gather"), arguments)]
+    ref = KernelRef("gather", _TOP_K, "make_gather")
+    return one_step(
+        ref, x=x, ids=ids, out=node, n=width(x), k=width(node), x_stride=row_bytes(x), rows=leading(x)
+    )
 
 
-def _lower_top_k_groups(node: Node, threads: int) -> list[Step]:
+def _lower_top_k_groups(node: Node, threads: int) -> list[KernelCall]:
     x, groups = node.inputs[0], integer(node.attributes, "n_group")
-    arguments: dict[str, Argument] = {
-        "x": x,
-        "out": node,
-        "n_group": groups,
-        "size": width(x) // groups,
-        "n_used": integer(node.attributes, "n_group_used"),
-        "rows": leading(x),
-    }
-    return [Step(KernelRef("top_k_groups", _TOP_K, "make_top_k_groups"), arguments)]
+    ref = KernelRef("top_k_groups", _TOP_K, "make_top_k_groups")
+    return one_step(
+        ref, x=x, out=node, n_group=groups, size=width(x) // groups,
+        n_used=integer(node.attributes, "n_group_used"), rows=leading(x),
+    )  # fmt: skip
 
 
-def _lower_column_numbers(node: Node, threads: int) -> list[Step]:
-    arguments: dict[str, Argument] = {
-        "out": node,
-        "n": width(node),
-        "each": integer(node.attributes, "each"),
-        "rows": leading(node),
-    }
-    return [Step(KernelRef("column_numbers", _TOP_K, "make_column_numbers"), arguments)]
+def _lower_column_numbers(node: Node, threads: int) -> list[KernelCall]:
+    ref = KernelRef("column_numbers", _TOP_K, "make_column_numbers")
+    return one_step(ref, out=node, n=width(node), each=integer(node.attributes, "each"), rows=leading(node))
 
 
-GET_ROWS = Lowering(("get_rows",), _lower_get_rows, refuses=_refuses_get_rows)
-SET_ROWS = Lowering(("set_rows",), _lower_set_rows, refuses=_refuses_set_rows)
-TOP_K = Lowering(
+GET_ROWS = CpuLowering(("get_rows",), _lower_get_rows, refuses=_refuses_get_rows)
+SET_ROWS = CpuLowering(("set_rows",), _lower_set_rows, refuses=_refuses_set_rows)
+TOP_K = CpuLowering(
     ("top_k",),
     _lower_top_k,
     workspace=_choice_workspace,
     replicable=True,
     shared=_long_choice,
 )
-GATHER = Lowering(("gather",), _lower_gather, refuses=four_bytes, replicable=True)
-TOP_K_GROUPS = Lowering(("top_k_groups",), _lower_top_k_groups, replicable=True)
-COLUMN_NUMBERS = Lowering(("column_numbers",), _lower_column_numbers, replicable=True)
+GATHER = CpuLowering(("gather",), _lower_gather, refuses=four_bytes, replicable=True)
+TOP_K_GROUPS = CpuLowering(("top_k_groups",), _lower_top_k_groups, replicable=True)
+COLUMN_NUMBERS = CpuLowering(("column_numbers",), _lower_column_numbers, replicable=True)

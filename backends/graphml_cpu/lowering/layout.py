@@ -7,10 +7,11 @@ from graphml.ir.op import integer, integers
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.lowering.step import (
     Argument,
-    Lowering,
-    Step,
+    CpuLowering,
+    KernelCall,
     four_bytes,
     leading,
+    one_step,
     row_bytes,
     rows,
     width,
@@ -24,7 +25,7 @@ def _refuses_permute(node: Node) -> str | None:
     return f"{node.name} has more than 4 dimensions" if too_many else four_bytes(node)
 
 
-def _lower_permute(node: Node, threads: int) -> list[Step]:
+def _lower_permute(node: Node, threads: int) -> list[KernelCall]:
     x = node.inputs[0]
     missing = 4 - len(x.shape)  # dimensions of 1 in front
     axes = (*range(missing), *(axis + missing for axis in integers(node.attributes, "axes")))
@@ -32,48 +33,31 @@ def _lower_permute(node: Node, threads: int) -> list[Step]:
     arguments: dict[str, Argument] = {"x": x, "out": node}
     arguments |= {f"n{i}": rows((size,)) for i, size in enumerate(sizes)}
     ref = KernelRef(f"permute-{'-'.join(map(str, axes))}", _MODULE, "make_permute", axes)
-    return [Step(ref, arguments)]
+    return [KernelCall(ref, arguments)]
 
 
-def _lower_concat(node: Node, threads: int) -> list[Step]:
+def _lower_concat(node: Node, threads: int) -> list[KernelCall]:
     a, b = node.inputs
-    arguments: dict[str, Argument] = {
-        "a": a,
-        "b": b,
-        "out": node,
-        "n_a": width(a),
-        "n_b": width(b),
-        "rows": leading(node),
-    }
-    return [Step(KernelRef("concat", _MODULE, "make_concat"), arguments)]
+    ref = KernelRef("concat", _MODULE, "make_concat")
+    return one_step(ref, a=a, b=b, out=node, n_a=width(a), n_b=width(b), rows=leading(node))
 
 
-def _lower_columns(node: Node, threads: int) -> list[Step]:
+def _lower_columns(node: Node, threads: int) -> list[KernelCall]:
     x = node.inputs[0]
-    arguments: dict[str, Argument] = {
-        "x": x,
-        "out": node,
-        "start": integer(node.attributes, "start"),
-        "n": width(node),
-        "x_stride": row_bytes(x),
-        "rows": leading(x),
-    }
-    return [Step(KernelRef("columns", _MODULE, "make_columns"), arguments)]
+    ref = KernelRef("columns", _MODULE, "make_columns")
+    return one_step(
+        ref, x=x, out=node, start=integer(node.attributes, "start"), n=width(node), x_stride=row_bytes(x),
+        rows=leading(x),
+    )  # fmt: skip
 
 
-def _lower_repeat(node: Node, threads: int) -> list[Step]:
+def _lower_repeat(node: Node, threads: int) -> list[KernelCall]:
     x = node.inputs[0]
-    arguments: dict[str, Argument] = {
-        "x": x,
-        "out": node,
-        "times": integer(node.attributes, "n"),
-        "n": width(x),
-        "rows": leading(x),
-    }
-    return [Step(KernelRef("repeat", _MODULE, "make_repeat"), arguments)]
+    ref = KernelRef("repeat", _MODULE, "make_repeat")
+    return one_step(ref, x=x, out=node, times=integer(node.attributes, "n"), n=width(x), rows=leading(x))
 
 
-PERMUTE = Lowering(("permute",), _lower_permute, refuses=_refuses_permute, replicable=True)
-CONCAT = Lowering(("concat",), _lower_concat, refuses=four_bytes, replicable=True)
-COLUMNS = Lowering(("columns",), _lower_columns, refuses=four_bytes, replicable=True)
-REPEAT = Lowering(("repeat",), _lower_repeat, refuses=four_bytes, replicable=True)
+PERMUTE = CpuLowering(("permute",), _lower_permute, refuses=_refuses_permute, replicable=True)
+CONCAT = CpuLowering(("concat",), _lower_concat, refuses=four_bytes, replicable=True)
+COLUMNS = CpuLowering(("columns",), _lower_columns, refuses=four_bytes, replicable=True)
+REPEAT = CpuLowering(("repeat",), _lower_repeat, refuses=four_bytes, replicable=True)

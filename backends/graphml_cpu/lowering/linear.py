@@ -1,8 +1,8 @@
 """Products with weights and the conversion of activations.
 
 Native kernels read F32, F16 and BF16 weights against float32 rows, BF16 weights also against rows packed to
-bfloat16, and formats that have a `Reader` against rows packed to int8; every other format is decoded panel by
-panel.
+bfloat16, and formats that have a `CpuFormatReader` against rows packed to int8; every other format is decoded
+panel by panel.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from graphml_cpu.kernels import formats
 from graphml_cpu.layouts import panel_scratch_bytes
 from graphml_cpu.lowering.step import (
     Argument,
-    Lowering,
+    CpuLowering,
+    KernelCall,
     Scratch,
-    Step,
     decodable,
     leading,
+    one_step,
     row_bytes,
     width,
 )
@@ -125,17 +126,16 @@ def conversion(layout: str) -> KernelRef:
     )
 
 
-def _lower_quantize(node: Node, threads: int) -> list[Step]:
+def _lower_quantize(node: Node, threads: int) -> list[KernelCall]:
     x = node.inputs[0]
-    arguments: dict[str, Argument] = {"x": x, "out": node, "k": width(x), "rows": leading(x)}
-    return [Step(conversion(node.dtype.name), arguments)]
+    return one_step(conversion(node.dtype.name), x=x, out=node, k=width(x), rows=leading(x))
 
 
 def _refuses_linear(node: Node) -> str | None:
     return decodable(node.inputs[0])
 
 
-def _lower_linear(node: Node, threads: int, one_order: bool = False) -> list[Step]:
+def _lower_linear(node: Node, threads: int, one_order: bool = False) -> list[KernelCall]:
     weight, x = node.inputs[:2]
     bias = node.inputs[2] if node.attributes["bias"] else 0
     residual = node.inputs[-1] if node.attributes["residual"] else 0
@@ -151,7 +151,7 @@ def panels_kernel(kind: str, one_order: bool) -> KernelRef:
 
 def product(
     weight: Node, x: Node, y: Argument, bias: Argument = 0, residual: Argument = 0, one_order: bool = False
-) -> Step:
+) -> KernelCall:
     """The kernel call of y = weight @ x (+ bias) (+ residual)."""
     kind = product_kind(weight, x)
     n, k = bounds(weight.shape)
@@ -174,10 +174,10 @@ def product(
         arguments["few_rows"] = few_rows(kind, n)
         arguments["scratch"] = Scratch(64 if is_one_row(x) else scratch_bytes(kind, k))
         ref = product_kernel(kind, is_one_row(x), one_order)
-    return Step(ref, arguments, writes=("y",))
+    return KernelCall(ref, arguments, writes=("y",))
 
 
-QUANTIZE = Lowering(("quantize",), _lower_quantize, refuses=refuses_packing, replicable=True)
-LINEAR = Lowering(
+QUANTIZE = CpuLowering(("quantize",), _lower_quantize, refuses=refuses_packing, replicable=True)
+LINEAR = CpuLowering(
     ("linear",), _lower_linear, refuses=_refuses_linear, one_order=partial(_lower_linear, one_order=True)
 )

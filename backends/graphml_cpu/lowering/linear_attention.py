@@ -6,7 +6,7 @@ from graphml.ir.node import Node
 from graphml.ir.ops.linear_attention import n_updates
 from graphml.ir.shape import bounds
 from graphml_cpu.compiler import KernelRef
-from graphml_cpu.lowering.step import Argument, Lowering, Step, number, rows
+from graphml_cpu.lowering.step import Argument, CpuLowering, KernelCall, number, rows
 
 
 def _refuses(node: Node) -> str | None:
@@ -14,7 +14,7 @@ def _refuses(node: Node) -> str | None:
     return f"values of {width} elements: wanted a multiple of 4" if width % 4 else None
 
 
-def _step(node: Node, rule: str, first: Node | int, second: Node | int, **other: Argument) -> Step:
+def _step(node: Node, rule: str, first: Node | int, second: Node | int, **other: Argument) -> KernelCall:
     state, q, k, v = node.inputs[:4]
     decay = other["decay"]
     each, before = isinstance(decay, Node) and decay.shape[2] != 1, bool(node.attributes.get("before", False))
@@ -45,15 +45,15 @@ def _step(node: Node, rule: str, first: Node | int, second: Node | int, **other:
         "make_memory_attention",
         (rule, k_width, each, before, *([updates] if updates > 1 else [])),
     )
-    return Step(ref, arguments, writes=("state", "out"))
+    return KernelCall(ref, arguments, writes=("state", "out"))
 
 
-def _lower_delta(node: Node, threads: int) -> list[Step]:
+def _lower_delta(node: Node, threads: int) -> list[KernelCall]:
     decay, beta, sequences, positions = node.inputs[4:]
     return [_step(node, "delta", beta, 0, decay=decay, slope=0.0, sequences=sequences, positions=positions)]
 
 
-def _lower_linear(node: Node, threads: int) -> list[Step]:
+def _lower_linear(node: Node, threads: int) -> list[KernelCall]:
     sequences, positions, *gates = node.inputs[4:]
     decay: Node | int = gates[0] if gates else 0
     first, second = gates[1:] if len(gates) > 1 else (0, 0)
@@ -63,5 +63,5 @@ def _lower_linear(node: Node, threads: int) -> list[Step]:
     ]
 
 
-GATED_DELTA_NET = Lowering(("gated_delta_net",), _lower_delta, refuses=_refuses)
-LINEAR_ATTENTION = Lowering(("linear_attention",), _lower_linear, refuses=_refuses)
+GATED_DELTA_NET = CpuLowering(("gated_delta_net",), _lower_delta, refuses=_refuses)
+LINEAR_ATTENTION = CpuLowering(("linear_attention",), _lower_linear, refuses=_refuses)

@@ -19,13 +19,13 @@ from graphml_cpu.lowering.linear import (
     stored_row_bytes,
 )
 from graphml_cpu.lowering.step import (
+    AddressTable,
     Argument,
-    Lowering,
-    Part,
+    CpuLowering,
+    CpuWorkspace,
+    KernelCall,
+    NodeResult,
     Scratch,
-    Step,
-    Table,
-    Workspace,
     decodable,
     leading,
     rows,
@@ -49,20 +49,20 @@ def _refuses_linears(node: Node) -> str | None:
     return next((reason for reason in reasons if reason), None)
 
 
-def _lower_linears(node: Node, threads: int, one_order: bool = False) -> list[Step]:
+def _lower_linears(node: Node, threads: int, one_order: bool = False) -> list[KernelCall]:
     """One call for all products with weights of one format that is read as the file has it, else one each."""
     x, products = _products(node)
-    steps: list[Step] = []
+    steps: list[KernelCall] = []
     alike: dict[str, list[tuple[Node, Node | int, int, int]]] = {}
     for i, (weight, bias) in enumerate(products):
         if is_native(weight, x):
             entry = (weight, bias, bounds(weight.shape)[0], part_offset(node.type, i))
             alike.setdefault(product_kind(weight, x), []).append(entry)
         else:
-            steps.append(product(weight, x, Part(node, i), bias, 0, one_order))
+            steps.append(product(weight, x, NodeResult(node, i), bias, 0, one_order))
     for kind, entries in alike.items():
         arguments: dict[str, Argument] = {
-            "table": Table(tuple(entries)),
+            "table": AddressTable(tuple(entries)),
             "count": len(entries),
             "x": x,
             "y": node,
@@ -74,7 +74,7 @@ def _lower_linears(node: Node, threads: int, one_order: bool = False) -> list[St
         }
         loops = Loops(kind, is_one_row(x), one_order)
         ref = loops.kernel("linears", "make_linears", "graphml_cpu.kernels.products.linears")
-        steps.append(Step(ref, arguments, writes=("y",)))
+        steps.append(KernelCall(ref, arguments, writes=("y",)))
     return steps
 
 
@@ -94,14 +94,14 @@ def _workspace(node: Node, threads: int) -> int:
     return 4 * max_elements(node.shape) if is_packed(node.dtype) else 0
 
 
-def _lower_glu(node: Node, threads: int, one_order: bool = False) -> list[Step]:
+def _lower_glu(node: Node, threads: int, one_order: bool = False) -> list[KernelCall]:
     gate, up, x = node.inputs[:3]
     kind, glu = product_kind(gate, x), text(node.attributes, "glu")
     gate_bias, up_bias = node.inputs[3:] if node.attributes["bias"] else (0, 0)
     converted = is_packed(node.dtype)
     products = -(-scratch_bytes(kind, width(x)) // 64) * 64
     n_rows = max_elements(x.shape[:-1])
-    result: Argument = Workspace(node) if converted else node
+    result: Argument = CpuWorkspace(node) if converted else node
     arguments: dict[str, Argument] = {
         "gate": gate,
         "up": up,
@@ -119,7 +119,7 @@ def _lower_glu(node: Node, threads: int, one_order: bool = False) -> list[Step]:
     }
     loops = Loops(kind, n_rows == 1, one_order)
     ref = loops.kernel("mul_mat_glu", "make_mul_mat_glu", "graphml_cpu.kernels.products.mul_mat_glu", glu)
-    steps = [Step(ref, arguments, split=True)]
+    steps = [KernelCall(ref, arguments, split=True)]
     if converted:
         convert: dict[str, Argument] = {
             "x": result,
@@ -127,14 +127,14 @@ def _lower_glu(node: Node, threads: int, one_order: bool = False) -> list[Step]:
             "k": width(node),
             "rows": rows(x.shape[:-1]),
         }
-        steps.append(Step(conversion(node.dtype.name), convert))
+        steps.append(KernelCall(conversion(node.dtype.name), convert))
     return steps
 
 
-LINEARS = Lowering(
+LINEARS = CpuLowering(
     ("linears",), _lower_linears, refuses=_refuses_linears, one_order=partial(_lower_linears, one_order=True)
 )
-GLU = Lowering(
+GLU = CpuLowering(
     ("mul_mat_glu",),
     _lower_glu,
     refuses=_refuses_glu,

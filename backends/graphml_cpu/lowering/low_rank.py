@@ -7,12 +7,12 @@ from graphml.ir.shape import bounds, max_elements
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.layouts import low_rank_list_bytes, low_rank_scratch_bytes
 from graphml_cpu.lowering.step import (
+    AddressTable,
     Argument,
-    Lowering,
+    CpuLowering,
+    CpuWorkspace,
+    KernelCall,
     Scratch,
-    Step,
-    Table,
-    Workspace,
     leading,
     width,
 )
@@ -35,13 +35,14 @@ def _workspace(node: Node, threads: int) -> int:
     return 4 * max_elements(node.shape[:-1]) * sum(_ranks(node))
 
 
-def _lower(node: Node, threads: int) -> list[Step]:
+def _lower(node: Node, threads: int) -> list[KernelCall]:
     total, x, *rest = node.inputs
     ranks, factors = _ranks(node), tuple(rest[1::3])
     n_rows, count = max_elements(node.shape[:-1]), len(ranks)
     entries = zip(factors, rest[0::3], rest[2::3], ranks, strict=True)
     shared: dict[str, Argument] = {
-        "table": Table(tuple(entries)), "count": count, "low": Workspace(node), "rows": leading(node),
+        "table": AddressTable(tuple(entries)), "count": count, "low": CpuWorkspace(node),
+        "rows": leading(node),
     }  # fmt: skip
     down: dict[str, Argument] = {
         **shared, "x": x, "k": width(x), "scratch": Scratch(low_rank_list_bytes(count, n_rows)),
@@ -51,9 +52,11 @@ def _lower(node: Node, threads: int) -> list[Step]:
         "scratch": Scratch(low_rank_scratch_bytes(max(ranks), count, n_rows)),
     }  # fmt: skip
     return [
-        Step(KernelRef("low_rank_down", _MODULE, "make_low_rank_down"), down, writes=("low",), reads=factors),
-        Step(KernelRef("low_rank_up", _MODULE, "make_low_rank_up"), up, writes=("y",), reads=factors),
+        KernelCall(
+            KernelRef("low_rank_down", _MODULE, "make_low_rank_down"), down, writes=("low",), reads=factors
+        ),
+        KernelCall(KernelRef("low_rank_up", _MODULE, "make_low_rank_up"), up, writes=("y",), reads=factors),
     ]
 
 
-LOW_RANK = Lowering(("low_rank",), _lower, refuses=_refuses, workspace=_workspace)
+LOW_RANK = CpuLowering(("low_rank",), _lower, refuses=_refuses, workspace=_workspace)

@@ -7,11 +7,12 @@ from graphml_cpu.compiler import KernelRef
 from graphml_cpu.lowering.linear import is_packed
 from graphml_cpu.lowering.step import (
     Argument,
-    Lowering,
-    Part,
-    Step,
+    CpuLowering,
+    KernelCall,
+    NodeResult,
     leading,
     number,
+    one_step,
     row_bytes,
     width,
 )
@@ -25,7 +26,7 @@ _KERNELS = {
 _ADD_NORM = "graphml_cpu.kernels.norms.add_norm"
 
 
-def _lower(node: Node, threads: int) -> list[Step]:
+def _lower(node: Node, threads: int) -> list[KernelCall]:
     name = node.op.name.removesuffix("_mul")
     x = node.inputs[0]
     arguments: dict[str, Argument] = {
@@ -40,7 +41,7 @@ def _lower(node: Node, threads: int) -> list[Step]:
     if name != "l2_norm":
         weight, bias = (node.inputs[i] if len(node.inputs) > i else 0 for i in (1, 2))
         arguments |= {"weight": weight, "bias": bias}
-    return [Step(_KERNELS[name], arguments)]
+    return [KernelCall(_KERNELS[name], arguments)]
 
 
 def _refuses_add_norm(node: Node) -> str | None:
@@ -50,7 +51,7 @@ def _refuses_add_norm(node: Node) -> str | None:
     return None
 
 
-def _lower_add_norm(node: Node, threads: int) -> list[Step]:
+def _lower_add_norm(node: Node, threads: int) -> list[KernelCall]:
     x, y, weight = node.inputs
     normed = node.type.parts[1].dtype
     if is_packed(normed):
@@ -58,21 +59,14 @@ def _lower_add_norm(node: Node, threads: int) -> list[Step]:
         ref = KernelRef(name, _ADD_NORM, "make_add_rms_norm_quantize", (normed.name,))
     else:
         ref = KernelRef("add_rms_norm", _ADD_NORM, "make_add_rms_norm")
-    arguments: dict[str, Argument] = {
-        "x": x,
-        "y": y,
-        "weight": weight,
-        "total": Part(node, 0),
-        "out": Part(node, 1),
-        "n": width(x),
-        "eps": number(node, "eps"),
-        "rows": leading(x),
-    }
-    return [Step(ref, arguments, writes=("total", "out"))]
+    return one_step(
+        ref, ("total", "out"), x=x, y=y, weight=weight, total=NodeResult(node, 0), out=NodeResult(node, 1),
+        n=width(x), eps=number(node, "eps"), rows=leading(x),
+    )  # fmt: skip
 
 
-ADD_NORM = Lowering(("add_rms_norm",), _lower_add_norm, refuses=_refuses_add_norm, replicable=True)
-NORM = Lowering(
+ADD_NORM = CpuLowering(("add_rms_norm",), _lower_add_norm, refuses=_refuses_add_norm, replicable=True)
+NORM = CpuLowering(
     ("rms_norm", "rms_norm_mul", "layer_norm", "layer_norm_mul", "l2_norm"),
     _lower,
     replicable=True,

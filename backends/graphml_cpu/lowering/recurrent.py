@@ -11,7 +11,16 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array, integer, integers
 from graphml.ir.shape import bounds
 from graphml_cpu.compiler import KernelRef
-from graphml_cpu.lowering.step import Argument, Constant, Lowering, Step, leading, rows, width
+from graphml_cpu.lowering.step import (
+    Argument,
+    CpuLowering,
+    HostConstant,
+    KernelCall,
+    leading,
+    one_step,
+    rows,
+    width,
+)
 
 _SSM_SCAN = "graphml_cpu.kernels.recurrent.ssm_scan"
 
@@ -26,35 +35,26 @@ def _refuses_conv(node: Node) -> str | None:
     return _refuses_computed(node.inputs[2])
 
 
-def _transposed(weight: Node) -> Constant:
+def _transposed(weight: Node) -> HostConstant:
     def made(weights: Mapping[str, Array]) -> Array:
         return np.ascontiguousarray(of_weights(weight, weights).T)
 
-    return Constant(made)
+    return HostConstant(made)
 
 
-def _lower_conv(node: Node, threads: int) -> list[Step]:
+def _lower_conv(node: Node, threads: int) -> list[KernelCall]:
     state, x, weight, sequences, positions = node.inputs[:5]
-    arguments: dict[str, Argument] = {
-        "state": state,
-        "x": x,
-        "weight": _transposed(weight),
-        "bias": node.inputs[5] if len(node.inputs) > 5 else 0,
-        "sequences": sequences,
-        "positions": positions,
-        "out": node,
-        "n": width(x),
-        "d_conv": width(weight),
-        "n_sequences": rows(state.shape[:1]),
-        "rows": leading(x),
-    }
     activation = node.op.name.removeprefix("ssm_conv").removeprefix("_")
     name = f"ssm_conv-{activation}" if activation else "ssm_conv"
     ref = KernelRef(name, "graphml_cpu.kernels.recurrent.ssm_conv", "make_ssm_conv", (activation,))
-    return [Step(ref, arguments, writes=("state", "out"))]
+    return one_step(
+        ref, ("state", "out"), state=state, x=x, weight=_transposed(weight),
+        bias=node.inputs[5] if len(node.inputs) > 5 else 0, sequences=sequences, positions=positions,
+        out=node, n=width(x), d_conv=width(weight), n_sequences=rows(state.shape[:1]), rows=leading(x),
+    )  # fmt: skip
 
 
-CONV = Lowering(("ssm_conv", "ssm_conv_silu"), _lower_conv, refuses=_refuses_conv)
+CONV = CpuLowering(("ssm_conv", "ssm_conv_silu"), _lower_conv, refuses=_refuses_conv)
 
 
 def _decays_by_head(node: Node) -> bool:
@@ -66,7 +66,7 @@ def _refuses_scan(node: Node) -> str | None:
     return None if _decays_by_head(node) else _refuses_computed(node.inputs[3])
 
 
-def _lower_scan(node: Node, threads: int) -> list[Step]:
+def _lower_scan(node: Node, threads: int) -> list[KernelCall]:
     state, x, dt, a, b, c, d, sequences, positions = node.inputs
     n_head, d_state, head_dim = bounds(state.shape)[1:]
     arguments: dict[str, Argument] = {
@@ -80,36 +80,28 @@ def _lower_scan(node: Node, threads: int) -> list[Step]:
     else:
         arguments |= {"a": _transposed(a), "n": head_dim}
         ref = KernelRef("ssm_scan_channels", _SSM_SCAN, "make_ssm_scan_channels")
-    return [Step(ref, arguments, writes=("state", "out"))]
+    return [KernelCall(ref, arguments, writes=("state", "out"))]
 
 
-SCAN = Lowering(("ssm_scan",), _lower_scan, refuses=_refuses_scan)
+SCAN = CpuLowering(("ssm_scan",), _lower_scan, refuses=_refuses_scan)
 
 
-def _numbers(node: Node, name: str) -> Constant:
+def _numbers(node: Node, name: str) -> HostConstant:
     def made(weights: Mapping[str, Array]) -> Array:
         return np.array(integers(node.attributes, name), np.uint64).view(np.int64)
 
-    return Constant(made)
+    return HostConstant(made)
 
 
-def _lower_ngram(node: Node, threads: int) -> list[Step]:
+def _lower_ngram(node: Node, threads: int) -> list[KernelCall]:
     state, tokens, sequences, positions = node.inputs
-    arguments: dict[str, Argument] = {
-        "state": state,
-        "tokens": tokens,
-        "sequences": sequences,
-        "positions": positions,
-        **{name: _numbers(node, name) for name in ("multipliers", "sizes", "offsets")},
-        "out": node,
-        "n": width(state) + 1,
-        "n_head": width(node),
-        "eos": integer(node.attributes, "eos"),
-        "n_sequences": rows(state.shape[:1]),
-        "rows": leading(node),
-    }
     ref = KernelRef("ngram_rows", "graphml_cpu.kernels.recurrent.ngram", "make_ngram_rows")
-    return [Step(ref, arguments, writes=("state", "out"))]
+    return one_step(
+        ref, ("state", "out"), state=state, tokens=tokens, sequences=sequences, positions=positions,
+        **{name: _numbers(node, name) for name in ("multipliers", "sizes", "offsets")}, out=node,
+        n=width(state) + 1, n_head=width(node), eos=integer(node.attributes, "eos"),
+        n_sequences=rows(state.shape[:1]), rows=leading(node),
+    )  # fmt: skip
 
 
-NGRAM = Lowering(("ngram_rows",), _lower_ngram)
+NGRAM = CpuLowering(("ngram_rows",), _lower_ngram)

@@ -8,10 +8,11 @@ from graphml_cpu.compiler import KernelRef
 from graphml_cpu.layouts import LONG_ROW, row_chunks
 from graphml_cpu.lowering.step import (
     Argument,
-    Lowering,
-    Step,
-    Workspace,
+    CpuLowering,
+    CpuWorkspace,
+    KernelCall,
     leading,
+    one_step,
     row_bytes,
     rows,
     width,
@@ -39,28 +40,31 @@ def _workspace(node: Node, threads: int) -> int:
     return max_elements(x.shape[:-1]) * row_chunks(width(x)) * 4 * numbers if _long(node) else 0
 
 
-def _lower(node: Node, threads: int) -> list[Step]:
+def _lower(node: Node, threads: int) -> list[KernelCall]:
     x, op = node.inputs[0], node.op.name
     source: dict[str, Argument] = {"x": x, "n": width(x), "x_stride": row_bytes(x), "rows": leading(x)}
     result: dict[str, Argument] = {"out": node}
     if op == "softmax":
         result["out_stride"] = row_bytes(node)
     if not _long(node):
-        return [Step(_WHOLE[op], source | result)]
-    partial: dict[str, Argument] = {"partial": Workspace(node)}
+        return [KernelCall(_WHOLE[op], source | result)]
+    partial: dict[str, Argument] = {"partial": CpuWorkspace(node)}
     if op == "softmax":
         joined = KernelRef("softmax_of_chunks", _MODULE, "make_softmax_of_chunks")
         rest = {name: source[name] for name in ("n", "rows")}
         return [
-            Step(_CHUNKS[op], source | partial | result, writes=("partial", "out")),
-            Step(joined, partial | result | rest),
+            KernelCall(_CHUNKS[op], source | partial | result, writes=("partial", "out")),
+            KernelCall(joined, partial | result | rest),
         ]
     n = row_chunks(width(x))
     sums: dict[str, Argument] = {"x": partial["partial"], "n": n, "x_stride": 4 * n, "rows": leading(x)}
-    return [Step(_CHUNKS[op], source | partial, writes=("partial",)), Step(_WHOLE[op], sums | result)]
+    return [
+        KernelCall(_CHUNKS[op], source | partial, writes=("partial",)),
+        KernelCall(_WHOLE[op], sums | result),
+    ]
 
 
-REDUCE = Lowering(
+REDUCE = CpuLowering(
     ("softmax", *_TO_NUMBERS),
     _lower,
     workspace=_workspace,
@@ -69,37 +73,24 @@ REDUCE = Lowering(
 )
 
 
-def _lower_cumsum(node: Node, threads: int) -> list[Step]:
+def _lower_cumsum(node: Node, threads: int) -> list[KernelCall]:
     (x,) = node.inputs
-    arguments: dict[str, Argument] = {
-        "x": x,
-        "out": node,
-        "n": width(x),
-        "x_stride": row_bytes(x),
-        "out_stride": row_bytes(node),
-        "rows": leading(x),
-    }
-    return [Step(KernelRef("cumsum", _MODULE, "make_cumsum"), arguments)]
+    ref = KernelRef("cumsum", _MODULE, "make_cumsum")
+    return one_step(
+        ref, x=x, out=node, n=width(x), x_stride=row_bytes(x), out_stride=row_bytes(node), rows=leading(x)
+    )
 
 
-CUMSUM = Lowering(("cumsum",), _lower_cumsum, replicable=True)
+CUMSUM = CpuLowering(("cumsum",), _lower_cumsum, replicable=True)
 
 
-def _lower_mean(node: Node, threads: int) -> list[Step]:
+def _lower_mean(node: Node, threads: int) -> list[KernelCall]:
     x, output_rows, sequences, _ = node.inputs
-    arguments: dict[str, Argument] = {
-        "x": x,
-        "output_rows": output_rows,
-        "sequences": sequences,
-        "out": node,
-        "n": width(x),
-        "n_sequences": leading(node),
-        "n_tokens": rows(sequences.shape),
-        "rows": leading(x),
-    }
-    return [
-        Step(KernelRef("mean_rows", "graphml_cpu.kernels.reductions.mean_rows", "make_mean_rows"), arguments)
-    ]
+    ref = KernelRef("mean_rows", "graphml_cpu.kernels.reductions.mean_rows", "make_mean_rows")
+    return one_step(
+        ref, x=x, output_rows=output_rows, sequences=sequences, out=node, n=width(x),
+        n_sequences=leading(node), n_tokens=rows(sequences.shape), rows=leading(x),
+    )  # fmt: skip
 
 
-MEAN_ROWS = Lowering(("mean_rows",), _lower_mean)
+MEAN_ROWS = CpuLowering(("mean_rows",), _lower_mean)

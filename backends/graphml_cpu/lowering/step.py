@@ -6,9 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 
+from graphml.backend.node_values import HostConstant as HostConstant
+from graphml.backend.node_values import NodeResult as NodeResult
+from graphml.backend.node_values import number as number
+from graphml.backend.node_values import width as width
 from graphml.ir.cache_types import CACHE_DTYPES
 from graphml.ir.node import Node
-from graphml.ir.op import Array, Type
+from graphml.ir.op import Type
 from graphml.ir.shape import Dim, Symbol, bounds
 from graphml_cpu.array_kernels.reference import ArrayKernelRef
 from graphml_cpu.compiler import KernelRef
@@ -19,7 +23,7 @@ AnyKernelRef = KernelRef | ArrayKernelRef
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowCount:
     """A count known at run time: the value of a symbol (1 where there is none) times a number."""
 
     symbol: str | None
@@ -34,29 +38,14 @@ class Scratch:
 
 
 @dataclass(frozen=True)
-class Workspace:
+class CpuWorkspace:
     """The scratch that a node asked for in the plan, shared by all threads and by the node's calls."""
 
     node: Node
 
 
 @dataclass(frozen=True)
-class Constant:
-    """An array worked out on the host from the model's weights when the program is made."""
-
-    make: Callable[[Mapping[str, Array]], Array]
-
-
-@dataclass(frozen=True)
-class Part:
-    """One result of a node that has several."""
-
-    node: Node
-    index: int
-
-
-@dataclass(frozen=True)
-class Table:
+class AddressTable:
     """Rows of addresses and of numbers, int64 each: what one kernel call works at in turn.
 
     Values of the graph, other than weights, are `reads` of the step, too.
@@ -65,11 +54,11 @@ class Table:
     rows: tuple[tuple[Node | int, ...], ...]
 
 
-Argument = Constant | Node | Part | Rows | Scratch | Table | Workspace | int | float
+Argument = HostConstant | Node | NodeResult | RowCount | Scratch | AddressTable | CpuWorkspace | int | float
 
 
 @dataclass(frozen=True)
-class Step:
+class KernelCall:
     """One kernel call. `writes` names the arguments that the kernel writes; it reads all others.
 
     split: always shared among the threads, even where the node's value is made by each for itself. parts:
@@ -85,8 +74,15 @@ class Step:
     reads: tuple[Node, ...] = ()
 
 
+def one_step(
+    kernel: AnyKernelRef, writes: tuple[str, ...] = ("out",), /, **arguments: Argument
+) -> list[KernelCall]:
+    """The calls of a node that a single kernel makes; arguments: of the kernel."""
+    return [KernelCall(kernel, arguments, writes)]
+
+
 @dataclass(frozen=True, eq=False)
-class Lowering:
+class CpuLowering:
     """How some ops become kernel calls.
 
     refuses: why a node of these ops has no kernel; None where it has. workspace: bytes of shared scratch of a
@@ -96,41 +92,29 @@ class Lowering:
     """
 
     ops: tuple[str, ...]
-    lower: Callable[[Node, int], list[Step]]
+    lower: Callable[[Node, int], list[KernelCall]]
     refuses: Callable[[Node], str | None] = lambda node: None
     workspace: Callable[[Node, int], int] = lambda node, threads: 0
     replicable: bool = False
     shared: Callable[[Node], bool] = lambda node: False
-    one_order: Callable[[Node, int], list[Step]] | None = None
+    one_order: Callable[[Node, int], list[KernelCall]] | None = None
 
-    def steps(self, node: Node, threads: int, one_order: bool = False) -> list[Step]:
+    def steps(self, node: Node, threads: int, one_order: bool = False) -> list[KernelCall]:
         """The kernel calls of a node; one_order: those that add up a row in one order, see docs/cpu.md."""
         lower = self.one_order if one_order and self.one_order is not None else self.lower
         return lower(node, threads)
 
 
-def number(node: Node, name: str) -> float:
-    """A numeric attribute."""
-    value = node.attributes[name]
-    assert isinstance(value, int | float)
-    return float(value)
-
-
-def rows(shape: tuple[Dim, ...]) -> Rows:
+def rows(shape: tuple[Dim, ...]) -> RowCount:
     """The product of some dimensions, of which at most one is symbolic."""
     symbols = [dim for dim in shape if isinstance(dim, Symbol)]
     factor = prod(dim for dim in shape if isinstance(dim, int))
-    return Rows(symbols[0].name if symbols else None, factor)
+    return RowCount(symbols[0].name if symbols else None, factor)
 
 
-def leading(node: Node) -> Rows:
+def leading(node: Node) -> RowCount:
     """How many rows a value has: all dimensions but the last."""
     return rows(node.shape[:-1])
-
-
-def width(value: Node | Type) -> int:
-    """Elements of one row."""
-    return bounds(value.shape)[-1]
 
 
 def row_bytes(value: Node | Type) -> int:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from graphml_cpu.lowering.step import Argument, Step
+from graphml_cpu.lowering.step import Argument, KernelCall
 
 
 @dataclass(frozen=True)
-class Region:
+class MemoryRegion:
     """Memory that a step touches: `room` (arena or a state), from `start` to `end`.
 
     private: each thread touches a part of its own, the same one whenever start and end are the same.
@@ -22,7 +22,7 @@ class Region:
     end: int
     private: bool = False
 
-    def meets(self, other: Region) -> bool:
+    def meets(self, other: MemoryRegion) -> bool:
         """Whether one thread's access to this may touch what another thread accesses in the other."""
         if self.room != other.room or self.start >= other.end or other.start >= self.end:
             return False
@@ -30,20 +30,20 @@ class Region:
         return not (self.private and other.private and same)
 
 
-Touched = tuple[list[Region], list[Region]]
+Touched = tuple[list[MemoryRegion], list[MemoryRegion]]
 
 
 class Regions(Protocol):
     """The memory region of an argument."""
 
-    def region(self, argument: Argument) -> Region | None:
+    def region(self, argument: Argument) -> MemoryRegion | None:
         """None for numbers, weights and scratch of one thread, which never conflict."""
 
 
-def touched_by(step: Step, places: Regions) -> Touched:
+def touched_by(step: KernelCall, places: Regions) -> Touched:
     """What a step reads, and what it writes."""
-    reads: list[Region] = []
-    writes: list[Region] = []
+    reads: list[MemoryRegion] = []
+    writes: list[MemoryRegion] = []
     for name, argument in step.arguments.items():
         region = places.region(argument)
         if region is not None:
@@ -59,8 +59,8 @@ def barriers(touched: Sequence[Touched]) -> list[bool]:
     A step waits for those since the last barrier that wrote what it reads or writes, or read what it writes.
     """
     after = [False] * len(touched)
-    reads: list[Region] = []
-    writes: list[Region] = []
+    reads: list[MemoryRegion] = []
+    writes: list[MemoryRegion] = []
     for i, (mine_read, mine_written) in enumerate(touched):
         behind = any(r.meets(w) for w in writes for r in (*mine_read, *mine_written))
         ahead = any(w.meets(r) for r in reads for w in mine_written)
@@ -115,7 +115,7 @@ def latest(touched: Sequence[Touched]) -> list[int]:
     return order
 
 
-def _any_overlap(some: Sequence[Region], others: Sequence[Region]) -> bool:
+def _any_overlap(some: Sequence[MemoryRegion], others: Sequence[MemoryRegion]) -> bool:
     return any(_overlap(a, b) for a in some for b in others)
 
 
@@ -125,7 +125,7 @@ def made_before(touched: Sequence[Touched], after: Sequence[bool]) -> list[int]:
     A thread that has not run that one, and all since, can take no part in this one.
     """
     before = list(range(len(touched)))
-    written: list[tuple[Region, int, int]] = []
+    written: list[tuple[MemoryRegion, int, int]] = []
     stretch = 0
     for i, (reads, writes) in enumerate(touched):
         for region in (access for access in reads if access.private):
@@ -141,5 +141,5 @@ def made_before(touched: Sequence[Touched], after: Sequence[bool]) -> list[int]:
     return before
 
 
-def _overlap(a: Region, b: Region) -> bool:
+def _overlap(a: MemoryRegion, b: MemoryRegion) -> bool:
     return a.room == b.room and a.start < b.end and b.start < a.end

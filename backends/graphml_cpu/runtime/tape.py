@@ -25,7 +25,7 @@ ROW_BYTES = 40
 
 
 @dataclass(frozen=True)
-class Step:
+class TapeStep:
     """One kernel call: the kernel's entry, its parameter blocks and how the threads share it.
 
     `blocks` are addresses: one block for all threads, or one per thread (where scratch memory differs).
@@ -60,7 +60,9 @@ class Step:
         return self.everyone or not (self.replicated or self.parts)
 
 
-def _stretches(steps: Sequence[Step], n_threads: int, timed: bool) -> list[tuple[int, int, int, int, int]]:
+def _stretches(
+    steps: Sequence[TapeStep], n_threads: int, timed: bool
+) -> list[tuple[int, int, int, int, int]]:
     """What lies between two barriers: (first step, end, whether all threads come, first stretch needed).
 
     And how many threads are wanted there, those of the lowest numbers.
@@ -92,7 +94,7 @@ class Tape:
     `anyone`: whether any of the threads can walk it without the others.
     """
 
-    def __init__(self, steps: Sequence[Step], n_threads: int, *, timed: bool = False) -> None:
+    def __init__(self, steps: Sequence[TapeStep], n_threads: int, *, timed: bool = False) -> None:
         self.steps = tuple(steps)
         self.n_threads = n_threads
         self._rows: NDArray[np.int64] = np.zeros((n_threads, max(len(steps), 1), 4), np.int64)

@@ -66,7 +66,7 @@ class Clock:
         return self.seconds(counters - self._first[1]) + np.float64(self._first[0])
 
 
-class Timer:
+class CpuTimer:
     """Times the parts of one program's runs; who wants the times gets a function that works them out."""
 
     def __init__(self, take: TakeTimes, team: Team) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from graphml import settings
 from graphml.errors import BackendError, UsageError
-from graphml_cpu.compiler import Kernel, KernelRef, compile_kernels
+from graphml_cpu.compiler import KernelRef, LoadedKernel, compile_kernels
 from graphml_cpu.processors import core_order, physical_cores, usable_processors
 from graphml_cpu.runtime import sync
 from graphml_cpu.runtime.shares import ALL_SHARE
@@ -42,7 +42,7 @@ def _serve(address: int, block: NDArray[np.int64], words: NDArray[np.int64], ith
 
 
 def _shut_down(
-    close: Kernel, words: NDArray[np.int64], threads: list[threading.Thread], process: int
+    close: LoadedKernel, words: NDArray[np.int64], threads: list[threading.Thread], process: int
 ) -> None:
     if os.getpid() == process and threads:
         close(close.block(words=words.ctypes.data))

@@ -21,65 +21,53 @@ def _is_float(kind: Any) -> bool:
 
 
 @operation
-def splat(typingctx: Any, vector: Any, value: Any) -> Any:
+def splat(vector: Any, value: Any) -> Any:
     """`splat(F32, x)`: the number x in every lane."""
     result = vector.instance_type
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def emit(builder: ir.IRBuilder, *args: Any) -> ir.Value:
         if result.element != "f16":
             return splat_value(builder, args[1], result)
         return splat_value(builder, builder.fptrunc(args[1], ir.HalfType()), result)
 
-    return result(vector, result.scalar), codegen
+    return result(vector, result.scalar), emit
 
 
 @operation
-def splat_like(typingctx: Any, vector: Any, value: Any) -> Any:
+def splat_like(vector: Any, value: Any) -> Any:
     """`splat_like(v, x)`: the number x in as many lanes as the vector v has, of its type."""
     if not isinstance(vector, VectorType) or vector.element == "f16":
         return None
-
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        return splat_value(builder, args[1], vector)
-
-    return vector(vector, vector.scalar), codegen
+    return vector(vector, vector.scalar), lambda builder, *args: splat_value(builder, args[1], vector)
 
 
 @operation
-def zero(typingctx: Any, vector: Any) -> Any:
+def zero(vector: Any) -> Any:
     """`zero(F32)`: zero in every lane."""
     result = vector.instance_type
-
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        return build.constant(result.llvm_type, 0)
-
-    return result(vector), codegen
+    return result(vector), lambda _builder, *_args: build.constant(result.llvm_type, 0)
 
 
 @operation
-def ramp(typingctx: Any, vector: Any) -> Any:
+def ramp(vector: Any) -> Any:
     """`ramp(I32)`: 0, 1, 2, ... one per lane (integers or floats)."""
     result = vector.instance_type
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def emit(_builder: ir.IRBuilder, *_args: Any) -> ir.Value:
         return ir.Constant(
             result.llvm_type, [ir.Constant(result.llvm_element, lane) for lane in range(result.lanes)]
         )
 
-    return result(vector), codegen
+    return result(vector), emit
 
 
 @operation
-def fma(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
+def fma(a: Any, b: Any, c: Any) -> Any:
     """a * b + c, rounded once where the level has the instruction, else twice; vectors or scalar float32."""
     if not (_is_float(a) and a == b):
         return None
     kind = a if isinstance(a, VectorType) else types.float32
-
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        return build.multiply_add(builder, *args)
-
-    return kind(kind, kind, kind), codegen
+    return kind(kind, kind, kind), lambda builder, *args: build.multiply_add(builder, *args)
 
 
 def _pick(builder: ir.IRBuilder, kind: Any, symbol: str, a: ir.Value, b: ir.Value) -> ir.Value:
@@ -93,57 +81,45 @@ def _pick(builder: ir.IRBuilder, kind: Any, symbol: str, a: ir.Value, b: ir.Valu
 
 
 @operation
-def minimum(typingctx: Any, a: Any, b: Any) -> Any:
+def minimum(a: Any, b: Any) -> Any:
     """The smaller of each pair; b if one of them is NaN. Vectors or scalar float32."""
     kind = a if isinstance(a, VectorType) else types.float32
-
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        return _pick(builder, kind, "<", *args)
-
-    return kind(kind, kind), codegen
+    return kind(kind, kind), lambda builder, *args: _pick(builder, kind, "<", *args)
 
 
 @operation
-def maximum(typingctx: Any, a: Any, b: Any) -> Any:
+def maximum(a: Any, b: Any) -> Any:
     """The larger of each pair; b if one of them is NaN. Vectors or scalar float32."""
     kind = a if isinstance(a, VectorType) else types.float32
-
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        return _pick(builder, kind, ">", *args)
-
-    return kind(kind, kind), codegen
+    return kind(kind, kind), lambda builder, *args: _pick(builder, kind, ">", *args)
 
 
 @operation
-def absolute(typingctx: Any, a: Any) -> Any:
+def absolute(a: Any) -> Any:
     """The absolute value; the most negative integer stays as it is. Vectors or scalar float32."""
     kind = a if isinstance(a, VectorType) else types.float32
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def emit(builder: ir.IRBuilder, *args: Any) -> ir.Value:
         if _is_float(kind):
             return build.overloaded(builder, "fabs", args)
         return build.overloaded(builder, "abs", [args[0], ir.IntType(1)(0)])
 
-    return kind(kind), codegen
+    return kind(kind), emit
 
 
 @operation
-def square_root(typingctx: Any, a: Any) -> Any:
+def square_root(a: Any) -> Any:
     """The square root, correctly rounded. Vectors or scalar float32."""
     kind = a if isinstance(a, VectorType) else types.float32
-
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        return build.overloaded(builder, "sqrt", args)
-
-    return kind(kind), codegen
+    return kind(kind), lambda builder, *args: build.overloaded(builder, "sqrt", args)
 
 
 @operation
-def round_even(typingctx: Any, a: Any) -> Any:
+def round_even(a: Any) -> Any:
     """To the nearest integer, ties to even, as a float. Vectors of float32 or scalar float32."""
     kind = a if isinstance(a, VectorType) else types.float32
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def emit(builder: ir.IRBuilder, *args: Any) -> ir.Value:
         (value,) = args
         level = target.current()
         if level.name != "plain" or level.architecture != "x86":
@@ -156,46 +132,42 @@ def round_even(typingctx: Any, a: Any) -> Any:
         )
         return builder.select(builder.fcmp_ordered("<", magnitude, big), rounded, value)
 
-    return kind(kind), codegen
+    return kind(kind), emit
 
 
 @operation
-def select(typingctx: Any, mask: Any, a: Any, b: Any) -> Any:
+def select(mask: Any, a: Any, b: Any) -> Any:
     """`select(mask, a, b)`: lanes of a where the mask is set, else of b (one of them may be a scalar)."""
     kind = a if isinstance(a, VectorType) else b
     if not isinstance(kind, VectorType):
         return None
-
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        return builder.select(*args)
-
-    return kind(mask, kind, kind), codegen
+    return kind(mask, kind, kind), lambda builder, *args: builder.select(*args)
 
 
 @operation
-def bitcast(typingctx: Any, vector: Any, value: Any) -> Any:
+def bitcast(vector: Any, value: Any) -> Any:
     """`bitcast(U8, v)`: the same bits seen as another vector type of the same size."""
     result = vector.instance_type
     if not isinstance(value, VectorType) or result.bits * result.lanes != value.bits * value.lanes:
         return None
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def emit(builder: ir.IRBuilder, *args: Any) -> ir.Value:
         if result.element == "i1" and result.lanes % 8 == 0 and target.current().vector_bytes < 64:
             return build.mask_of_bits(builder, args[1], result.lanes)
         return builder.bitcast(args[1], result.llvm_type)
 
-    return result(vector, value), codegen
+    return result(vector, value), emit
 
 
 def _bitcast_like(source: str, result: str) -> Any:
-    def reinterpret(typingctx: Any, value: Any) -> Any:
+    def reinterpret(value: Any) -> Any:
         if not isinstance(value, VectorType) or value.element != source:
             return None
 
-        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        def emit(builder: ir.IRBuilder, *args: Any) -> ir.Value:
             return builder.bitcast(args[0], value.like(result).llvm_type)
 
-        return value.like(result)(value), codegen
+        return value.like(result)(value), emit
 
     reinterpret.__doc__ = f"The bits of {source} lanes as {result} lanes."
     return operation(reinterpret)
@@ -206,50 +178,46 @@ bitcast_like_f32 = _bitcast_like("i32", "f32")
 
 
 @operation
-def to_float(typingctx: Any, value: Any) -> Any:
+def to_float(value: Any) -> Any:
     """The float32 value of each int32 lane."""
     if not isinstance(value, VectorType) or value.element != "i32":
         return None
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def emit(builder: ir.IRBuilder, *args: Any) -> ir.Value:
         return builder.sitofp(args[0], value.like("f32").llvm_type)
 
-    return value.like("f32")(value), codegen
+    return value.like("f32")(value), emit
 
 
 @operation
-def copy_sign(typingctx: Any, magnitude: Any, sign: Any) -> Any:
+def copy_sign(magnitude: Any, sign: Any) -> Any:
     """The first operand with the sign of the second; vectors or scalar float32."""
     kind = magnitude if isinstance(magnitude, VectorType) else types.float32
-
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        return build.overloaded(builder, "copysign", args)
-
-    return kind(kind, kind), codegen
+    return kind(kind, kind), lambda builder, *args: build.overloaded(builder, "copysign", args)
 
 
 @operation
-def float_bits(typingctx: Any, value: Any) -> Any:
+def float_bits(value: Any) -> Any:
     """The bits of a scalar float32 as int64."""
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def emit(builder: ir.IRBuilder, *args: Any) -> ir.Value:
         return builder.zext(builder.bitcast(args[0], build.I32), ir.IntType(64))
 
-    return types.int64(types.float32), codegen
+    return types.int64(types.float32), emit
 
 
 @operation
-def float_from_bits(typingctx: Any, bits: Any) -> Any:
+def float_from_bits(bits: Any) -> Any:
     """The scalar float32 whose bits are the low 32 of an integer."""
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def emit(builder: ir.IRBuilder, *args: Any) -> ir.Value:
         return builder.bitcast(builder.trunc(args[0], build.I32), ir.FloatType())
 
-    return types.float32(types.int64), codegen
+    return types.float32(types.int64), emit
 
 
 @operation
-def convert(typingctx: Any, vector: Any, value: Any) -> Any:
+def convert(vector: Any, value: Any) -> Any:
     """`convert(I32, v)`: each lane's value in another element type, lanes unchanged.
 
     Integers widen by the source's sign and narrow by dropping high bits; float to integer truncates toward
@@ -258,11 +226,7 @@ def convert(typingctx: Any, vector: Any, value: Any) -> Any:
     result = vector.instance_type
     if not isinstance(value, VectorType) or result.lanes != value.lanes:
         return None
-
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        return _convert(builder, args[1], value, result)
-
-    return result(vector, value), codegen
+    return result(vector, value), lambda builder, *args: _convert(builder, args[1], value, result)
 
 
 def _convert(builder: ir.IRBuilder, value: ir.Value, source: VectorType, result: VectorType) -> ir.Value:
@@ -291,7 +255,7 @@ def _convert_half(builder: ir.IRBuilder, value: ir.Value, source: VectorType, re
 
 
 @operation
-def narrow_saturated(typingctx: Any, vector: Any, value: Any) -> Any:
+def narrow_saturated(vector: Any, value: Any) -> Any:
     """`narrow_saturated(I8, v)`: signed integer lanes clamped to the range of a narrower type."""
     result = vector.instance_type
     if not isinstance(value, VectorType) or result.lanes != value.lanes or result.bits >= value.bits:
@@ -299,10 +263,10 @@ def narrow_saturated(typingctx: Any, vector: Any, value: Any) -> Any:
     low = -(1 << (result.bits - 1)) if result.is_signed else 0
     high = (1 << (result.bits - 1)) - 1 if result.is_signed else (1 << result.bits) - 1
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def emit(builder: ir.IRBuilder, *args: Any) -> ir.Value:
         kind = value.llvm_type
         bounded = build.overloaded(builder, "smax", [args[1], build.constant(kind, low)])
         bounded = build.overloaded(builder, "smin", [bounded, build.constant(kind, high)])
         return builder.trunc(bounded, result.llvm_type)
 
-    return result(vector, value), codegen
+    return result(vector, value), emit

@@ -29,17 +29,17 @@ class _Bfloat(ir.Type):  # type: ignore[misc]
 
 
 @operation
-def bf16_to_f32(typingctx: Any, bits: Any) -> Any:
+def bf16_to_f32(bits: Any) -> Any:
     """The float32 of bfloat16 bits (lanes u16)."""
     if not isinstance(bits, VectorType) or bits.bits != 16:
         return None
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def emit(builder: ir.IRBuilder, *args: Any) -> ir.Value:
         wide = bits.like("u32").llvm_type
         shifted = builder.shl(builder.zext(args[0], wide), build.constant(wide, 16))
         return builder.bitcast(shifted, bits.like("f32").llvm_type)
 
-    return bits.like("f32")(bits), codegen
+    return bits.like("f32")(bits), emit
 
 
 def _emit_rounding(builder: ir.IRBuilder, number: ir.Value, kind: VectorType) -> ir.Value:
@@ -54,35 +54,31 @@ def _emit_rounding(builder: ir.IRBuilder, number: ir.Value, kind: VectorType) ->
 
 
 @operation
-def f32_to_bf16(typingctx: Any, value: Any) -> Any:
+def f32_to_bf16(value: Any) -> Any:
     """The bfloat16 bits (lanes u16) of float32, rounded to nearest even; NaN stays NaN."""
     if not isinstance(value, VectorType) or value.element != "f32":
         return None
-
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        return _emit_rounding(builder, args[0], value)
-
-    return value.like("u16")(value), codegen
+    return value.like("u16")(value), lambda builder, *args: _emit_rounding(builder, args[0], value)
 
 
 @operation
-def narrow_to_bf16(typingctx: Any, value: Any) -> Any:
+def narrow_to_bf16(value: Any) -> Any:
     """As `f32_to_bf16`; where one instruction does it, subnormal numbers become zero."""
     if not isinstance(value, VectorType) or value.element != "f32":
         return None
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def emit(builder: ir.IRBuilder, *args: Any) -> ir.Value:
         if not target.current().has_bf16 or value.lanes not in (8, 16):
             return _emit_rounding(builder, args[0], value)
         narrow = ir.VectorType(_Bfloat(), value.lanes)
         name = f"llvm.x86.avx512bf16.cvtneps2bf16.{value.lanes * 32}"
         return builder.bitcast(build.call(builder, name, narrow, args), value.like("u16").llvm_type)
 
-    return value.like("u16")(value), codegen
+    return value.like("u16")(value), emit
 
 
 @operation
-def dot2_bf16(typingctx: Any, total: Any, a: Any, b: Any) -> Any:
+def dot2_bf16(total: Any, a: Any, b: Any) -> Any:
     """`dot2_bf16(total, a, b)`: each float32 lane of `total` plus two products of neighbours.
 
     A lane of a and b (int32) is two bfloat16. The odd product is added first, then the even one, each sum
@@ -92,11 +88,7 @@ def dot2_bf16(typingctx: Any, total: Any, a: Any, b: Any) -> Any:
     lanes = VectorType("i32", total.lanes) if isinstance(total, VectorType) else None
     if lanes is None or total.element != "f32" or (a, b) != (lanes, lanes):
         return None
-
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        return emit_dot2(builder, *args)
-
-    return total(total, a, b), codegen
+    return total(total, a, b), emit_dot2
 
 
 def emit_dot2(builder: ir.IRBuilder, total: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:

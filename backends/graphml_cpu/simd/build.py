@@ -73,6 +73,21 @@ def pointer(builder: ir.IRBuilder, address: ir.Value, pointee: ir.Type, offset: 
     return builder.bitcast(builder.gep(base, [I64(offset)]), pointee.as_pointer())
 
 
+def shifted(builder: ir.IRBuilder, address: ir.Value, offset: int) -> ir.Value:
+    """An integer address, so many bytes further on."""
+    return builder.add(address, I64(offset)) if offset else address
+
+
+def load(builder: ir.IRBuilder, address: ir.Value, kind: ir.Type) -> ir.Value:
+    """What is at an integer address, aligned or not."""
+    return builder.load(pointer(builder, address, kind), align=1)
+
+
+def store(builder: ir.IRBuilder, value: ir.Value, address: ir.Value) -> None:
+    """Write a value to an integer address, aligned or not."""
+    builder.store(value, pointer(builder, address, value.type), align=1)
+
+
 def prefetch(builder: ir.IRBuilder, where: ir.Value, locality: int, write: int = 0) -> None:
     """Fetch the cache line at a pointer for reading: 3 into every level of cache ... 0: read once."""
     arguments = [where, I32(write), I32(locality), I32(1)]

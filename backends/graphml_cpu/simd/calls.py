@@ -17,17 +17,16 @@ _ENTRY = ir.FunctionType(ir.VoidType(), (build.I64, build.I64, build.I64))
 
 
 @operation
-def call_kernel(typingctx: Any, address: Any, slots: Any) -> Any:
+def call_kernel(address: Any, slots: Any) -> Any:
     """`call_kernel(address, (a, b, ...))`: the kernel at an address, by one thread; int64 for its slots."""
     if not isinstance(slots, types.UniTuple) or slots.dtype != types.int64:
         return None
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def emit(builder: ir.IRBuilder, *args: Any) -> None:
         block = build.stack_slot(builder, build.I64, len(slots))
         for slot in range(len(slots)):
             builder.store(builder.extract_value(args[1], slot), builder.gep(block, [build.I64(slot)]))
         entry = builder.inttoptr(args[0], _ENTRY.as_pointer())
         builder.call(entry, [builder.ptrtoint(block, build.I64), build.I64(0), build.I64(1)])
-        return context.get_dummy_value()
 
-    return types.none(types.int64, slots), codegen
+    return types.none(types.int64, slots), emit

@@ -26,11 +26,11 @@ def shuffle_by(indices: Sequence[int]) -> Any:
     order = tuple(indices)
 
     @operation
-    def permute(typingctx: Any, value: Any) -> Any:
-        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def permute(value: Any) -> Any:
+        def emit(builder: ir.IRBuilder, *args: Any) -> ir.Value:
             return build.shuffle(builder, args[0], None, order)
 
-        return VectorType(value.element, len(order))(value), codegen
+        return VectorType(value.element, len(order))(value), emit
 
     return permute
 
@@ -40,11 +40,11 @@ def shuffle_pair_by(indices: Sequence[int]) -> Any:
     order = tuple(indices)
 
     @operation
-    def permute_pair(typingctx: Any, a: Any, b: Any) -> Any:
-        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def permute_pair(a: Any, b: Any) -> Any:
+        def emit(builder: ir.IRBuilder, *args: Any) -> ir.Value:
             return build.shuffle(builder, args[0], args[1], order)
 
-        return VectorType(a.element, len(order))(a, a), codegen
+        return VectorType(a.element, len(order))(a, a), emit
 
     return permute_pair
 
@@ -57,29 +57,29 @@ def rotate_right_by(counts: Sequence[int]) -> Any:
     by = tuple(counts)
 
     @operation
-    def rotate(typingctx: Any, value: Any) -> Any:
+    def rotate(value: Any) -> Any:
         if not isinstance(value, VectorType) or value.is_float or value.lanes != len(by):
             return None
 
-        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        def emit(builder: ir.IRBuilder, *args: Any) -> ir.Value:
             amounts = ir.Constant(value.llvm_type, [ir.Constant(value.llvm_element, count) for count in by])
             return build.overloaded(builder, "fshr", [args[0], args[0], amounts])
 
-        return value(value), codegen
+        return value(value), emit
 
     return rotate
 
 
 @operation
-def rotate_right(typingctx: Any, value: Any, counts: Any) -> Any:
+def rotate_right(value: Any, counts: Any) -> Any:
     """`rotate_right(v, counts)`: as `rotate_right_by`, by the lanes of an integer vector."""
     if not isinstance(value, VectorType) or value.is_float or counts != value:
         return None
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def emit(builder: ir.IRBuilder, *args: Any) -> ir.Value:
         return build.overloaded(builder, "fshr", [args[0], args[0], args[1]])
 
-    return value(value, counts), codegen
+    return value(value, counts), emit
 
 
 def constant_lanes(vector: VectorType, values: Sequence[int]) -> Any:
@@ -87,38 +87,34 @@ def constant_lanes(vector: VectorType, values: Sequence[int]) -> Any:
     lanes = tuple(values)
 
     @operation
-    def constant(typingctx: Any) -> Any:
-        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def constant() -> Any:
+        def emit(_builder: ir.IRBuilder, *_args: Any) -> ir.Value:
             return ir.Constant(vector.llvm_type, [ir.Constant(vector.llvm_element, value) for value in lanes])
 
-        return vector(), codegen
+        return vector(), emit
 
     return constant
 
 
 @operation
-def concatenate(typingctx: Any, a: Any, b: Any) -> Any:
+def concatenate(a: Any, b: Any) -> Any:
     """The lanes of a, then those of b (same type)."""
     if not isinstance(a, VectorType) or a != b:
         return None
-
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        return build.concatenate(builder, *args)
-
-    return VectorType(a.element, a.lanes * 2)(a, b), codegen
+    return VectorType(a.element, a.lanes * 2)(a, b), lambda builder, *args: build.concatenate(builder, *args)
 
 
 def _half(name: str, upper: bool) -> Any:
-    def half(typingctx: Any, value: Any) -> Any:
+    def half(value: Any) -> Any:
         if not isinstance(value, VectorType):
             return None
         count = value.lanes // 2
         start = count if upper else 0
 
-        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        def emit(builder: ir.IRBuilder, *args: Any) -> ir.Value:
             return build.shuffle(builder, args[0], None, range(start, start + count))
 
-        return VectorType(value.element, count)(value), codegen
+        return VectorType(value.element, count)(value), emit
 
     half.__doc__ = f"The {'upper' if upper else 'lower'} half of the lanes."
     half.__name__ = name
@@ -130,31 +126,27 @@ high_half = _half("high_half", True)
 
 
 @operation
-def extract(typingctx: Any, value: Any, lane: Any) -> Any:
+def extract(value: Any, lane: Any) -> Any:
     """`extract(v, i)`: one lane as a scalar."""
     if not isinstance(value, VectorType) or value.element == "f16":
         return None
-
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        return builder.extract_element(args[0], args[1])
-
-    return value.scalar(value, types.int64), codegen
+    return value.scalar(value, types.int64), lambda builder, *args: builder.extract_element(args[0], args[1])
 
 
 @operation
-def insert(typingctx: Any, value: Any, lane: Any, element: Any) -> Any:
+def insert(value: Any, lane: Any, element: Any) -> Any:
     """`insert(v, i, x)`: v with the scalar x in lane i."""
     if not isinstance(value, VectorType) or value.element == "f16":
         return None
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def emit(builder: ir.IRBuilder, *args: Any) -> ir.Value:
         return builder.insert_element(args[0], args[2], args[1])
 
-    return value(value, types.int64, value.scalar), codegen
+    return value(value, types.int64, value.scalar), emit
 
 
 def _reduction(name: str, doc: str) -> Any:
-    def reduce(typingctx: Any, value: Any) -> Any:
+    def reduce(value: Any) -> Any:
         if not isinstance(value, VectorType):
             return None
 
@@ -168,7 +160,7 @@ def _reduction(name: str, doc: str) -> Any:
                 chosen = (builder.icmp_signed if value.is_signed else builder.icmp_unsigned)(symbol, a, b)
             return builder.select(chosen, a, b)
 
-        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        def emit(builder: ir.IRBuilder, *args: Any) -> ir.Value:
             (rest,) = args
             while rest.type.count > 1:
                 count = rest.type.count // 2
@@ -177,7 +169,7 @@ def _reduction(name: str, doc: str) -> Any:
                 rest = combine(builder, low, high)
             return builder.extract_element(rest, build.I32(0))
 
-        return value.scalar(value), codegen
+        return value.scalar(value), emit
 
     reduce.__doc__ = doc
     reduce.__name__ = f"{name}_lanes"
@@ -191,33 +183,29 @@ min_lanes = _reduction("min", "The smallest lane, as a scalar.")
 
 
 @operation
-def any_lane(typingctx: Any, mask: Any) -> Any:
+def any_lane(mask: Any) -> Any:
     """Whether any lane of a mask is set."""
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def emit(builder: ir.IRBuilder, *args: Any) -> ir.Value:
         flag = ir.IntType(1)
         return build.call(builder, f"llvm.vector.reduce.or.v{mask.lanes}i1", flag, args)
 
-    return types.boolean(mask), codegen
+    return types.boolean(mask), emit
 
 
 @operation
-def lookup16(typingctx: Any, table: Any, index: Any) -> Any:
+def lookup16(table: Any, index: Any) -> Any:
     """`lookup16(table, index)`: table[index] per lane; a table of 16 bytes, indices (u8) from 0 to 15."""
     if not (isinstance(table, VectorType) and isinstance(index, VectorType)):
         return None
     if table.lanes != 16 or table.bits != 8 or index.bits != 8:
         return None
     result = VectorType(table.element, index.lanes)
-
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        return emit_lookup16(builder, *args)
-
-    return result(table, index), codegen
+    return result(table, index), emit_lookup16
 
 
 @operation
-def dot4(typingctx: Any, total: Any, unsigned: Any, signed: Any) -> Any:
+def dot4(total: Any, unsigned: Any, signed: Any) -> Any:
     """`dot4(total, u, s)`: each int32 lane of `total` plus the dot product of four neighbours of u8 and i8.
 
     Exact at every level for u of 0 to 127 and any s; with VNNI or I8MM for every u.
@@ -227,23 +215,15 @@ def dot4(typingctx: Any, total: Any, unsigned: Any, signed: Any) -> Any:
     bytes_of = VectorType("u8", total.lanes * 4), VectorType("i8", total.lanes * 4)
     if (unsigned, signed) != bytes_of:
         return None
-
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        return emit_dot4(builder, *args)
-
-    return total(total, unsigned, signed), codegen
+    return total(total, unsigned, signed), emit_dot4
 
 
 @operation
-def dot4_signed(typingctx: Any, total: Any, a: Any, b: Any) -> Any:
+def dot4_signed(total: Any, a: Any, b: Any) -> Any:
     """`dot4_signed(total, a, b)`: as `dot4` for two i8 vectors; exact for every a, and b of -127 to 127."""
     if not (isinstance(total, VectorType) and total.element == "i32"):
         return None
     kind = VectorType("i8", total.lanes * 4)
     if (a, b) != (kind, kind):
         return None
-
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        return emit_dot4_signed(builder, *args)
-
-    return total(total, a, b), codegen
+    return total(total, a, b), emit_dot4_signed

@@ -20,38 +20,29 @@ from graphml_cpu.simd.types import VectorType
 
 
 @operation
-def load(typingctx: Any, vector: Any, address: Any) -> Any:
+def load(vector: Any, address: Any) -> Any:
     """`load(F32, address)`: one vector of the given type."""
     result = vector.instance_type
-
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        return builder.load(build.pointer(builder, args[1], result.llvm_type), align=1)
-
-    return result(vector, types.int64), codegen
+    return result(vector, types.int64), lambda builder, *args: build.load(builder, args[1], result.llvm_type)
 
 
 @operation
-def load_whole(typingctx: Any, vector: Any, address: Any, count: Any) -> Any:
+def load_whole(vector: Any, address: Any, count: Any) -> Any:
     """`load_whole(F32, address, count)`: `load` with the arguments of `load_partial`; count is unused."""
     result = vector.instance_type
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        return builder.load(build.pointer(builder, args[1], result.llvm_type), align=1)
+    def emit(builder: ir.IRBuilder, *args: Any) -> ir.Value:
+        return build.load(builder, args[1], result.llvm_type)
 
-    return result(vector, types.int64, types.int64), codegen
+    return result(vector, types.int64, types.int64), emit
 
 
 @operation
-def store(typingctx: Any, address: Any, value: Any) -> Any:
+def store(address: Any, value: Any) -> Any:
     """`store(address, vector)`."""
     if not isinstance(value, VectorType):
         return None
-
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        builder.store(args[1], build.pointer(builder, args[0], value.llvm_type), align=1)
-        return context.get_dummy_value()
-
-    return types.none(types.int64, value), codegen
+    return types.none(types.int64, value), lambda builder, *args: build.store(builder, args[1], args[0])
 
 
 def _first_lanes(builder: ir.IRBuilder, count: ir.Value, lanes: int, bits: int) -> ir.Value:
@@ -70,14 +61,14 @@ def _first_lanes(builder: ir.IRBuilder, count: ir.Value, lanes: int, bits: int) 
 
 
 @operation
-def load_partial(typingctx: Any, vector: Any, address: Any, count: Any) -> Any:
+def load_partial(vector: Any, address: Any, count: Any) -> Any:
     """`load_partial(F32, address, count)`: the first `count` lanes, zero in the others.
 
     Memory past them is not read; `count` may be 0 and may exceed the lanes.
     """
     result = vector.instance_type
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def emit(builder: ir.IRBuilder, *args: Any) -> ir.Value:
         llvm_type = result.llvm_type
         source = build.pointer(builder, args[1], llvm_type)
         mask = _first_lanes(builder, args[2], result.lanes, result.bits)
@@ -85,33 +76,32 @@ def load_partial(typingctx: Any, vector: Any, address: Any, count: Any) -> Any:
         zero = build.constant(llvm_type, 0)
         return build.call(builder, name, llvm_type, [source, build.I32(1), mask, zero])
 
-    return result(vector, types.int64, types.int64), codegen
+    return result(vector, types.int64, types.int64), emit
 
 
 @operation
-def store_partial(typingctx: Any, address: Any, value: Any, count: Any) -> Any:
+def store_partial(address: Any, value: Any, count: Any) -> Any:
     """`store_partial(address, vector, count)`: the first `count` lanes; memory past them is not touched."""
     if not isinstance(value, VectorType):
         return None
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def emit(builder: ir.IRBuilder, *args: Any) -> None:
         llvm_type = value.llvm_type
         destination = build.pointer(builder, args[0], llvm_type)
         mask = _first_lanes(builder, args[2], value.lanes, value.bits)
         name = f"llvm.masked.store.{build.suffix(llvm_type)}.p0"
         build.call(builder, name, ir.VoidType(), [args[1], destination, build.I32(1), mask])
-        return context.get_dummy_value()
 
-    return types.none(types.int64, value, types.int64), codegen
+    return types.none(types.int64, value, types.int64), emit
 
 
 def _integer_load(bits: int, signed: bool, doc: str) -> Callable[[int], int]:
-    def scalar_load(typingctx: Any, address: Any) -> Any:
-        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-            value = builder.load(build.pointer(builder, args[0], ir.IntType(bits)), align=1)
+    def scalar_load(address: Any) -> Any:
+        def emit(builder: ir.IRBuilder, *args: Any) -> ir.Value:
+            value = build.load(builder, args[0], ir.IntType(bits))
             return (builder.sext if signed else builder.zext)(value, ir.IntType(64)) if bits < 64 else value
 
-        return types.int64(types.int64), codegen
+        return types.int64(types.int64), emit
 
     scalar_load.__doc__ = doc
     return operation(scalar_load)
@@ -127,13 +117,12 @@ load_i64 = _integer_load(64, True, "The int64 at an address.")
 
 
 def _integer_store(bits: int, doc: str) -> Callable[[int, int], None]:
-    def scalar_store(typingctx: Any, address: Any, value: Any) -> Any:
-        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def scalar_store(address: Any, value: Any) -> Any:
+        def emit(builder: ir.IRBuilder, *args: Any) -> None:
             narrow = builder.trunc(args[1], ir.IntType(bits)) if bits < 64 else args[1]
-            builder.store(narrow, build.pointer(builder, args[0], narrow.type), align=1)
-            return context.get_dummy_value()
+            build.store(builder, narrow, args[0])
 
-        return types.none(types.int64, types.int64), codegen
+        return types.none(types.int64, types.int64), emit
 
     scalar_store.__doc__ = doc
     return operation(scalar_store)
@@ -146,68 +135,62 @@ store_i64 = _integer_store(64, "Store an int64.")
 
 
 @operation
-def load_f32(typingctx: Any, address: Any) -> Any:
+def load_f32(address: Any) -> Any:
     """The float32 at an address."""
-
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        return builder.load(build.pointer(builder, args[0], ir.FloatType()), align=1)
-
-    return types.float32(types.int64), codegen
+    return types.float32(types.int64), lambda builder, *args: build.load(builder, args[0], ir.FloatType())
 
 
 @operation
-def store_f32(typingctx: Any, address: Any, value: Any) -> Any:
+def store_f32(address: Any, value: Any) -> Any:
     """Store a number as float32."""
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        builder.store(args[1], build.pointer(builder, args[0], ir.FloatType()), align=1)
-        return context.get_dummy_value()
+    def emit(builder: ir.IRBuilder, *args: Any) -> None:
+        build.store(builder, args[1], args[0])
 
-    return types.none(types.int64, types.float32), codegen
+    return types.none(types.int64, types.float32), emit
 
 
 @operation
-def load_f16(typingctx: Any, address: Any) -> Any:
+def load_f16(address: Any) -> Any:
     """The IEEE half at an address, as float32."""
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def emit(builder: ir.IRBuilder, *args: Any) -> ir.Value:
         if target.current().has_f16c:
-            half = builder.load(build.pointer(builder, args[0], ir.HalfType()), align=1)
+            half = build.load(builder, args[0], ir.HalfType())
             return builder.fpext(half, ir.FloatType())
-        bits = builder.load(build.pointer(builder, args[0], ir.IntType(16)), align=1)
+        bits = build.load(builder, args[0], ir.IntType(16))
         return build.half_to_single(builder, builder.zext(bits, build.I32))
 
-    return types.float32(types.int64), codegen
+    return types.float32(types.int64), emit
 
 
 @operation
-def store_f16(typingctx: Any, address: Any, value: Any) -> Any:
+def store_f16(address: Any, value: Any) -> Any:
     """Store a number as an IEEE half, rounded to nearest even."""
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def emit(builder: ir.IRBuilder, *args: Any) -> None:
         if target.current().has_f16c:
             half = builder.fptrunc(args[1], ir.HalfType())
         else:
             half = builder.trunc(build.single_to_half(builder, args[1]), ir.IntType(16))
-        builder.store(half, build.pointer(builder, args[0], half.type), align=1)
-        return context.get_dummy_value()
+        build.store(builder, half, args[0])
 
-    return types.none(types.int64, types.float32), codegen
+    return types.none(types.int64, types.float32), emit
 
 
 @operation
-def gather_f16(typingctx: Any, address: Any, offsets: Any) -> Any:
+def gather_f16(address: Any, offsets: Any) -> Any:
     """`gather_f16(address, (a, b, ...))`: a float32 vector of the IEEE halves at address + each offset."""
     if not isinstance(offsets, types.UniTuple):
         return None
     result = VectorType("f32", len(offsets))
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def emit(builder: ir.IRBuilder, *args: Any) -> ir.Value:
         narrow = ir.VectorType(ir.IntType(16), result.lanes)
         bits = ir.Constant(narrow, ir.Undefined)
         for lane in range(result.lanes):
             at = builder.add(args[0], builder.extract_value(args[1], lane))
-            half = builder.load(build.pointer(builder, at, ir.IntType(16)), align=1)
+            half = build.load(builder, at, ir.IntType(16))
             bits = builder.insert_element(bits, half, build.I32(lane))
         if target.current().has_f16c:
             return builder.fpext(
@@ -215,46 +198,45 @@ def gather_f16(typingctx: Any, address: Any, offsets: Any) -> Any:
             )
         return build.half_to_single(builder, builder.zext(bits, result.like("u32").llvm_type))
 
-    return result(types.int64, types.UniTuple(types.int64, len(offsets))), codegen
+    return result(types.int64, types.UniTuple(types.int64, len(offsets))), emit
 
 
 @operation
-def gather(typingctx: Any, vector: Any, address: Any, offsets: Any) -> Any:
+def gather(vector: Any, address: Any, offsets: Any) -> Any:
     """`gather(U64x8, address, (a, b, ...))`: the elements at address + each offset, one a lane."""
     result = vector.instance_type
     if not isinstance(offsets, types.UniTuple) or len(offsets) != result.lanes:
         return None
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def emit(builder: ir.IRBuilder, *args: Any) -> ir.Value:
         gathered = ir.Constant(result.llvm_type, ir.Undefined)
         for lane in range(result.lanes):
             at = builder.add(args[1], builder.extract_value(args[2], lane))
-            element = builder.load(build.pointer(builder, at, result.llvm_element), align=1)
+            element = build.load(builder, at, result.llvm_element)
             gathered = builder.insert_element(gathered, element, build.I32(lane))
         return gathered
 
-    return result(vector, types.int64, offsets), codegen
+    return result(vector, types.int64, offsets), emit
 
 
 @operation
-def load_bf16(typingctx: Any, address: Any) -> Any:
+def load_bf16(address: Any) -> Any:
     """The bfloat16 at an address, as float32."""
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        bits = builder.load(build.pointer(builder, args[0], ir.IntType(16)), align=1)
+    def emit(builder: ir.IRBuilder, *args: Any) -> ir.Value:
+        bits = build.load(builder, args[0], ir.IntType(16))
         return builder.bitcast(builder.shl(builder.zext(bits, build.I32), build.I32(16)), ir.FloatType())
 
-    return types.float32(types.int64), codegen
+    return types.float32(types.int64), emit
 
 
 def _prefetch(locality: int, doc: str, write: int = 0) -> Callable[[int], None]:
-    def prefetch_intrinsic(typingctx: Any, address: Any) -> Any:
-        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def prefetch_intrinsic(address: Any) -> Any:
+        def emit(builder: ir.IRBuilder, *args: Any) -> None:
             where = build.pointer(builder, args[0], ir.IntType(8))
             build.prefetch(builder, where, locality, write)
-            return context.get_dummy_value()
 
-        return types.none(types.int64), codegen
+        return types.none(types.int64), emit
 
     prefetch_intrinsic.__doc__ = doc
     return operation(prefetch_intrinsic)

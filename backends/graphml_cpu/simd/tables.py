@@ -43,11 +43,8 @@ def constant_table(content: bytes) -> Any:
     """
 
     @operation
-    def table(typingctx: Any) -> Any:
-        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-            return _address(builder, content)
-
-        return types.int64(), codegen
+    def table() -> Any:
+        return types.int64(), lambda builder: _address(builder, content)
 
     return table
 
@@ -94,14 +91,14 @@ def word_lookup(words: Sequence[int]) -> Any:
         return selected
 
     @operation
-    def look_up(typingctx: Any, index: Any) -> Any:
+    def look_up(index: Any) -> Any:
         if index != kind:
             return None
 
-        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        def emit(builder: ir.IRBuilder, *args: Any) -> ir.Value:
             wide = target.current().vector_bytes == 64
             return (emit_permutations if wide else emit_loads)(builder, *args)
 
-        return kind(kind), codegen
+        return kind(kind), emit
 
     return look_up

@@ -14,7 +14,7 @@ from graphml_gpu.language import Read, f32, f32x4, function, select, u32
 
 
 @dataclass(frozen=True)
-class RowFormat:
+class WeightRowFormat:
     """How rows of weights are read, known when compiling.
 
     name: the format's. align: what every block's first byte is a multiple of. even: rows are whole units.
@@ -41,7 +41,7 @@ def place(unit: u32, QUAD: Any, FORMAT: str) -> Any:
 
 
 @function
-def unpacked(w: Read[u32], table: Read[u32], row: u32, unit: u32, k: u32, FORMAT: RowFormat) -> Any:
+def unpacked(w: Read[u32], table: Read[u32], row: u32, unit: u32, k: u32, FORMAT: WeightRowFormat) -> Any:
     """The elements of a unit of the row of k elements at byte `row`: four f32x4, zero beyond the row."""
     if FORMAT.even:
         parts = reader(FORMAT.name).parts

@@ -24,13 +24,7 @@ from graphml_gpu.language.helpers import (
     unpack_u8x4,
     word_at,
 )
-from graphml_gpu.language.kernels import (
-    BufferArgument,
-    Kernel,
-    ScalarArgument,
-    Specialised,
-    kernel,
-)
+from graphml_gpu.language.kernels import BufferArgument, Kernel, ScalarArgument, Specialised, kernel
 from graphml_gpu.language.names import (
     atomic_add,
     atomic_max,
@@ -89,8 +83,8 @@ from graphml_gpu.language.names import (
 from graphml_gpu.language.types import (
     Array,
     Read,
-    Type,
     Update,
+    ValueType,
     Vector,
     Write,
     f16,
@@ -119,8 +113,8 @@ __all__ = [
     "Read",
     "ScalarArgument",
     "Specialised",
-    "Type",
     "Update",
+    "ValueType",
     "Vector",
     "Write",
     "atomic_add",

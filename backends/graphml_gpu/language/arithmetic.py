@@ -218,7 +218,7 @@ class Runtime:
     equal, unlike = staticmethod(operator.eq), staticmethod(operator.ne)
 
 
-class Numbers(Runtime):
+class NoNanRuntime(Runtime):
     """As compiled by a driver that takes every float for a number, as Vulkan and WGSL allow.
 
     holds: what comes of an order between a NaN and anything; a float is always equal to itself.

@@ -9,21 +9,17 @@ import ast
 from collections.abc import Mapping
 from typing import Any
 
-from graphml_gpu.language.context import Context, Value, at_run_time, describe, is_expression, is_number
+from graphml_gpu.language.context import KernelContext, Value, at_run_time, describe, is_expression, is_number
 from graphml_gpu.language.functions import Function
 from graphml_gpu.language.inline import inline
 from graphml_gpu.language.intrinsics import INTRINSICS, Intrinsic
 from graphml_gpu.language.names import Builtin
 from graphml_gpu.language.special import SPECIAL
-from graphml_gpu.language.tree import (
-    Call,
-    Convert,
-    Expression,
-)
-from graphml_gpu.language.types import BOOL, Type
+from graphml_gpu.language.tree import Call, Convert, Expression
+from graphml_gpu.language.types import BOOL, ValueType
 
 
-def lower_call(context: Context, node: ast.Call) -> Value:
+def lower_call(context: KernelContext, node: ast.Call) -> Value:
     """What a call stands for."""
     called = context.lower_expression(context, node.func)
     arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
@@ -35,7 +31,7 @@ def lower_call(context: Context, node: ast.Call) -> Value:
     values = values[: len(node.args)]
     if isinstance(called, Function):
         return inline(context, called, values, keywords, node)
-    if isinstance(called, Type):
+    if isinstance(called, ValueType):
         return _convert(context, called, values, node)
     name = called.name if isinstance(called, Builtin) else _PYTHON.get(called) if callable(called) else None
     if name is not None and (isinstance(called, Builtin) or any(map(at_run_time, values))):
@@ -56,7 +52,7 @@ _PYTHON: Mapping[Any, str] = {min: "min", max: "max", abs: "abs", round: "round"
 
 
 def _builtin(
-    context: Context, name: str, values: list[Value], keywords: Mapping[str, Value], node: ast.Call
+    context: KernelContext, name: str, values: list[Value], keywords: Mapping[str, Value], node: ast.Call
 ) -> Value:
     if keywords:
         context.fail(f"{name}() takes no names of arguments", node)
@@ -70,7 +66,9 @@ def _builtin(
     return context.fail(f"{name}() has no meaning here", node)
 
 
-def _intrinsic(context: Context, intrinsic: Intrinsic, values: list[Value], node: ast.Call) -> Expression:
+def _intrinsic(
+    context: KernelContext, intrinsic: Intrinsic, values: list[Value], node: ast.Call
+) -> Expression:
     name = f"{intrinsic.name}()"
     if intrinsic.n == 2 and len(values) > 2 and intrinsic.name in ("min", "max"):
         return _intrinsic(
@@ -89,7 +87,7 @@ def _intrinsic(context: Context, intrinsic: Intrinsic, values: list[Value], node
     return Call(intrinsic.name, tuple(typed), result)
 
 
-def _convert(context: Context, wanted: Type, values: list[Value], node: ast.AST) -> Value:
+def _convert(context: KernelContext, wanted: ValueType, values: list[Value], node: ast.AST) -> Value:
     """`u32(x)`, `f32x4(x)`, `f32x4(a, b, c, d)`."""
     what = f"{wanted.name}()"
     if len(values) == 1 and not is_expression(values[0]):
@@ -110,11 +108,13 @@ def _convert(context: Context, wanted: Type, values: list[Value], node: ast.AST)
     return Convert(tuple(lanes), wanted)
 
 
-def _number(wanted: Type, value: float) -> float:
+def _number(wanted: ValueType, value: float) -> float:
     return float(value) if wanted.is_float else value if wanted == BOOL else int(value)
 
 
-def _converted(context: Context, wanted: Type, value: Expression, what: str, node: ast.AST) -> Expression:
+def _converted(
+    context: KernelContext, wanted: ValueType, value: Expression, what: str, node: ast.AST
+) -> Expression:
     if value.type == wanted:
         return value
     if value.type.lanes not in (1, wanted.lanes):

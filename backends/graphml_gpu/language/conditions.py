@@ -7,14 +7,14 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from graphml_gpu.language.context import Context, Value, describe, is_expression, is_number
+from graphml_gpu.language.context import KernelContext, Value, describe, is_expression, is_number
 from graphml_gpu.language.tree import (
-    Array,
+    ArrayVariable,
     Assign,
     Binary,
     Expression,
     If,
-    Literal,
+    LiteralValue,
     Name,
     Select,
     Unary,
@@ -38,11 +38,11 @@ _COMPARE: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
 
 
 def fold(
-    context: Context, worked_out: Callable[..., Any], values: tuple[Any, ...], what: str, node: ast.AST
+    context: KernelContext, worked_out: Callable[..., Any], values: tuple[Any, ...], what: str, node: ast.AST
 ) -> Any:
     """Work out what is known; arrays are not, and Python's errors become the kernel's."""
     for value in values:
-        if type(value) is Array:
+        if type(value) is ArrayVariable:
             got = f"{describe(values[0])} and {describe(values[-1])}"
             context.fail(f"{what}: wanted numbers, got {got}", node)
     try:
@@ -51,7 +51,7 @@ def fold(
         return context.fail(f"{what} of {', '.join(map(describe, values))}: {error}", node)
 
 
-def compare(context: Context, node: ast.Compare) -> Value:
+def compare(context: KernelContext, node: ast.Compare) -> Value:
     """A comparison, or a chain of them."""
     sides = [node.left, *node.comparators]
     values = context.lowered(sides)
@@ -63,7 +63,7 @@ def compare(context: Context, node: ast.Compare) -> Value:
     return result
 
 
-def _compared(context: Context, kind: ast.cmpop, left: Value, right: Value, node: ast.AST) -> Value:
+def _compared(context: KernelContext, kind: ast.cmpop, left: Value, right: Value, node: ast.AST) -> Value:
     sign, worked_out = _COMPARE[type(kind)]
     if not is_expression(left) and not is_expression(right):
         return fold(context, worked_out, (left, right), f"`{sign}`", node)
@@ -74,12 +74,12 @@ def _compared(context: Context, kind: ast.cmpop, left: Value, right: Value, node
     a, b = context.unify([left, right], f"`{sign}`", node)
     if a.type.lanes > 1:
         context.fail(f"`{sign}`: wanted scalars, got {a.type.name}", node)
-    if isinstance(a, Literal) and isinstance(b, Literal):
+    if isinstance(a, LiteralValue) and isinstance(b, LiteralValue):
         return worked_out(a.value, b.value)
     return Binary(sign, a, b, BOOL)
 
 
-def _both(context: Context, left: Value, right: Value) -> Value:
+def _both(context: KernelContext, left: Value, right: Value) -> Value:
     if not is_expression(left):
         return right if left else False
     if not is_expression(right):
@@ -87,7 +87,7 @@ def _both(context: Context, left: Value, right: Value) -> Value:
     return Binary("and", left, right, BOOL)
 
 
-def both_or_either(context: Context, node: ast.BoolOp) -> Value:
+def both_or_either(context: KernelContext, node: ast.BoolOp) -> Value:
     """`and`, `or`: constants decide; what the right side needs first runs only where it is asked for."""
     stops = isinstance(node.op, ast.Or)
     sign = "or" if stops else "and"
@@ -105,14 +105,16 @@ def both_or_either(context: Context, node: ast.BoolOp) -> Value:
         left = context.typed(result, BOOL, f"`{sign}`", node)
         if needed:
             result = _asked_for(context, left, right, needed, stops)
-        elif isinstance(right, Literal):
+        elif isinstance(right, LiteralValue):
             result = right if bool(right.value) == stops else left
         else:
             result = Binary(sign, left, right, BOOL)
     return result
 
 
-def _asked_for(context: Context, left: Expression, right: Expression, needed: list[Any], stops: bool) -> Name:
+def _asked_for(
+    context: KernelContext, left: Expression, right: Expression, needed: list[Any], stops: bool
+) -> Name:
     variable = Variable(context.unique("holds"), BOOL, mutable=True)
     context.emit(Assign(variable, left))
     ask: Expression = Unary("not", Name(variable), BOOL) if stops else Name(variable)
@@ -120,19 +122,19 @@ def _asked_for(context: Context, left: Expression, right: Expression, needed: li
     return Name(variable)
 
 
-def condition(context: Context, node: ast.expr) -> Value:
+def condition(context: KernelContext, node: ast.expr) -> Value:
     """A bool known when compiling, or an expression of type bool."""
     value = context.lower_expression(context, node)
     if is_expression(value):
         if value.type != BOOL:
             context.fail(f"condition `{ast.unparse(node)}`: wanted bool, got {value.type.name}", node)
         return value
-    if isinstance(value, Array):
+    if isinstance(value, ArrayVariable):
         context.fail(f"condition `{ast.unparse(node)}`: wanted bool, got {describe(value)}", node)
     return bool(value)
 
 
-def choice(context: Context, node: ast.IfExp) -> Value:
+def choice(context: KernelContext, node: ast.IfExp) -> Value:
     """`a if c else b`: a select where both sides are harmless, else an `if`."""
     decided = condition(context, node.test)
     if isinstance(decided, bool):

@@ -15,14 +15,23 @@ from typing import Any, NoReturn
 
 from graphml.errors import BackendError
 from graphml_gpu.language.features import AskedFeatures
-from graphml_gpu.language.source import Source
-from graphml_gpu.language.tree import Array, Assign, Convert, Expression, Literal, Name, Statement, Variable
-from graphml_gpu.language.types import BOOL, F32, I32, U32, Type
+from graphml_gpu.language.source import FunctionSource
+from graphml_gpu.language.tree import (
+    ArrayVariable,
+    Assign,
+    Convert,
+    Expression,
+    LiteralValue,
+    Name,
+    Statement,
+    Variable,
+)
+from graphml_gpu.language.types import BOOL, F32, I32, U32, ValueType
 from graphml_gpu.language.walk import has_load, is_plain, never_negative
 
 Value = Any
-"""What a name or an expression of a kernel stands for: an `Expression` (known at run time), an `Array`, a
-tuple of values, or anything else: a value known when compiling."""
+"""What a name or an expression of a kernel stands for: an `Expression` (known at run time), an
+`ArrayVariable`, a tuple of values, or anything else: a value known when compiling."""
 
 _LARGEST = {"f32": float.fromhex("0x1.fffffep127"), "f16": 65504.0}
 _EXPRESSIONS = frozenset(Expression.__args__)
@@ -35,7 +44,7 @@ def is_expression(value: Value) -> bool:
 
 def at_run_time(value: Value) -> bool:
     """Whether a value is an expression or an array."""
-    return is_expression(value) or isinstance(value, Array)
+    return is_expression(value) or isinstance(value, ArrayVariable)
 
 
 def is_number(value: Value) -> bool:
@@ -47,7 +56,7 @@ def is_number(value: Value) -> bool:
 class Frame:
     """A function being lowered. sites: how often each name is assigned in it. names: what they stand for."""
 
-    source: Source
+    source: FunctionSource
     sites: Counter[str]
     names: dict[str, Value] = field(default_factory=dict)
     node: ast.AST | None = None
@@ -58,19 +67,19 @@ class Frame:
 
 
 @dataclass
-class Context:
+class KernelContext:
     """One kernel on its way from Python's syntax to a tree."""
 
     name: str
     features: AskedFeatures
     group: tuple[int, int, int]
-    lower_expression: Callable[[Context, ast.expr], Value]
-    lower_block: Callable[[Context, list[ast.stmt]], None]
+    lower_expression: Callable[[KernelContext, ast.expr], Value]
+    lower_block: Callable[[KernelContext, list[ast.stmt]], None]
     frames: list[Frame] = field(default_factory=list)
     block: list[Statement] = field(default_factory=list)
-    arrays: dict[Any, Array] = field(default_factory=dict)
+    arrays: dict[Any, ArrayVariable] = field(default_factory=dict)
     """Shared and private arrays and tables, by what makes them one."""
-    uniform: dict[Type, str] = field(default_factory=dict)
+    uniform: dict[ValueType, str] = field(default_factory=dict)
     """Of each type of `uniform` values the name of the variable that WGSL holds them in."""
     taken: set[str] = field(default_factory=set)
 
@@ -158,7 +167,7 @@ class Context:
                 values[i] = self.fixed("value", earlier)
         self.block.extend(tail)
 
-    def typed(self, value: Value, wanted: Type, what: str, node: ast.AST | None = None) -> Expression:
+    def typed(self, value: Value, wanted: ValueType, what: str, node: ast.AST | None = None) -> Expression:
         """The value as an expression of the type wanted; only constants are converted."""
         if is_expression(value):
             if value.type != wanted:
@@ -169,7 +178,9 @@ class Context:
             self.fail(f"{what}: wanted {wanted.name}, got {describe(value)}", node)
         return self.literal(value, wanted, what, node)
 
-    def literal(self, value: float, wanted: Type, what: str, node: ast.AST | None = None) -> Literal:
+    def literal(
+        self, value: float, wanted: ValueType, what: str, node: ast.AST | None = None
+    ) -> LiteralValue:
         """A constant in a type that holds it."""
         if wanted == BOOL:
             fits = isinstance(value, bool)
@@ -183,18 +194,18 @@ class Context:
             fits = not isfinite(value) or abs(value) <= _LARGEST[wanted.kind]
         if not fits:
             self.fail(f"{what}: wanted {wanted.name}, got the constant {value}", node)
-        return Literal(value, wanted)
+        return LiteralValue(value, wanted)
 
     def expression(self, value: Value, what: str, node: ast.AST | None = None) -> Expression:
         """The value as an expression; a constant takes its usual type: u32 (i32 below 0), f32 or bool."""
         if is_expression(value):
             return value  # type: ignore[no-any-return]
         if isinstance(value, bool):
-            return Literal(value, BOOL)
+            return LiteralValue(value, BOOL)
         if isinstance(value, int):
             return self.literal(value, U32 if value >= 0 else I32, what, node)
         if isinstance(value, float):
-            return Literal(value, F32)
+            return LiteralValue(value, F32)
         return self.fail(f"{what}: wanted a number, got {describe(value)}", node)
 
     def unify(
@@ -221,7 +232,7 @@ class Context:
         typed = [v if is_expression(v) else self.typed(v, alone, what, node) for v in values]
         return [self.spread(value, widest) for value in typed] if spread else typed
 
-    def spread(self, value: Expression, wanted: Type) -> Expression:
+    def spread(self, value: Expression, wanted: ValueType) -> Expression:
         """A scalar as a vector with it in all lanes."""
         if value.type.lanes == wanted.lanes:
             return value
@@ -240,9 +251,9 @@ def describe(value: Value) -> str:
     """A value in a message."""
     if is_expression(value):
         return f"{value.type.name} known at run time"
-    if isinstance(value, Array):
+    if isinstance(value, ArrayVariable):
         return f"the {value.space} array {value.name!r}"
-    if isinstance(value, Type):
+    if isinstance(value, ValueType):
         return f"the type {value.name}"
     if isinstance(value, tuple):
         return f"{len(value)} values"

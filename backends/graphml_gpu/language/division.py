@@ -6,13 +6,13 @@ negative the two divisions agree, and the device's is used; a power of two needs
 
 from __future__ import annotations
 
-from graphml_gpu.language.context import Context
-from graphml_gpu.language.tree import Binary, Expression, Literal, Unary
-from graphml_gpu.language.types import Type
+from graphml_gpu.language.context import KernelContext
+from graphml_gpu.language.tree import Binary, Expression, LiteralValue, Unary
+from graphml_gpu.language.types import ValueType
 from graphml_gpu.language.walk import never_negative
 
 
-def floored(context: Context, sign: str, left: Expression, right: Expression) -> Expression:
+def floored(context: KernelContext, sign: str, left: Expression, right: Expression) -> Expression:
     """`left // right` or `left % right` of i32 numbers or vectors of them; sign: "//" or "%".
 
     -2**31 // -1 has no result in 32 bits: any number comes of it, as of a division by 0.
@@ -21,10 +21,10 @@ def floored(context: Context, sign: str, left: Expression, right: Expression) ->
     if never_negative(left) and never_negative(right):
         return Binary(sign, left, right, kind)
     left, right = context.spread(left, kind), context.spread(right, kind)
-    if isinstance(right, Literal) and right.value > 0 and (divisor := int(right.value)).bit_count() == 1:
+    if isinstance(right, LiteralValue) and right.value > 0 and (divisor := int(right.value)).bit_count() == 1:
         if sign == "%":
-            return Binary("&", left, Literal(divisor - 1, kind), kind)
-        return Binary(">>", left, Literal(divisor.bit_length() - 1, Type("u32", kind.lanes)), kind)
+            return Binary("&", left, LiteralValue(divisor - 1, kind), kind)
+        return Binary(">>", left, LiteralValue(divisor.bit_length() - 1, ValueType("u32", kind.lanes)), kind)
     left, right = context.plain("dividend", left), context.plain("divisor", right)
     quotient = context.fixed("quotient", Binary("//", left, right, kind))
     rest = context.fixed("rest", Binary("-", left, Binary("*", quotient, right, kind), kind))
@@ -41,4 +41,4 @@ def _where_too_large(rest: Expression, divisor: Expression) -> Expression:
     if not never_negative(divisor):
         not_zero = Binary("|", rest, Unary("-", rest, kind), kind)
         signs = Binary("&", Binary("^", rest, divisor, kind), not_zero, kind)
-    return Binary(">>", signs, Literal(31, Type("u32", kind.lanes)), kind)
+    return Binary(">>", signs, LiteralValue(31, ValueType("u32", kind.lanes)), kind)

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from graphml.errors import BackendError
-from graphml_gpu.language.tree import Array
+from graphml_gpu.language.tree import ArrayVariable
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class Turn:
     invocation: int = 0
 
 
-class Elements:
+class CheckedArray:
     """An array whose bounds are checked.
 
     held: a NumPy array or, where the emulator alone sees it, a list, whose vectors nobody changes.
@@ -32,7 +32,7 @@ class Elements:
 
     __slots__ = ("array", "count", "held", "turn")
 
-    def __init__(self, turn: Turn, array: Array, held: Any) -> None:
+    def __init__(self, turn: Turn, array: ArrayVariable, held: Any) -> None:
         self.turn, self.array, self.held = turn, array, held
         self.count = len(held)
 
@@ -74,7 +74,7 @@ class Elements:
         return old
 
 
-class _Vectors(Elements):
+class _Vectors(CheckedArray):
     """Vectors in memory that may change."""
 
     __slots__ = ()
@@ -83,12 +83,12 @@ class _Vectors(Elements):
         return super().__getitem__(index).copy()
 
 
-class Shared(Elements):
+class Shared(CheckedArray):
     """Memory of a workgroup. writers: place -> which invocation wrote it since the last barrier."""
 
     __slots__ = ("writers",)
 
-    def __init__(self, turn: Turn, array: Array, held: Any) -> None:
+    def __init__(self, turn: Turn, array: ArrayVariable, held: Any) -> None:
         super().__init__(turn, array, held)
         self.writers: dict[int, int] = {}
 
@@ -112,6 +112,6 @@ class Shared(Elements):
         self.held[place] = value
 
 
-def of_memory(turn: Turn, array: Array, held: np.ndarray[Any, Any], begin: int) -> Elements:
+def of_memory(turn: Turn, array: ArrayVariable, held: np.ndarray[Any, Any], begin: int) -> CheckedArray:
     """A buffer, whose elements are in a device's memory from `begin` on."""
-    return (Elements if array.element.lanes == 1 else _Vectors)(turn, array, held[begin:])
+    return (CheckedArray if array.element.lanes == 1 else _Vectors)(turn, array, held[begin:])

@@ -16,19 +16,19 @@ import numpy as np
 
 from graphml.errors import BackendError
 from graphml_gpu.language import arithmetic
-from graphml_gpu.language.arithmetic import Numbers, Runtime
-from graphml_gpu.language.emulated_arrays import Elements, Shared, Turn, of_memory
+from graphml_gpu.language.arithmetic import NoNanRuntime, Runtime
+from graphml_gpu.language.emulated_arrays import CheckedArray, Shared, Turn, of_memory
 from graphml_gpu.language.features import Features
 from graphml_gpu.language.python import python
 from graphml_gpu.language.scalars import of_type
-from graphml_gpu.language.tree import Array, Tree
+from graphml_gpu.language.tree import ArrayVariable, Tree
 
 AnyArray = np.ndarray[Any, Any]
 _WAITING = Generator[tuple[str, Any, Any], Any, None]
 
 
 @dataclass(slots=True)
-class Place:
+class InvocationPlace:
     """Where an invocation is, as its kernel asks for it."""
 
     group_id: tuple[np.uint32, ...]
@@ -78,7 +78,7 @@ def run(
     """Run all workgroups; buffers are written in place. `BackendError` for what would go wrong on a device.
 
     That is an index out of bounds, a race in shared memory, or a barrier that only a part of a group reaches.
-    nan_holds: what comes of a NaN's comparisons; see `Numbers`. None: what IEEE 754 says.
+    nan_holds: what comes of a NaN's comparisons; see `NoNanRuntime`. None: what IEEE 754 says.
     """
     types = arithmetic.types(features)
     turn = Turn(tree.name)
@@ -87,9 +87,9 @@ def run(
         begin = int(scalars.get(f"{buffer.name}_at", 0))
         held[buffer.name] = of_memory(turn, buffer, _elements(tree.name, buffer, buffers, types), begin)
     for table in tree.tables:
-        held[table.name] = Elements(turn, table, list(np.array(table.values, types[table.element.kind])))
+        held[table.name] = CheckedArray(turn, table, list(np.array(table.values, types[table.element.kind])))
     values = {name: types[kind.kind](scalars[name]) for name, kind in tree.scalars}
-    runtime = Runtime(types) if nan_holds is None else Numbers(types, nan_holds)
+    runtime = Runtime(types) if nan_holds is None else NoNanRuntime(types, nan_holds)
     x, y, z = tree.group
     teams = lanes.teams(features, x * y * z)
     sizes = tuple(groups) + (1,) * (3 - len(groups))
@@ -111,7 +111,7 @@ def compiled(tree: Tree, title: str, features: Features) -> Callable[..., Any]:
 
 
 def _elements(
-    kernel: str, buffer: Array, buffers: Mapping[str, AnyArray], types: Mapping[str, Any]
+    kernel: str, buffer: ArrayVariable, buffers: Mapping[str, AnyArray], types: Mapping[str, Any]
 ) -> AnyArray:
     """A buffer as an array [elements] or [elements, lanes] of its type, on the caller's memory."""
     array = buffers[buffer.name]
@@ -122,7 +122,7 @@ def _elements(
     return flat.reshape(-1, buffer.element.lanes) if buffer.element.lanes > 1 else flat
 
 
-def _arrays(tree: Tree, space: str, types: Mapping[str, Any]) -> Iterator[tuple[Array, list[Any]]]:
+def _arrays(tree: Tree, space: str, types: Mapping[str, Any]) -> Iterator[tuple[ArrayVariable, list[Any]]]:
     """New shared or private arrays, filled with what no kernel should rely on."""
     for array in tree.arrays:
         if array.space == space:
@@ -138,28 +138,28 @@ def _group(
     function: Callable[..., Any],
     runtime: Runtime,
     arguments: Mapping[str, Any],
-    places: list[Place],
+    places: list[InvocationPlace],
     turn: Turn,
 ) -> None:
     shared = {a.name: Shared(turn, a, held) for a, held in _arrays(tree, "shared", runtime.types)}
     waiting: list[_WAITING | None] = []
     for number, place in enumerate(places):
-        private = {a.name: Elements(turn, a, held) for a, held in _arrays(tree, "private", runtime.types)}
+        private = {a.name: CheckedArray(turn, a, held) for a, held in _arrays(tree, "private", runtime.types)}
         turn.invocation = number
         waiting.append(function(rt=runtime, rt_place=place, **arguments, **shared, **private))
     if waiting[0] is not None:
         _meet(tree, [w for w in waiting if w is not None], teams, list(shared.values()), turn)
 
 
-def _places(tree: Tree, teams: list[list[int]], groups: Sequence[int]) -> Iterator[Place]:
+def _places(tree: Tree, teams: list[list[int]], groups: Sequence[int]) -> Iterator[InvocationPlace]:
     """Of the invocations of a workgroup; the workgroup itself is for `_move`."""
     at = {n: (lane, number) for number, team in enumerate(teams) for lane, n in enumerate(team)}
     for i, (z, y, x) in enumerate(product(*(range(size) for size in reversed(tree.group)))):
         local, none = _numbers((x, y, z)), _numbers((0, 0, 0))
-        yield Place(none, local, none, _numbers(groups), *_numbers((i, len(teams), *at[i])))
+        yield InvocationPlace(none, local, none, _numbers(groups), *_numbers((i, len(teams), *at[i])))
 
 
-def _move(places: list[Place], group: tuple[int, int, int], sizes: tuple[int, int, int]) -> None:
+def _move(places: list[InvocationPlace], group: tuple[int, int, int], sizes: tuple[int, int, int]) -> None:
     """Make the places those of another workgroup."""
     begins, number = [n * size for n, size in zip(group, sizes, strict=True)], _numbers(group)
     for place in places:

@@ -9,21 +9,21 @@ from typing import Any
 
 from graphml_gpu.language.calls import lower_call
 from graphml_gpu.language.conditions import both_or_either, choice, compare, fold
-from graphml_gpu.language.context import Context, Value, is_expression
+from graphml_gpu.language.context import KernelContext, Value, is_expression
 from graphml_gpu.language.division import floored
 from graphml_gpu.language.simplify import simplified
 from graphml_gpu.language.source import UnknownNameError
 from graphml_gpu.language.tree import (
-    Array,
+    ArrayVariable,
     Binary,
     Convert,
     Expression,
     Lane,
-    Literal,
+    LiteralValue,
     Load,
     Unary,
 )
-from graphml_gpu.language.types import BOOL, U32, Type
+from graphml_gpu.language.types import BOOL, U32, ValueType
 
 _BINARY: dict[type[ast.operator], tuple[str, str, Callable[[Any, Any], Any]]] = {
     ast.Add: ("+", "`+`", operator.add),
@@ -43,7 +43,7 @@ _INTEGER_ONLY = frozenset(["//", "%", "<<", ">>", "&", "|", "^"])
 LANES = "xyzw"
 
 
-def lower_expression(context: Context, node: ast.expr) -> Value:
+def lower_expression(context: KernelContext, node: ast.expr) -> Value:
     """What an expression stands for."""
     lower = _KINDS.get(type(node))
     if lower is None:
@@ -51,24 +51,24 @@ def lower_expression(context: Context, node: ast.expr) -> Value:
     return lower(context, node)
 
 
-def _constant(context: Context, node: ast.Constant) -> Value:
+def _constant(context: KernelContext, node: ast.Constant) -> Value:
     return node.value
 
 
-def _tuple(context: Context, node: ast.Tuple | ast.List) -> Value:
+def _tuple(context: KernelContext, node: ast.Tuple | ast.List) -> Value:
     return tuple(context.lowered(node.elts))
 
 
-def _string(context: Context, node: ast.JoinedStr) -> str:
+def _string(context: KernelContext, node: ast.JoinedStr) -> str:
     return "".join(_part(context, part) for part in node.values)
 
 
-def _part(context: Context, node: ast.expr) -> str:
+def _part(context: KernelContext, node: ast.expr) -> str:
     value = lower_expression(context, node.value if isinstance(node, ast.FormattedValue) else node)
     return str(value)
 
 
-def _name(context: Context, node: ast.Name) -> Value:
+def _name(context: KernelContext, node: ast.Name) -> Value:
     frame = context.frames[-1]
     if node.id in frame.names:
         return frame.names[node.id]
@@ -80,12 +80,14 @@ def _name(context: Context, node: ast.Name) -> Value:
         return context.fail(f"`{node.id}` is not known", node)
 
 
-def _binary(context: Context, node: ast.BinOp) -> Value:
+def _binary(context: KernelContext, node: ast.BinOp) -> Value:
     left, right = context.lowered((node.left, node.right))
     return binary(context, type(node.op), left, right, node)
 
 
-def binary(context: Context, kind: type[ast.operator], left: Value, right: Value, node: ast.AST) -> Value:
+def binary(
+    context: KernelContext, kind: type[ast.operator], left: Value, right: Value, node: ast.AST
+) -> Value:
     """`left operator right`, folded where both are known."""
     if kind not in _BINARY:
         context.fail(f"a kernel has no operator {kind.__name__}", node)
@@ -99,7 +101,7 @@ def binary(context: Context, kind: type[ast.operator], left: Value, right: Value
         if sign in ("<<", ">>")
         else context.unify([left, right], what, node, spread=sign in "&|^")
     )
-    if sign in ("//", "%") and isinstance(b, Literal) and b.value == 0:
+    if sign in ("//", "%") and isinstance(b, LiteralValue) and b.value == 0:
         context.fail(f"{what}: wanted a divisor other than 0", node)
     kept = simplified(sign, a, b)
     if kept is not None:
@@ -116,20 +118,20 @@ def binary(context: Context, kind: type[ast.operator], left: Value, right: Value
 
 
 def _shift(
-    context: Context, left: Value, right: Value, what: str, node: ast.AST
+    context: KernelContext, left: Value, right: Value, what: str, node: ast.AST
 ) -> tuple[Expression, Expression]:
     """What is shifted, and by how much: u32, as WGSL wants it."""
     left = context.expression(left, what, node)
-    by = Type("u32", left.type.lanes)
+    by = ValueType("u32", left.type.lanes)
     if not is_expression(right):
         return left, context.typed(right, by, what, node)
     if not right.type.is_integer:
         context.fail(f"{what}: wanted integers, got {right.type.name}", node)
-    right = right if right.type.kind == "u32" else Convert((right,), Type("u32", right.type.lanes))
+    right = right if right.type.kind == "u32" else Convert((right,), ValueType("u32", right.type.lanes))
     return left, context.spread(right, by)
 
 
-def _unary(context: Context, node: ast.UnaryOp) -> Value:
+def _unary(context: KernelContext, node: ast.UnaryOp) -> Value:
     value = lower_expression(context, node.operand)
     if not is_expression(value):
         folds: dict[type[ast.unaryop], Callable[[Any], Any]] = {
@@ -150,23 +152,23 @@ def _unary(context: Context, node: ast.UnaryOp) -> Value:
     return context.fail(f"`{ast.unparse(node)}`: no such operator for {kind.name}", node)
 
 
-def _element(context: Context, node: ast.Subscript) -> Value:
+def _element(context: KernelContext, node: ast.Subscript) -> Value:
     base, index = context.lowered((node.value, node.slice))
-    if isinstance(base, Array):
+    if isinstance(base, ArrayVariable):
         if base.space == "buffer" and base.access == "write":
             context.fail(f"`{base.name}` is Write: it cannot be read; wanted Update", node)
         return Load(base, array_index(context, base, index, node), base.element)
     if is_expression(base):
         lane = context.constant(index, int, "a vector's lane", node)
         return _lane(context, base, lane, node)
-    if is_expression(index) or isinstance(index, Array):
+    if is_expression(index) or isinstance(index, ArrayVariable):
         context.fail(
             f"`{ast.unparse(node)}`: wanted an index known when compiling; table(u32, ...) takes others", node
         )
     return fold(context, operator.getitem, (base, index), "an index", node)
 
 
-def array_index(context: Context, array: Array, index: Value, node: ast.AST) -> Expression:
+def array_index(context: KernelContext, array: ArrayVariable, index: Value, node: ast.AST) -> Expression:
     """An index into an array: u32 or i32, within bounds where both are known."""
     what = f"index of `{array.name}`"
     if is_expression(index):
@@ -178,24 +180,24 @@ def array_index(context: Context, array: Array, index: Value, node: ast.AST) -> 
     return context.typed(index, U32, what, node)
 
 
-def _lane(context: Context, value: Expression, lane: int, node: ast.AST) -> Lane:
+def _lane(context: KernelContext, value: Expression, lane: int, node: ast.AST) -> Lane:
     if not 0 <= lane < value.type.lanes or value.type.lanes == 1:
         context.fail(f"{value.type.name} has no lane {lane}", node)
     return Lane(value, lane)
 
 
-def _attribute(context: Context, node: ast.Attribute) -> Value:
+def _attribute(context: KernelContext, node: ast.Attribute) -> Value:
     base = lower_expression(context, node.value)
     if is_expression(base):
         if node.attr not in LANES:
             context.fail(f"wanted a lane (x, y, z, w), got `.{node.attr}`", node)
         return _lane(context, base, LANES.index(node.attr), node)
-    if isinstance(base, Array):
+    if isinstance(base, ArrayVariable):
         context.fail(f"an array has no `.{node.attr}`", node)
     return fold(context, getattr, (base, node.attr), "`.`", node)
 
 
-_KINDS: Mapping[type[ast.expr], Callable[[Context, Any], Value]] = {
+_KINDS: Mapping[type[ast.expr], Callable[[KernelContext, Any], Value]] = {
     ast.Constant: _constant,
     ast.Name: _name,
     ast.BinOp: _binary,

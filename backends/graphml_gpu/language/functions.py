@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from graphml_gpu.language.source import Source, read
+from graphml_gpu.language.source import FunctionSource, read
 
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
@@ -22,7 +22,7 @@ class Function:
         self.__doc__ = python.__doc__
 
     @cached_property
-    def source(self) -> Source:
+    def source(self) -> FunctionSource:
         """Its syntax tree, read when first called."""
         return read(self.python)
 
@@ -71,7 +71,7 @@ else:
         return Function(python)
 
 
-def sites(source: Source) -> Counter[str]:
+def sites(source: FunctionSource) -> Counter[str]:
     """How often each name is given a value in the function's text; a change in place counts as two."""
     counts: Counter[str] = Counter(parameter.name for parameter in source.parameters)
     for node in ast.walk(source.tree):

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import ast
 
-from graphml_gpu.language.context import Context, Frame, Value, describe, is_expression
+from graphml_gpu.language.context import Frame, KernelContext, Value, describe, is_expression
 from graphml_gpu.language.functions import Function
 from graphml_gpu.language.source import Parameter
-from graphml_gpu.language.tree import Array, Assign, Literal, Name, Variable
-from graphml_gpu.language.types import ArrayType, BufferType, Type
+from graphml_gpu.language.tree import ArrayVariable, Assign, LiteralValue, Name, Variable
+from graphml_gpu.language.types import ArrayType, BufferType, ValueType
 
 _DEPTH = 32
 """How deep functions may be written into each other: more is a recursion."""
 
 
 def inline(
-    context: Context, function: Function, values: list[Value], keywords: dict[str, Value], node: ast.Call
+    context: KernelContext,
+    function: Function,
+    values: list[Value],
+    keywords: dict[str, Value],
+    node: ast.Call,
 ) -> Value:
     """Write a function's body here; its value is what it returns."""
     if len(context.frames) >= _DEPTH:
@@ -30,14 +34,18 @@ def inline(
     context.frames.append(frame)
     context.lower_block(context, source.body)
     result = frame.names.pop("return", None)
-    if isinstance(source.returns, Type):
+    if isinstance(source.returns, ValueType):
         result = context.typed(result, source.returns, f"what {function.name}() returns", frame.node)
     context.frames.pop()
     return result
 
 
 def _arguments(
-    context: Context, function: Function, values: list[Value], keywords: dict[str, Value], node: ast.Call
+    context: KernelContext,
+    function: Function,
+    values: list[Value],
+    keywords: dict[str, Value],
+    node: ast.Call,
 ) -> dict[str, Value]:
     parameters, positional = function.source.parameters, function.positional
     if len(values) > len(positional):
@@ -56,9 +64,9 @@ def _arguments(
 
 
 def _known(
-    context: Context, function: Function, parameter: Parameter, value: Value, what: str, node: ast.AST
+    context: KernelContext, function: Function, parameter: Parameter, value: Value, what: str, node: ast.AST
 ) -> Value:
-    if isinstance(value, Literal):
+    if isinstance(value, LiteralValue):
         return value.value
     if is_expression(value):
         context.fail(f"{what}: wanted a value known when compiling, got {describe(value)}", node)
@@ -66,7 +74,7 @@ def _known(
 
 
 def _argument(
-    context: Context, function: Function, parameter: Parameter, value: Value, what: str, node: ast.AST
+    context: KernelContext, function: Function, parameter: Parameter, value: Value, what: str, node: ast.AST
 ) -> Value:
     """What a parameter stands for: an array or constant itself; a value at run time in a variable, or itself.
 
@@ -75,7 +83,7 @@ def _argument(
     name, annotation = parameter.name, parameter.annotation
     if isinstance(annotation, BufferType | ArrayType):
         return _array(context, annotation, value, what, node)
-    if isinstance(annotation, Type):
+    if isinstance(annotation, ValueType):
         value = context.typed(value, annotation, what, node)
     if not is_expression(value) or name in function.stand_once:
         return value
@@ -89,11 +97,11 @@ def _argument(
 
 
 def _array(
-    context: Context, annotation: BufferType | ArrayType, value: Value, what: str, node: ast.AST
-) -> Array:
-    wanted = annotation.element if isinstance(annotation.element, Type) else None
-    if not isinstance(value, Array) or (wanted is not None and value.element != wanted):
+    context: KernelContext, annotation: BufferType | ArrayType, value: Value, what: str, node: ast.AST
+) -> ArrayVariable:
+    wanted = annotation.element if isinstance(annotation.element, ValueType) else None
+    if not isinstance(value, ArrayVariable) or (wanted is not None and value.element != wanted):
         kind = "" if wanted is None else f" of {wanted.name}"
-        got = describe(value) + (f" of {value.element.name}" if isinstance(value, Array) else "")
+        got = describe(value) + (f" of {value.element.name}" if isinstance(value, ArrayVariable) else "")
         context.fail(f"{what}: wanted an array{kind}, got {got}", node)
     return value

@@ -18,7 +18,7 @@ import numpy as np
 
 from graphml.errors import BackendError
 from graphml.settings import debug_kernels
-from graphml_gpu.language.context import Context, Frame
+from graphml_gpu.language.context import Frame, KernelContext
 from graphml_gpu.language.declare import declare
 from graphml_gpu.language.emulator import NEIGHBOURS, Lanes, compiled, run
 from graphml_gpu.language.expressions import lower_expression
@@ -27,10 +27,10 @@ from graphml_gpu.language.functions import sites
 from graphml_gpu.language.opencl import opencl
 from graphml_gpu.language.reserved import RESERVED
 from graphml_gpu.language.rolled import rolled
-from graphml_gpu.language.source import Source, read
+from graphml_gpu.language.source import FunctionSource, read
 from graphml_gpu.language.statements import lower_block
-from graphml_gpu.language.tree import Across, Array, Expression, Index, Scalar, Statement, Tree
-from graphml_gpu.language.types import SCALARS, BufferType, Type
+from graphml_gpu.language.tree import Across, ArrayVariable, Expression, Index, Scalar, Statement, Tree
+from graphml_gpu.language.types import SCALARS, BufferType, ValueType
 from graphml_gpu.language.walk import all_expressions, all_statements, touched
 from graphml_gpu.language.wgsl import wgsl
 
@@ -41,7 +41,7 @@ class BufferArgument:
 
     name: str
     access: str
-    element: Type
+    element: ValueType
     atomic: bool
 
     @property
@@ -178,7 +178,7 @@ class Kernel:
         return f"<kernel {self.name}>"
 
     @cached_property
-    def source(self) -> Source:
+    def source(self) -> FunctionSource:
         """Its syntax tree, read when first specialised."""
         return read(self.python)
 
@@ -240,7 +240,7 @@ def _specialise(
     source = kernel.source
     constants = _constants(kernel, values)
     group = _group(kernel.name, constants)
-    context = Context(
+    context = KernelContext(
         kernel.name, asked, group, lower_expression, lower_block, taken=set(RESERVED) | {kernel.name}
     )
     context.frames.append(Frame(source, kernel.sites))
@@ -308,10 +308,12 @@ def _group(name: str, constants: Mapping[str, Any]) -> tuple[int, int, int]:
     return sizes
 
 
-def _arguments(context: Context, source: Source) -> tuple[list[Array], list[tuple[str, Type]]]:
+def _arguments(
+    context: KernelContext, source: FunctionSource
+) -> tuple[list[ArrayVariable], list[tuple[str, ValueType]]]:
     """The kernel's buffers and scalars, and its names for them."""
-    buffers: list[Array] = []
-    scalars: list[tuple[str, Type]] = []
+    buffers: list[ArrayVariable] = []
+    scalars: list[tuple[str, ValueType]] = []
     for parameter in source.parameters:
         if parameter.keyword_only:
             continue
@@ -320,9 +322,9 @@ def _arguments(context: Context, source: Source) -> tuple[list[Array], list[tupl
             context.fail(f"argument `{name}`: a word of WGSL, OpenCL C or Python; wanted another name")
         if isinstance(kind, BufferType) and not scalars:
             context.unique(f"{name}_at")
-            buffers.append(Array(name, "buffer", kind.element, None, kind.access))
+            buffers.append(ArrayVariable(name, "buffer", kind.element, None, kind.access))
             context.frame.names[name] = buffers[-1]
-        elif isinstance(kind, Type) and SCALARS.get(kind.name) == kind:
+        elif isinstance(kind, ValueType) and SCALARS.get(kind.name) == kind:
             scalars.append((name, kind))
             context.frame.names[name] = Scalar(name, kind)
         else:

@@ -6,19 +6,19 @@ import ast
 import functools
 
 from graphml_gpu.language.conditions import condition
-from graphml_gpu.language.context import Context, Value, is_expression, is_number
+from graphml_gpu.language.context import KernelContext, Value, is_expression, is_number
 from graphml_gpu.language.expressions import lower_expression
 from graphml_gpu.language.names import Builtin
 from graphml_gpu.language.simplify import turns
-from graphml_gpu.language.tree import Expression, For, If, Leave, Literal, Name, Unary, Variable, While
-from graphml_gpu.language.types import BOOL, U32, Type
+from graphml_gpu.language.tree import Expression, For, If, Leave, LiteralValue, Name, Unary, Variable, While
+from graphml_gpu.language.types import BOOL, U32, ValueType
 from graphml_gpu.language.walk import is_stable, never_negative
 
 _UNROLLED = 4096
 """How many copies of a body an unrolled loop may make."""
 
 
-def count_or_unroll(context: Context, node: ast.For) -> None:
+def count_or_unroll(context: KernelContext, node: ast.For) -> None:
     """`for`: over `range(...)`, `unroll(...)` or a tuple of constants."""
     if not isinstance(node.target, ast.Name) and not isinstance(node.target, ast.Tuple):
         context.fail("a loop counts with one name", node)
@@ -35,7 +35,7 @@ def count_or_unroll(context: Context, node: ast.For) -> None:
     _unrolled(context, node, list(values))
 
 
-def _unrolled(context: Context, node: ast.For, values: list[Value]) -> None:
+def _unrolled(context: KernelContext, node: ast.For, values: list[Value]) -> None:
     frame = context.frame
     if len(values) > _UNROLLED:
         context.fail(f"wanted at most {_UNROLLED} copies of a loop's body, got {len(values)}", node)
@@ -49,7 +49,7 @@ def _unrolled(context: Context, node: ast.For, values: list[Value]) -> None:
     frame.unrolled = outer
 
 
-def _count(context: Context, node: ast.For, call: ast.Call) -> None:
+def _count(context: KernelContext, node: ast.For, call: ast.Call) -> None:
     """`for i in range(begin, end, step)`: bounds are worked out once, before the loop."""
     frame = context.frame
     if not isinstance(node.target, ast.Name) or not 1 <= len(call.args) <= 3:
@@ -91,15 +91,19 @@ def _leaves(node: ast.For) -> bool:
     return any(isinstance(inner, ast.Break | ast.Continue) for inner in ast.walk(node))
 
 
-def _bounds(context: Context, ends: list[Value], step: Value, down: bool, call: ast.Call) -> list[Expression]:
+def _bounds(
+    context: KernelContext, ends: list[Value], step: Value, down: bool, call: ast.Call
+) -> list[Expression]:
     what = "range()"
     if step == 0 and is_number(step):
         context.fail(f"{what}: wanted a step, got 0", call)
     if down:
         if not any(is_expression(v) for v in ends):
-            ends = [Literal(v, Type("i32")) for v in ends]
-        *ends, _ = context.unify([*ends, Literal(0, Type("i32"))], f"{what} counts down, in i32", call)
-        typed = [*ends, Literal(step, Type("i32"))]
+            ends = [LiteralValue(v, ValueType("i32")) for v in ends]
+        *ends, _ = context.unify(
+            [*ends, LiteralValue(0, ValueType("i32"))], f"{what} counts down, in i32", call
+        )
+        typed = [*ends, LiteralValue(step, ValueType("i32"))]
     else:
         typed = context.unify([*ends, step], what, call)
         if not any(is_expression(v) for v in [*ends, step]):
@@ -112,11 +116,11 @@ def _bounds(context: Context, ends: list[Value], step: Value, down: bool, call: 
 def _never_below_zero(begin: Expression, end: Expression, step: Expression, down: bool) -> bool:
     """Whether a loop's variable is 0 or more in all of its turns."""
     if down:
-        return isinstance(end, Literal) and end.value >= -1
+        return isinstance(end, LiteralValue) and end.value >= -1
     return never_negative(begin) and never_negative(step)
 
 
-def repeat(context: Context, node: ast.While) -> None:
+def repeat(context: KernelContext, node: ast.While) -> None:
     """`while`; a condition that needs statements is asked at the beginning of the body."""
     frame = context.frame
     with context.inner() as before:
@@ -135,7 +139,7 @@ def repeat(context: Context, node: ast.While) -> None:
     context.emit(While(None if before or isinstance(decided, bool) else decided, body))
 
 
-def leave_loop(context: Context, node: ast.Break | ast.Continue) -> None:
+def leave_loop(context: KernelContext, node: ast.Break | ast.Continue) -> None:
     """`break` and `continue`, of loops at run time."""
     how = "break" if isinstance(node, ast.Break) else "continue"
     if context.frame.unrolled:

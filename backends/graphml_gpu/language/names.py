@@ -52,7 +52,7 @@ class Three(Protocol):
         """The value of a call."""
 
 
-class Choice(Protocol):
+class SelectFunction(Protocol):
     """select(condition, yes, no)."""
 
     def __call__(self, condition: bool, yes: Number, no: Number, /) -> Number:
@@ -125,7 +125,7 @@ count_bits: One = _builtin("count_bits")
 pow: Two = _builtin("pow")
 fma: Three = _builtin("fma")
 clamp: Three = _builtin("clamp")
-select: Choice = _builtin("select")
+select: SelectFunction = _builtin("select")
 bitcast: Bits = _builtin("bitcast")
 dot: Callable[[types.Vector[float], types.Vector[float]], float] = _builtin("dot")
 isnan: Callable[[float], bool] = _builtin("isnan")

@@ -8,28 +8,26 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
-
-import numpy as np
+from collections.abc import Iterator, Mapping, Sequence
 
 from graphml_gpu.language.features import Features
 from graphml_gpu.language.intrinsics import CONVERSIONS, INTRINSICS, OPENCL_PREAMBLE
 from graphml_gpu.language.text import Dialect, lines
 from graphml_gpu.language.tree import (
     Across,
-    Array,
+    ArrayVariable,
     Atomic,
     Barrier,
     Call,
     Expression,
     Index,
-    Literal,
+    LiteralValue,
     Scalar,
     Tree,
     Uniform,
     Variable,
 )
-from graphml_gpu.language.types import Type
+from graphml_gpu.language.types import ValueType
 from graphml_gpu.language.walk import all_expressions, all_statements, negated
 
 _DECLARED = re.compile(r"^(?:__constant|static inline) \w+ (\w+)[\[(]", re.MULTILINE)
@@ -60,7 +58,7 @@ def opencl(tree: Tree, features: Features, title: str, shares: Mapping[str, str]
     calls = {part.name for part in used if isinstance(part, Call)}
     places = {part.which for part in used if isinstance(part, Index)}
     across = {s.operator for s in all_statements(tree.body) if isinstance(s, Across)}
-    dialect = _dialect(tree, features)
+    dialect = _OpenclDialect(tree, features)
     body = list(lines(dialect, tree.body))
     parts = [f"// {title}"]
     parts += [
@@ -69,18 +67,18 @@ def opencl(tree: Tree, features: Features, title: str, shares: Mapping[str, str]
     ]
     parts += [OPENCL_PREAMBLE[name].rstrip() for name in OPENCL_PREAMBLE if name in calls]
     if not features.keeps_negated:
-        parts += _without_negations(features, used)
-    fields = [*tree.scalars, *((f"{b.name}_at", Type("u32")) for b in tree.buffers)]
+        parts += _without_negations(dialect, used)
+    fields = [*tree.scalars, *((f"{b.name}_at", ValueType("u32")) for b in tree.buffers)]
     parts += [
         "typedef struct {",
-        *(f"    {_type(features, kind)} {name};" for name, kind in fields),
+        *(f"    {dialect.type(kind)} {name};" for name, kind in fields),
         "} Params;",
     ]
-    parts += [_constant(dialect, features, table) for table in tree.tables]
+    parts += [dialect.table(table) for table in tree.tables]
     x, y, z = tree.group
     written = {shares.get(b.name, b.name) for b in tree.buffers if b.access != "read"}
     arguments = [
-        f"__global {_pointer(features, buffer, buffer.name in written)}{buffer.name}"
+        f"__global {dialect.pointer(buffer, buffer.name in written)}{buffer.name}"
         for buffer in tree.buffers
         if buffer.name not in shares
     ]
@@ -88,12 +86,12 @@ def opencl(tree: Tree, features: Features, title: str, shares: Mapping[str, str]
     parts += ["", f"__kernel __attribute__((reqd_work_group_size({x}, {y}, {z})))"]
     parts += [f"void {tree.name}(", *(f"    {a}," for a in arguments[:-1]), f"    {arguments[-1]}) {{"]
     named = {part.name for part in used if isinstance(part, Scalar)}
-    parts += [f"    const {_type(features, k)} {n} = params->{n};" for n, k in tree.scalars if n in named]
+    parts += [f"    const {dialect.type(k)} {n} = params->{n};" for n, k in tree.scalars if n in named]
     apart = sorted(tree.buffers, key=lambda buffer: buffer.name not in shares)
     of = {buffer.name: buffer for buffer in tree.buffers}
-    parts += [_begin(features, buffer, of.get(shares.get(buffer.name, ""))) for buffer in apart]
+    parts += [dialect.begin(buffer, of.get(shares.get(buffer.name, ""))) for buffer in apart]
     parts += [_position(tree, which) for which in sorted(places)]
-    parts += [_array(features, array) for array in tree.arrays]
+    parts += [dialect.array(array) for array in tree.arrays]
     return "\n".join([*parts, *body, "}", ""])
 
 
@@ -112,14 +110,15 @@ def _extensions(
     return names
 
 
-def _without_negations(features: Features, used: list[Expression]) -> Iterator[str]:
+def _without_negations(dialect: Dialect, used: list[Expression]) -> Iterator[str]:
     """A pragma, since `a - b * c` is else compiled as `fma(-b, c, a)`, and functions in place of `-`.
 
     Compilers make a negation of 0 - x, -1 * x and the sign's bit turned, but not of `copysign`.
     """
     yield "#pragma OPENCL FP_CONTRACT OFF"
     for kind in dict.fromkeys(part.type for part in used if negated(part)):
-        name, bits = _type(features, kind), "short" if kind.kind == "f16" and features.f16 else "int"
+        name = dialect.type(kind)
+        bits = "short" if kind.kind == "f16" and dialect.features.f16 else "int"
         other = f"as_{name}(~as_{bits}{kind.lanes if kind.lanes > 1 else ''}(x))"
         yield f"static inline {name} negated_{name}({name} x) {{ return copysign(x, {other}); }}"
 
@@ -137,127 +136,100 @@ def _position(tree: Tree, which: str) -> str:
     )
 
 
-def _dialect(tree: Tree, features: Features) -> Dialect:
-    fence = any(buffer.access == "update" for buffer in tree.buffers)
+class _OpenclDialect(Dialect):
+    forever, adds_to_index = "while (true)", False
+    least_i32, i32_suffix = "(-2147483647 - 1)", ""
 
-    def declare(variable: Variable, value: str | None) -> str:
-        kind = _type(features, variable.type)
-        if value is None:
-            return f"{kind} {variable.name} = {_literal(features, Literal(0, variable.type))};"
-        return f"{'' if variable.mutable else 'const '}{kind} {variable.name} = {value};"
+    def __init__(self, tree: Tree, features: Features) -> None:
+        super().__init__(tree, features)
+        self.keeps_negated = features.keeps_negated
 
-    def call(value: Call, texts: list[str]) -> str:
+    def type(self, kind: ValueType) -> str:
+        name = "float" if kind.kind == "f16" and not self.features.f16 else _NAMES[kind.kind]
+        return name if kind.lanes == 1 else f"{name}{kind.lanes}"
+
+    def vector(self, kind: ValueType, texts: Sequence[str]) -> str:
+        return f"(({self.type(kind)})({', '.join(texts)}))"
+
+    def not_finite(self, value: float, is_half: bool) -> str:
+        return "NAN" if math.isnan(value) else "INFINITY" if value > 0 else "-INFINITY"
+
+    def convert(self, kind: ValueType, values: Sequence[Expression], texts: Sequence[str]) -> str:
+        if len(values) == 1 and values[0].type.lanes == kind.lanes:
+            name = self.type(kind)
+            return f"convert_{name}({texts[0]})" if kind.lanes > 1 else f"({name})({texts[0]})"
+        return self.vector(kind, texts)
+
+    def call(self, value: Call, texts: Sequence[str]) -> str:
         intrinsic = INTRINSICS.get(value.name)
         if intrinsic is None:
             form = CONVERSIONS[value.name][1]
         else:
             integer = intrinsic.opencl_integer and value.type.is_integer
             form = intrinsic.opencl_integer if integer else intrinsic.opencl
-        return form.format(*texts, type=_type(features, value.type))
+        return form.format(*texts, type=self.type(value.type))
 
-    def special(statement: Atomic | Across | Barrier | Uniform, texts: list[str]) -> str:
+    def select(self, condition: str, yes: str, no: str) -> str:
+        return f"({condition} ? {yes} : {no})"
+
+    def packed(self, array: ArrayVariable) -> bool:
+        """Whether a buffer of halves is read by the core functions that convert."""
+        return array.space == "buffer" and array.element.kind == "f16" and not self.features.f16
+
+    def load(self, array: ArrayVariable, index: str) -> str:
+        if not self.packed(array):
+            return f"{array.name}[{index}]"
+        lanes = "" if array.element.lanes == 1 else array.element.lanes
+        return f"vload_half{lanes}({index}, {array.name})"
+
+    def store(self, array: ArrayVariable, index: str, value: str) -> str:
+        if not self.packed(array):
+            return f"{array.name}[{index}] = {value};"
+        lanes = "" if array.element.lanes == 1 else array.element.lanes
+        return f"vstore_half{lanes}_rte({value}, {index}, {array.name});"
+
+    def declare(self, variable: Variable, value: str | None) -> str:
+        name = f"{self.type(variable.type)} {variable.name}"
+        if value is None:
+            return f"{name} = {self.literal(LiteralValue(0, variable.type))};"
+        return f"{'' if variable.mutable else 'const '}{name} = {value};"
+
+    def count(self, variable: Variable, begin: str) -> str:
+        return f"{self.type(variable.type)} {variable.name} = {begin}"
+
+    def special(self, statement: Atomic | Across | Barrier | Uniform, texts: Sequence[str]) -> str:
         if isinstance(statement, Uniform):
             return texts[0]  # nobody wants to be told
         if isinstance(statement, Barrier):
-            return f"barrier(CLK_LOCAL_MEM_FENCE{' | CLK_GLOBAL_MEM_FENCE' if fence else ''});"
+            return f"barrier(CLK_LOCAL_MEM_FENCE{' | CLK_GLOBAL_MEM_FENCE' if self.fence else ''});"
         if isinstance(statement, Across):
             return _ACROSS[statement.operator].format(*texts)
         return f"atomic_{statement.operator}(&{statement.array.name}[{texts[0]}], {texts[1]})"
 
-    def other_sign(kind: Type, value: str) -> str:
-        return f"negated_{_type(features, kind)}({value})"
+    def negated(self, kind: ValueType, value: str) -> str:
+        return f"negated_{self.type(kind)}({value})"
 
-    return Dialect(
-        type=lambda kind: _type(features, kind),
-        literal=lambda value: _literal(features, value),
-        convert=lambda kind, values, texts: _convert(features, kind, values, texts),
-        call=call,
-        select=lambda kind, condition, yes, no: f"({condition} ? {yes} : {no})",
-        index=lambda value: (
-            value.which if value.dimension is None else f"{value.which}.{'xyz'[value.dimension]}"
-        ),
-        load=lambda array, index: _load(features, array, index),
-        store=lambda array, index, value: _store(features, array, index, value),
-        declare=declare,
-        count=lambda variable, begin: f"{_type(features, variable.type)} {variable.name} = {begin}",
-        special=special,
-        forever="while (true)",
-        adds_to_index=False,
-        negated=None if features.keeps_negated else other_sign,
-    )
+    def pointer(self, buffer: ArrayVariable, written: bool) -> str:
+        element = "half" if self.packed(buffer) else self.type(buffer.element)
+        return f"{'volatile ' if buffer.atomic else ''}{'' if written else 'const '}{element} *"
 
+    def begin(self, buffer: ArrayVariable, base: ArrayVariable | None) -> str:
+        packed_lanes = buffer.element.lanes if self.packed(buffer) else 1
+        at = f"params->{buffer.name}_at{f' * {packed_lanes}' if packed_lanes > 1 else ''}"
+        if base is None:
+            return f"    {buffer.name} += {at};"
+        kind = f"__global {self.pointer(buffer, buffer.access != 'read')}"
+        begin = base.name if base.element == buffer.element else f"({kind}){base.name}"
+        return f"    {kind}{buffer.name} = {begin} + {at};"
 
-def _type(features: Features, kind: Type) -> str:
-    name = "float" if kind.kind == "f16" and not features.f16 else _NAMES[kind.kind]
-    return name if kind.lanes == 1 else f"{name}{kind.lanes}"
+    def array(self, array: ArrayVariable) -> str:
+        space = "__local " if array.space == "shared" else ""
+        volatile = "volatile " if array.atomic else ""
+        return f"    {space}{volatile}{self.type(array.element)} {array.name}[{array.length}];"
 
-
-def _packed(features: Features, array: Array) -> bool:
-    """Whether a buffer of halves is read by the core functions that convert."""
-    return array.space == "buffer" and array.element.kind == "f16" and not features.f16
-
-
-def _pointer(features: Features, buffer: Array, written: bool) -> str:
-    element = "half" if _packed(features, buffer) else _type(features, buffer.element)
-    return f"{'volatile ' if buffer.atomic else ''}{'' if written else 'const '}{element} *"
-
-
-def _begin(features: Features, buffer: Array, base: Array | None) -> str:
-    times = f" * {buffer.element.lanes}" if _packed(features, buffer) and buffer.element.lanes > 1 else ""
-    at = f"params->{buffer.name}_at{times}"
-    if base is None:
-        return f"    {buffer.name} += {at};"
-    kind = f"__global {_pointer(features, buffer, buffer.access != 'read')}"
-    begin = base.name if base.element == buffer.element else f"({kind}){base.name}"
-    return f"    {kind}{buffer.name} = {begin} + {at};"
-
-
-def _array(features: Features, array: Array) -> str:
-    space = "__local " if array.space == "shared" else ""
-    volatile = "volatile " if array.atomic else ""
-    return f"    {space}{volatile}{_type(features, array.element)} {array.name}[{array.length}];"
-
-
-def _constant(dialect: Dialect, features: Features, table: Array) -> str:
-    values = ", ".join(dialect.literal(Literal(value, table.element)) for value in table.values)
-    return f"__constant {_type(features, table.element)} {table.name}[{table.length}] = {{{values}}};"
-
-
-def _literal(features: Features, literal: Literal) -> str:
-    value, kind = literal.value, literal.type
-    if kind.lanes > 1:
-        return f"(({_type(features, kind)})({_literal(features, Literal(value, kind.scalar))}))"
-    match kind.kind:
-        case "bool":
-            return "true" if value else "false"
-        case "u32":
-            return f"{value}u" if value < 65536 else f"{value:#x}u"
-        case "i32":
-            return "(-2147483647 - 1)" if value == -(2**31) else f"{value}"
-    if not math.isfinite(value):
-        return "NAN" if math.isnan(value) else "INFINITY" if value > 0 else "-INFINITY"
-    return f"{np.float16(value)!s}h" if kind.kind == "f16" and features.f16 else f"{np.float32(value)!s}f"
-
-
-def _convert(features: Features, kind: Type, values: tuple[Expression, ...], texts: list[str]) -> str:
-    name = _type(features, kind)
-    if len(values) == 1 and values[0].type.lanes == kind.lanes:
-        return f"convert_{name}({texts[0]})" if kind.lanes > 1 else f"({name})({texts[0]})"
-    return f"(({name})({', '.join(texts)}))"
-
-
-def _load(features: Features, array: Array, index: str) -> str:
-    if not _packed(features, array):
-        return f"{array.name}[{index}]"
-    lanes = "" if array.element.lanes == 1 else array.element.lanes
-    return f"vload_half{lanes}({index}, {array.name})"
-
-
-def _store(features: Features, array: Array, index: str, value: str) -> str:
-    if not _packed(features, array):
-        return f"{array.name}[{index}] = {value};"
-    lanes = "" if array.element.lanes == 1 else array.element.lanes
-    return f"vstore_half{lanes}_rte({value}, {index}, {array.name});"
+    def table(self, table: ArrayVariable) -> str:
+        values = self.values(table)
+        return f"__constant {self.type(table.element)} {table.name}[{table.length}] = {{{values}}};"
 
 
 def declared(text: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from graphml_gpu.language.text_header import (
     sizes,
     without_comments,
 )
-from graphml_gpu.language.types import Type
+from graphml_gpu.language.types import ValueType
 
 _ARGUMENT = re.compile(r"\s*([\w\s]*?)\s*\*\s*(?:(?:restrict|__restrict|const|volatile)\b\s*)*(\w+)\s*")
 _ELEMENT = re.compile(r"(float|int|uint|half)([24]?)")
@@ -86,7 +86,7 @@ def _buffer(argument: tuple[set[str], str, str], line: int) -> TextBuffer:
     if not qualifiers & _GLOBAL or match is None:
         wanted = "wanted a pointer to global float, int, uint or half, or to vectors of two or four of them"
         raise TextError(f"argument {name}: {wanted}; got {' '.join([*sorted(qualifiers), kind])}", line)
-    return TextBuffer(name, Type(_KINDS[match[1]], int(match[2] or 1)), "const" not in qualifiers, 0, 0)
+    return TextBuffer(name, ValueType(_KINDS[match[1]], int(match[2] or 1)), "const" not in qualifiers, 0, 0)
 
 
 def _fields(code: str, name: str, line: int) -> tuple[tuple[str, str], ...]:

@@ -28,7 +28,7 @@ from graphml_gpu.language.tree import (
     Index,
     Lane,
     Leave,
-    Literal,
+    LiteralValue,
     Load,
     Name,
     Print,
@@ -42,7 +42,7 @@ from graphml_gpu.language.tree import (
     Uniform,
     While,
 )
-from graphml_gpu.language.types import Type
+from graphml_gpu.language.types import ValueType
 
 _COMPARED = {"<": "below", "<=": "most", ">": "above", ">=": "least", "==": "equal", "!=": "unlike"}
 _INTEGER = {"//": "divide", "%": "remainder", "<<": "shift_left", ">>": "shift_right"}
@@ -131,7 +131,7 @@ class _Writer:
 
     def _text(self, value: Expression) -> str:
         match value:
-            case Literal():
+            case LiteralValue():
                 return self._literal(value.value, value.type)
             case Name():
                 return value.variable.name
@@ -168,7 +168,7 @@ class _Writer:
     def _integer(self, value: Binary, left: str) -> str:
         """Operators that NumPy has with another meaning at some operands, as it has them where it can."""
         operator, right, kind = value.operator, value.right, value.type
-        literal = right.value if isinstance(right, Literal) else None
+        literal = right.value if isinstance(right, LiteralValue) else None
         if operator in ("<<", ">>") and literal is not None:
             return f"({left} {operator} {self._literal(int(literal) & 31, kind)})"
         if operator in ("//", "%") and kind.kind == "u32" and literal:
@@ -195,8 +195,8 @@ class _Writer:
             form = form.replace(f"rt.{value.name}(", f"rt.scalar_{value.name}(")
         return form.format(*texts, type=kind)
 
-    def _literal(self, value: float, kind: Type) -> str:
-        if kind is Type("bool"):
+    def _literal(self, value: float, kind: ValueType) -> str:
+        if kind is ValueType("bool"):
             return str(bool(value))
         finite = not isinstance(value, float) or math.isfinite(value)
         text = repr(value) if finite else f"float({str(value)!r})"

@@ -15,20 +15,20 @@ from graphml_gpu.language.tree import (
     For,
     If,
     Index,
-    Literal,
+    LiteralValue,
     Load,
     Statement,
     Store,
     Tree,
     While,
 )
-from graphml_gpu.language.types import Type
+from graphml_gpu.language.types import ValueType
 from graphml_gpu.language.walk import all_expressions, all_statements
 
 LEAST_TURNS = 5
 """Loops of fewer are left to be unrolled: the loops of products, of four turns, are worth it."""
-_U32 = Type("u32")
-_NOTHING = Binary(">>", Index("group_id", 0, _U32), Literal(31, _U32), _U32)
+_U32 = ValueType("u32")
+_NOTHING = Binary(">>", Index("group_id", 0, _U32), LiteralValue(31, _U32), _U32)
 """Always 0: no grid has so many groups."""
 
 
@@ -61,9 +61,9 @@ def _statement(statement: Statement) -> Statement:
 def _turns(loop: For) -> int:
     """How often it goes round; 0 where that is no number, or is counted otherwise than up in u32."""
     numbers = (loop.begin, loop.end, loop.step)
-    if loop.down or any(not isinstance(number, Literal) or number.type != _U32 for number in numbers):
+    if loop.down or any(not isinstance(number, LiteralValue) or number.type != _U32 for number in numbers):
         return 0
-    begin, end, step = (int(number.value) for number in numbers if isinstance(number, Literal))
+    begin, end, step = (int(number.value) for number in numbers if isinstance(number, LiteralValue))
     return -(-(end - begin) // step)
 
 
@@ -75,4 +75,4 @@ def _indexes_registers(block: list[Statement]) -> bool:
         if isinstance(statement, Store | Atomic)
     ]
     places += [(load.array.space, load.index) for load in all_expressions(block) if isinstance(load, Load)]
-    return any(space == "private" and not isinstance(index, Literal) for space, index in places)
+    return any(space == "private" and not isinstance(index, LiteralValue) for space, index in places)

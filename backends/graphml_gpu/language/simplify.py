@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 
-from graphml_gpu.language.tree import Binary, Expression, Index, Literal
+from graphml_gpu.language.tree import Binary, Expression, Index, LiteralValue
 from graphml_gpu.language.types import BOOL
 
 _FOLDS: Mapping[str, Callable[[int, int], int]] = {
@@ -29,20 +29,20 @@ def simplified(sign: str, left: Expression, right: Expression) -> Expression | N
     """`left sign right` of integers as something simpler; None where there is nothing."""
     if not left.type.is_integer or not right.type.is_integer:
         return None
-    if isinstance(left, Literal) and isinstance(right, Literal) and left.type == right.type:
+    if isinstance(left, LiteralValue) and isinstance(right, LiteralValue) and left.type == right.type:
         return _folded(sign, left, right)
     wider = left.type.lanes - right.type.lanes
-    if isinstance(right, Literal) and wider >= 0:
+    if isinstance(right, LiteralValue) and wider >= 0:
         if _NOTHING.get(sign) == right.value:
             return left
         if (sign, right.value) in (("%", 1), ("*", 0), ("&", 0)):
-            return Literal(0, left.type)
-    if isinstance(left, Literal) and wider <= 0 and sign in "+*|^" and _NOTHING[sign] == left.value:
+            return LiteralValue(0, left.type)
+    if isinstance(left, LiteralValue) and wider <= 0 and sign in "+*|^" and _NOTHING[sign] == left.value:
         return right
     return None
 
 
-def _folded(sign: str, left: Literal, right: Literal) -> Literal | None:
+def _folded(sign: str, left: LiteralValue, right: LiteralValue) -> LiteralValue | None:
     """Of two known integers, wrapped as on a device; by 0: None."""
     a, b = int(left.value), int(right.value)
     unsigned = left.type.kind == "u32"
@@ -53,16 +53,16 @@ def _folded(sign: str, left: Literal, right: Literal) -> Literal | None:
     else:
         return None
     value &= 0xFFFFFFFF
-    return Literal(value if unsigned or value < 2**31 else value - 2**32, left.type)
+    return LiteralValue(value if unsigned or value < 2**31 else value - 2**32, left.type)
 
 
 def turns(
     begin: Expression, end: Expression, step: Expression, group: tuple[int, int, int]
 ) -> bool | Expression | None:
     """Whether a loop has one turn (True), none (False), one where an expression says so; None: not known."""
-    if not isinstance(end, Literal) or not isinstance(step, Literal):
+    if not isinstance(end, LiteralValue) or not isinstance(step, LiteralValue):
         return None
-    if isinstance(begin, Literal):
+    if isinstance(begin, LiteralValue):
         n = len(range(int(begin.value), int(end.value), int(step.value)))
         return n == 1 if n < 2 else None
     if not isinstance(begin, Index) or not step.value >= end.value > 0:

@@ -27,7 +27,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Source:
+class FunctionSource:
     """A function's syntax tree; line 1 of the tree is `first_line` of `file`.
 
     names: the values of the function's globals, closure and of Python's builtins.
@@ -55,7 +55,7 @@ class UnknownNameError(Exception):
     """A name that stands for nothing."""
 
 
-def read(python: Callable[..., Any]) -> Source:
+def read(python: Callable[..., Any]) -> FunctionSource:
     """The source of a function. Raises `BackendError` where Python does not know its text."""
     try:
         lines, first_line = inspect.getsourcelines(python)
@@ -66,7 +66,7 @@ def read(python: Callable[..., Any]) -> Source:
     if not isinstance(tree, ast.FunctionDef):
         raise BackendError(f"kernel {python.__name__}: wanted a function that begins with `def`")
     names = _names(python)
-    return Source(
+    return FunctionSource(
         python.__name__,
         inspect.getsourcefile(python) or "<unknown>",
         first_line,

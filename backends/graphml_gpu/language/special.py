@@ -7,27 +7,27 @@ from collections.abc import Callable, Mapping
 from struct import pack, unpack
 from typing import Any
 
-from graphml_gpu.language.context import Context, Value, at_run_time, describe, is_expression
+from graphml_gpu.language.context import KernelContext, Value, at_run_time, describe, is_expression
 from graphml_gpu.language.tree import (
     Across,
-    Array,
+    ArrayVariable,
     Atomic,
     Barrier,
     Call,
     Expression,
     Index,
-    Literal,
+    LiteralValue,
     Name,
     Print,
     Select,
     Uniform,
     Variable,
 )
-from graphml_gpu.language.types import BOOL, F32, I32, U32, Type
+from graphml_gpu.language.types import BOOL, F32, I32, U32, ValueType
 
 
-def _position(which: str) -> Callable[[Context, list[Value], ast.Call], Expression]:
-    def lower(context: Context, values: list[Value], node: ast.Call) -> Expression:
+def _position(which: str) -> Callable[[KernelContext, list[Value], ast.Call], Expression]:
+    def lower(context: KernelContext, values: list[Value], node: ast.Call) -> Expression:
         dimension = context.constant(values[0], int, f"{which}()", node)
         if dimension not in (0, 1, 2):
             context.fail(f"{which}(): wanted 0, 1 or 2, got {dimension}", node)
@@ -36,19 +36,19 @@ def _position(which: str) -> Callable[[Context, list[Value], ast.Call], Expressi
     return lower
 
 
-def _plain_position(which: str) -> Callable[[Context, list[Value], ast.Call], Value]:
-    def lower(context: Context, values: list[Value], node: ast.Call) -> Value:
+def _plain_position(which: str) -> Callable[[KernelContext, list[Value], ast.Call], Value]:
+    def lower(context: KernelContext, values: list[Value], node: ast.Call) -> Value:
         if which.startswith("subgroup") and not context.features.subgroups:
             alone = {"subgroup_count": _group_size(context), "subgroup_lane": 0}
             if which in alone:
-                return Literal(alone[which], U32)
+                return LiteralValue(alone[which], U32)
             return Index("local_index", None, U32)
         return Index(which, None, U32)
 
     return lower
 
 
-def _select(context: Context, values: list[Value], node: ast.Call) -> Value:
+def _select(context: KernelContext, values: list[Value], node: ast.Call) -> Value:
     decided = values[0]
     if not is_expression(decided):
         return values[1] if decided else values[2]
@@ -56,33 +56,33 @@ def _select(context: Context, values: list[Value], node: ast.Call) -> Value:
     return Select(context.typed(decided, BOOL, "condition of select()", node), yes, no)
 
 
-def _bitcast(context: Context, values: list[Value], node: ast.Call) -> Expression:
+def _bitcast(context: KernelContext, values: list[Value], node: ast.Call) -> Expression:
     wanted, value = values
-    if not isinstance(wanted, Type):
+    if not isinstance(wanted, ValueType):
         context.fail(f"bitcast(): wanted a type first, got {describe(wanted)}", node)
     value = context.expression(value, "bitcast()", node)
     if value.type.n_bytes != wanted.n_bytes or BOOL in (value.type, wanted):
         context.fail(f"bitcast(): {value.type.name} and {wanted.name} differ in size", node)
-    if isinstance(value, Literal) and value.type == U32 and wanted == F32:
+    if isinstance(value, LiteralValue) and value.type == U32 and wanted == F32:
         # WGSL refuses constants that are no numbers: a literal is made where its renderer needs.
-        return Literal(unpack("<f", pack("<I", value.value))[0], F32)
+        return LiteralValue(unpack("<f", pack("<I", value.value))[0], F32)
     return value if value.type == wanted else Call("bitcast", (value,), wanted)
 
 
 def _typed_call(
-    name: str, takes: tuple[Type, ...], gives: Type
-) -> Callable[[Context, list[Value], ast.Call], Expression]:
-    def lower(context: Context, values: list[Value], node: ast.Call) -> Expression:
+    name: str, takes: tuple[ValueType, ...], gives: ValueType
+) -> Callable[[KernelContext, list[Value], ast.Call], Expression]:
+    def lower(context: KernelContext, values: list[Value], node: ast.Call) -> Expression:
         typed = [context.typed(v, t, f"{name}()", node) for v, t in zip(values, takes, strict=True)]
         return Call(name, tuple(typed), gives)
 
     return lower
 
 
-def _new_array(space: str) -> Callable[[Context, list[Value], ast.Call], Array]:
-    def lower(context: Context, values: list[Value], node: ast.Call) -> Array:
+def _new_array(space: str) -> Callable[[KernelContext, list[Value], ast.Call], ArrayVariable]:
+    def lower(context: KernelContext, values: list[Value], node: ast.Call) -> ArrayVariable:
         element, length = values
-        if not isinstance(element, Type):
+        if not isinstance(element, ValueType):
             context.fail(f"{space}_array(): wanted a type first, got {describe(element)}", node)
         length = context.constant(length, int, f"length of {space}_array()", node)
         if not 0 < length <= 65536:
@@ -92,29 +92,29 @@ def _new_array(space: str) -> Callable[[Context, list[Value], ast.Call], Array]:
         once = len(context.arrays) if space == "private" else 0
         key = (frame.source.file, frame.source.where(node), node.col_offset, element, length, once)
         if key not in context.arrays:
-            context.arrays[key] = Array(context.unique(hint), space, element, length)
+            context.arrays[key] = ArrayVariable(context.unique(hint), space, element, length)
         return context.arrays[key]
 
     return lower
 
 
-def _table(context: Context, values: list[Value], node: ast.Call) -> Array:
+def _table(context: KernelContext, values: list[Value], node: ast.Call) -> ArrayVariable:
     element, numbers = values
-    if not isinstance(element, Type) or element.lanes > 1 or at_run_time(numbers):
+    if not isinstance(element, ValueType) or element.lanes > 1 or at_run_time(numbers):
         context.fail("table(): wanted a scalar type and constants", node)
     literals = tuple(context.literal(v, element, "table()", node).value for v in numbers)
     key = ("table", element, literals)
     if key not in context.arrays:
         name = context.unique(context.frame.names.get("array's name", "table"))
-        context.arrays[key] = Array(name, "table", element, len(literals), "read", values=literals)
+        context.arrays[key] = ArrayVariable(name, "table", element, len(literals), "read", values=literals)
     return context.arrays[key]
 
 
-def _barrier(context: Context, values: list[Value], node: ast.Call) -> None:
+def _barrier(context: KernelContext, values: list[Value], node: ast.Call) -> None:
     context.emit(Barrier(context.frame.source.where(node)))
 
 
-def _uniform(context: Context, values: list[Value], node: ast.Call) -> Value:
+def _uniform(context: KernelContext, values: list[Value], node: ast.Call) -> Value:
     """The value as a variable, of which compilers know that all invocations have the same."""
     if not is_expression(values[0]) or _group_size(context) == 1:
         return values[0]
@@ -129,11 +129,15 @@ def _uniform(context: Context, values: list[Value], node: ast.Call) -> Value:
     return Name(result)
 
 
-def _atomic(operator: str) -> Callable[[Context, list[Value], ast.Call], Expression]:
-    def lower(context: Context, values: list[Value], node: ast.Call) -> Expression:
+def _atomic(operator: str) -> Callable[[KernelContext, list[Value], ast.Call], Expression]:
+    def lower(context: KernelContext, values: list[Value], node: ast.Call) -> Expression:
         array, index, value = values
         name = f"atomic_{operator}()"
-        if not isinstance(array, Array) or array.space == "private" or array.element not in (U32, I32):
+        if (
+            not isinstance(array, ArrayVariable)
+            or array.space == "private"
+            or array.element not in (U32, I32)
+        ):
             context.fail(
                 f"{name}: wanted a buffer or shared array of u32 or i32, got {describe(array)}", node
             )
@@ -148,8 +152,8 @@ def _atomic(operator: str) -> Callable[[Context, list[Value], ast.Call], Express
     return lower
 
 
-def _across(operator: str) -> Callable[[Context, list[Value], ast.Call], Value]:
-    def lower(context: Context, values: list[Value], node: ast.Call) -> Value:
+def _across(operator: str) -> Callable[[KernelContext, list[Value], ast.Call], Value]:
+    def lower(context: KernelContext, values: list[Value], node: ast.Call) -> Value:
         name = f"subgroup_{operator}()"
         value = context.expression(values[0], name, node)
         if operator == "broadcast":  # WGSL wants a lane that is known when compiling
@@ -164,31 +168,31 @@ def _across(operator: str) -> Callable[[Context, list[Value], ast.Call], Value]:
     return lower
 
 
-def _fact(fact: Callable[[Context], Any]) -> Callable[[Context, list[Value], ast.Call], Any]:
+def _fact(fact: Callable[[KernelContext], Any]) -> Callable[[KernelContext, list[Value], ast.Call], Any]:
     return lambda context, values, node: fact(context)
 
 
-def _group_size(context: Context) -> int:
+def _group_size(context: KernelContext) -> int:
     x, y, z = context.group
     return x * y * z
 
 
-def _type_of(context: Context, values: list[Value], node: ast.Call) -> Type:
+def _type_of(context: KernelContext, values: list[Value], node: ast.Call) -> ValueType:
     return context.expression(values[0], "type_of()", node).type
 
 
-def _print(context: Context, values: list[Value], node: ast.Call) -> None:
+def _print(context: KernelContext, values: list[Value], node: ast.Call) -> None:
     shown = (v if isinstance(v, str) else context.expression(v, "debug_print()", node) for v in values)
     context.emit(Print(tuple(shown)))
 
 
-def _unroll(context: Context, values: list[Value], node: ast.Call) -> tuple[Any, ...]:
+def _unroll(context: KernelContext, values: list[Value], node: ast.Call) -> tuple[Any, ...]:
     if len(values) == 1 and isinstance(values[0], tuple | list | range):
         return tuple(values[0])
     return tuple(range(*(context.constant(v, int, "unroll()", node) for v in values)))
 
 
-SPECIAL: Mapping[str, tuple[int | None, Callable[[Context, list[Value], ast.Call], Value]]] = {
+SPECIAL: Mapping[str, tuple[int | None, Callable[[KernelContext, list[Value], ast.Call], Value]]] = {
     **{name: (1, _position(name)) for name in ("group_id", "local_id", "global_id", "num_groups")},
     **{
         name: (0, _plain_position(name))
@@ -205,8 +209,8 @@ SPECIAL: Mapping[str, tuple[int | None, Callable[[Context, list[Value], ast.Call
     "has_dot4": (0, _fact(lambda c: c.features.dot4)),
     "select": (3, _select),
     "bitcast": (2, _bitcast),
-    "unpack_half2": (1, _typed_call("unpack_half2", (U32,), Type("f32", 2))),
-    "pack_half2": (1, _typed_call("pack_half2", (Type("f32", 2),), U32)),
+    "unpack_half2": (1, _typed_call("unpack_half2", (U32,), ValueType("f32", 2))),
+    "pack_half2": (1, _typed_call("pack_half2", (ValueType("f32", 2),), U32)),
     "dot4_i8": (3, _typed_call("dot4_i8", (U32, U32, I32), I32)),
     "shared_array": (2, _new_array("shared")),
     "private_array": (2, _new_array("private")),

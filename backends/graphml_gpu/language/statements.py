@@ -8,16 +8,16 @@ from typing import Any
 
 from graphml_gpu.language.calls import lower_call
 from graphml_gpu.language.conditions import condition
-from graphml_gpu.language.context import Context, Value, describe, is_expression, is_number
+from graphml_gpu.language.context import KernelContext, Value, describe, is_expression, is_number
 from graphml_gpu.language.expressions import LANES, array_index, binary, lower_expression
 from graphml_gpu.language.loops import count_or_unroll, leave_loop, repeat
 from graphml_gpu.language.tree import (
-    Array,
+    ArrayVariable,
     Assign,
     Expression,
     If,
     Leave,
-    Literal,
+    LiteralValue,
     Load,
     Name,
     SetLane,
@@ -25,11 +25,11 @@ from graphml_gpu.language.tree import (
     Unary,
     Variable,
 )
-from graphml_gpu.language.types import BOOL, Type
+from graphml_gpu.language.types import BOOL, ValueType
 from graphml_gpu.language.walk import is_stable
 
 
-def lower_block(context: Context, statements: list[ast.stmt]) -> None:
+def lower_block(context: KernelContext, statements: list[ast.stmt]) -> None:
     """Append the meaning of some statements to the block in hand."""
     for node in statements:
         context.frame.node = node
@@ -38,7 +38,7 @@ def lower_block(context: Context, statements: list[ast.stmt]) -> None:
             return
 
 
-def _statement(context: Context, node: ast.stmt) -> None:
+def _statement(context: KernelContext, node: ast.stmt) -> None:
     match node:
         case ast.Assign():
             _assign_all(context, node)
@@ -66,7 +66,7 @@ def _statement(context: Context, node: ast.stmt) -> None:
             context.fail(f"a kernel has no such statement: `{ast.unparse(node).splitlines()[0]}`", node)
 
 
-def _named(context: Context, target: ast.expr, value: ast.expr) -> Value:
+def _named(context: KernelContext, target: ast.expr, value: ast.expr) -> Value:
     """A value to be given to a target: arrays are named after it."""
     if isinstance(target, ast.Name):
         context.frame.names["array's name"] = target.id
@@ -75,7 +75,7 @@ def _named(context: Context, target: ast.expr, value: ast.expr) -> Value:
     return result
 
 
-def _assign_all(context: Context, node: ast.Assign) -> None:
+def _assign_all(context: KernelContext, node: ast.Assign) -> None:
     value = _named(context, node.targets[0], node.value)
     if len(node.targets) > 1 and is_expression(value):
         value = context.plain("value", value)
@@ -83,7 +83,7 @@ def _assign_all(context: Context, node: ast.Assign) -> None:
         _assign(context, target, value, node)
 
 
-def _assign(context: Context, target: ast.expr, value: Value, node: ast.AST) -> None:
+def _assign(context: KernelContext, target: ast.expr, value: Value, node: ast.AST) -> None:
     match target:
         case ast.Name():
             give(context, target.id, value, None, node)
@@ -97,7 +97,7 @@ def _assign(context: Context, target: ast.expr, value: Value, node: ast.AST) -> 
             context.fail(f"`{ast.unparse(target)}` cannot be assigned", node)
 
 
-def _unpack(context: Context, targets: list[ast.expr], value: Value, node: ast.AST) -> None:
+def _unpack(context: KernelContext, targets: list[ast.expr], value: Value, node: ast.AST) -> None:
     if not isinstance(value, tuple) or len(value) != len(targets):
         context.fail(f"wanted {len(targets)} values, got {describe(value)}", node)
     once = all(isinstance(t, ast.Name) and context.frame.sites[t.id] <= 1 for t in targets)
@@ -110,7 +110,7 @@ def _unpack(context: Context, targets: list[ast.expr], value: Value, node: ast.A
         _assign(context, target, item, node)
 
 
-def give(context: Context, name: str, value: Value, wanted: Type | None, node: ast.AST) -> None:
+def give(context: KernelContext, name: str, value: Value, wanted: ValueType | None, node: ast.AST) -> None:
     """Assign to a name: a constant or array is bound to it, a value at run time goes into a variable."""
     frame = context.frame
     held = frame.names.get(name)
@@ -122,7 +122,7 @@ def give(context: Context, name: str, value: Value, wanted: Type | None, node: a
             value = context.typed(value, wanted, what, node)
         if isinstance(value, tuple):
             value = tuple(context.plain(name, v) if is_expression(v) else v for v in value)
-        known = not is_expression(value) or isinstance(value, Literal)
+        known = not is_expression(value) or isinstance(value, LiteralValue)
         frame.names[name] = value if known else _fixed(context, name, value)
         return
     if not is_expression(value) and not is_number(value):
@@ -139,7 +139,7 @@ def give(context: Context, name: str, value: Value, wanted: Type | None, node: a
     context.emit(Assign(variable, typed))
 
 
-def _fixed(context: Context, name: str, value: Expression) -> Name:
+def _fixed(context: KernelContext, name: str, value: Expression) -> Name:
     """The value as a variable of this name; one that was made for it by the last statement takes the name."""
     last = context.block[-1] if context.block else None
     result = last.variable if isinstance(last, Assign) else getattr(last, "result", None)
@@ -152,16 +152,16 @@ def _fixed(context: Context, name: str, value: Expression) -> Name:
     return fixed
 
 
-def _annotated(context: Context, node: ast.AnnAssign) -> None:
+def _annotated(context: KernelContext, node: ast.AnnAssign) -> None:
     assert node.value is not None
     wanted = lower_expression(context, node.annotation) if isinstance(node.annotation, ast.Name) else None
     value = _named(context, node.target, node.value)
     if not isinstance(node.target, ast.Name):
         context.fail("only names are annotated", node)
-    give(context, node.target.id, value, wanted if isinstance(wanted, Type) else None, node)
+    give(context, node.target.id, value, wanted if isinstance(wanted, ValueType) else None, node)
 
 
-def _store(context: Context, target: ast.Subscript, value: Value, node: ast.AST) -> None:
+def _store(context: KernelContext, target: ast.Subscript, value: Value, node: ast.AST) -> None:
     def base() -> Value:
         return lower_expression(context, target.value)
 
@@ -171,7 +171,7 @@ def _store(context: Context, target: ast.Subscript, value: Value, node: ast.AST)
     value, array, where = context.in_order([lambda: value, base, index])
     if is_expression(array):
         context.fail("a vector's lanes are assigned by name: v.x = ...", node)
-    if not isinstance(array, Array):
+    if not isinstance(array, ArrayVariable):
         context.fail(f"`{ast.unparse(target)}`: wanted an array, got {describe(array)}", node)
     if array.access == "read":
         context.fail(f"`{array.name}` is Read: it cannot be written; wanted Write or Update", node)
@@ -179,7 +179,7 @@ def _store(context: Context, target: ast.Subscript, value: Value, node: ast.AST)
     context.emit(Store(array, array_index(context, array, where, node), stored))
 
 
-def _set_lane(context: Context, target: ast.Attribute, value: Value, node: ast.AST) -> None:
+def _set_lane(context: KernelContext, target: ast.Attribute, value: Value, node: ast.AST) -> None:
     vector = lower_expression(context, target.value)
     if (
         not isinstance(vector, Name)
@@ -191,7 +191,7 @@ def _set_lane(context: Context, target: ast.Attribute, value: Value, node: ast.A
     context.emit(SetLane(vector.variable, LANES.index(target.attr), typed))
 
 
-def _augmented(context: Context, node: ast.AugAssign) -> None:
+def _augmented(context: KernelContext, node: ast.AugAssign) -> None:
     """`x += y`; an element's index is worked out once."""
     if not isinstance(node.target, ast.Subscript):
         _assign(context, node.target, lower_expression(context, _worked_out(node)), node)
@@ -204,7 +204,7 @@ def _augmented(context: Context, node: ast.AugAssign) -> None:
             lambda: lower_expression(context, node.value),
         ]
     )
-    if not isinstance(array, Array) or array.access != "update":
+    if not isinstance(array, ArrayVariable) or array.access != "update":
         context.fail(
             f"`{ast.unparse(subscript)}`: wanted an array that is read and written, got {describe(array)}",
             node,
@@ -223,7 +223,7 @@ def _worked_out(node: ast.AugAssign) -> ast.BinOp:
     return ast.copy_location(ast.BinOp(ast.copy_location(loaded, node.target), node.op, node.value), node)
 
 
-def _if(context: Context, node: ast.If) -> None:
+def _if(context: KernelContext, node: ast.If) -> None:
     decided = condition(context, node.test)
     if isinstance(decided, bool):
         lower_block(context, node.body if decided else node.orelse)
@@ -240,7 +240,7 @@ def _if(context: Context, node: ast.If) -> None:
         context.emit(If(decided, yes, no))
 
 
-def _return(context: Context, node: ast.Return) -> None:
+def _return(context: KernelContext, node: ast.Return) -> None:
     frame = context.frame
     if len(context.frames) == 1:
         if node.value is not None:
@@ -252,7 +252,7 @@ def _return(context: Context, node: ast.Return) -> None:
     frame.names["return"] = None if node.value is None else lower_expression(context, node.value)
 
 
-def _assert(context: Context, node: ast.Assert) -> None:
+def _assert(context: KernelContext, node: ast.Assert) -> None:
     """Asserted when compiling: what constants must be."""
     holds: Any = lower_expression(context, node.test)
     if is_expression(holds):

@@ -6,12 +6,15 @@ of operators could differ.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
+
+from graphml_gpu.language.features import Features
 from graphml_gpu.language.tree import (
     Across,
-    Array,
+    ArrayVariable,
     Assign,
     Atomic,
     Barrier,
@@ -25,7 +28,7 @@ from graphml_gpu.language.tree import (
     Index,
     Lane,
     Leave,
-    Literal,
+    LiteralValue,
     Load,
     Name,
     Scalar,
@@ -33,12 +36,13 @@ from graphml_gpu.language.tree import (
     SetLane,
     Statement,
     Store,
+    Tree,
     Unary,
     Uniform,
     Variable,
     While,
 )
-from graphml_gpu.language.types import Type
+from graphml_gpu.language.types import ValueType
 from graphml_gpu.language.walk import negated
 
 _SPELLED = {"//": "/", "and": "&&", "or": "||"}
@@ -49,32 +53,67 @@ _RANK = {"*": 3, "//": 3, "/": 3, "%": 3, "+": 2, "-": 2, "<": 1, "<=": 1, ">": 
 _IN_PLACE = ("+", "-", "*")
 
 
-@dataclass(frozen=True)
 class Dialect:
-    """How a language spells what differs.
+    """How a language spells what differs; its renderer gives the methods that have no body here.
 
-    type, literal, convert, call, select: text of such an expression, of operands that are text already.
-    load(array, index), store(array, index, value): elements. declare(variable, value or None): a variable
-    comes into being. count(variable, begin): a `for`'s beginning. special: `Atomic`, `Across`, `Barrier`,
-    `Uniform`: its value, on the last line of what it takes.
-    adds_to_index: an index is text that something is added to. negated: a float with the other sign, where
-    `-` is not to be used.
+    type, vector, not_finite(value, is_half), convert, call, select: text of such a type or expression, of
+    operands that are text already. load(array, index), store(array, index, value): elements.
+    declare(variable, value or None): a variable comes into being. count(variable, begin): a `for`'s
+    beginning. special: `Atomic`, `Across`, `Barrier`, `Uniform`: its value, on the last line of its text.
+    forever: the head of an endless loop. adds_to_index: an index is text that something is added to.
+    least_i32, i32_suffix: how literals of i32 are spelled. keeps_negated: whether `-` may negate floats;
+    where not, `negated` does.
     """
 
-    type: Callable[[Type], str]
-    literal: Callable[[Literal], str]
-    convert: Callable[[Type, tuple[Expression, ...], list[str]], str]
-    call: Callable[[Call, list[str]], str]
-    select: Callable[[Type, str, str, str], str]
-    index: Callable[[Index], str]
-    load: Callable[[Array, str], str]
-    store: Callable[[Array, str, str], str]
+    type: Callable[[ValueType], str]
+    vector: Callable[[ValueType, Sequence[str]], str]
+    not_finite: Callable[[float, bool], str]
+    convert: Callable[[ValueType, Sequence[Expression], Sequence[str]], str]
+    call: Callable[[Call, Sequence[str]], str]
+    select: Callable[[str, str, str], str]
+    load: Callable[[ArrayVariable, str], str]
+    store: Callable[[ArrayVariable, str, str], str]
     declare: Callable[[Variable, str | None], str]
     count: Callable[[Variable, str], str]
-    special: Callable[[Atomic | Across | Barrier | Uniform, list[str]], str]
+    special: Callable[[Atomic | Across | Barrier | Uniform, Sequence[str]], str]
     forever: str
     adds_to_index: bool
-    negated: Callable[[Type, str], str] | None = None
+    least_i32: str
+    i32_suffix: str
+    keeps_negated = True
+
+    def __init__(self, tree: Tree, features: Features) -> None:
+        self.tree, self.features = tree, features
+        self.fence = any(buffer.access == "update" for buffer in tree.buffers)
+
+    def negated(self, kind: ValueType, value: str) -> str:
+        """A float with the other sign."""
+        return f"-{value}"
+
+    def index(self, value: Index) -> str:
+        """The number of an invocation or a group."""
+        return value.which if value.dimension is None else f"{value.which}.{'xyz'[value.dimension]}"
+
+    def literal(self, literal: LiteralValue) -> str:
+        """A number, or a vector of it."""
+        value, kind = literal.value, literal.type
+        if kind.lanes > 1:
+            return self.vector(kind, [self.literal(LiteralValue(value, kind.scalar))])
+        match kind.kind:
+            case "bool":
+                return "true" if value else "false"
+            case "u32":
+                return f"{value}u" if value < 65536 else f"{value:#x}u"
+            case "i32":
+                return self.least_i32 if value == -(2**31) else f"{value}{self.i32_suffix}"
+        is_half = kind.kind == "f16" and self.features.f16
+        if not math.isfinite(value):
+            return self.not_finite(value, is_half)
+        return f"{np.float16(value)!s}h" if is_half else f"{np.float32(value)!s}f"
+
+    def values(self, table: ArrayVariable) -> str:
+        """The numbers of a table, with commas between them."""
+        return ", ".join(self.literal(LiteralValue(value, table.element)) for value in table.values)
 
 
 def expression(dialect: Dialect, value: Expression) -> str:
@@ -84,14 +123,14 @@ def expression(dialect: Dialect, value: Expression) -> str:
 
 def _ranked(dialect: Dialect, value: Expression) -> tuple[str, int]:
     """Text and rank: 9 where it needs no brackets anywhere."""
-    if dialect.negated is not None and (operand := negated(value)) is not None:
+    if not dialect.keeps_negated and (operand := negated(value)) is not None:
         return dialect.negated(value.type, expression(dialect, operand)), 9
     return _spelled(dialect, value)
 
 
 def _spelled(dialect: Dialect, value: Expression) -> tuple[str, int]:
     match value:
-        case Literal():
+        case LiteralValue():
             text = dialect.literal(value)
             return text, 4 if text.startswith("-") else 9
         case Name():
@@ -111,11 +150,10 @@ def _spelled(dialect: Dialect, value: Expression) -> tuple[str, int]:
             return _binary(dialect, value)
         case Select():
             texts = [_bracketed(dialect, v, 1) for v in (value.condition, value.yes, value.no)]
-            return dialect.select(value.type, *texts), 9
+            return dialect.select(*texts), 9
         case Convert():
-            return dialect.convert(
-                value.type, value.values, [expression(dialect, v) for v in value.values]
-            ), 9
+            texts = [expression(dialect, v) for v in value.values]
+            return dialect.convert(value.type, value.values, texts), 9
         case Call():
             return dialect.call(value, [expression(dialect, v) for v in value.values]), 9
 
@@ -195,7 +233,7 @@ def _stored(dialect: Dialect, statement: Store) -> str:
 
 
 def _is_in_place(dialect: Dialect, value: Binary) -> bool:
-    return value.operator in _IN_PLACE and (dialect.negated is None or negated(value) is None)
+    return value.operator in _IN_PLACE and (dialect.keeps_negated or negated(value) is None)
 
 
 def _assigned(dialect: Dialect, statement: Assign) -> str:

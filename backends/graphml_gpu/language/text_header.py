@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from graphml_gpu.language.types import Type
+from graphml_gpu.language.types import ValueType
 
 
 class TextError(Exception):
@@ -21,7 +21,7 @@ class TextBuffer:
     """A buffer that a text declares. written: whether as one that it may write. begin, end: where in it."""
 
     name: str
-    element: Type
+    element: ValueType
     written: bool
     begin: int
     end: int

@@ -54,7 +54,7 @@ from graphml_gpu.language.features import PORTABLE, Features
 from graphml_gpu.language.kernels import BufferArgument, ScalarArgument, Specialised, shown
 from graphml_gpu.language.opencl_header import read_opencl
 from graphml_gpu.language.text_header import TextError, TextHeader, line_of, uses, without_comments
-from graphml_gpu.language.tree import Array, Tree
+from graphml_gpu.language.tree import ArrayVariable, Tree
 from graphml_gpu.language.types import SCALARS
 from graphml_gpu.language.wgsl_header import bound_wgsl, read_wgsl
 
@@ -229,7 +229,8 @@ def _specialised(kernel: TextKernel, features: Features) -> SpecialisedText:
     tree = Tree(
         kernel.name,
         tuple(
-            Array(argument.name, "buffer", argument.element, None, argument.access) for argument in arguments
+            ArrayVariable(argument.name, "buffer", argument.element, None, argument.access)
+            for argument in arguments
         ),
         tuple((scalar.name, SCALARS[scalar.kind]) for scalar in kernel.scalars),
         (),

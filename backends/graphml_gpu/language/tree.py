@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from graphml_gpu.language.types import Type
+from graphml_gpu.language.types import ValueType
 
 
 @dataclass(eq=False)
@@ -18,7 +18,7 @@ class Variable:
     """
 
     name: str
-    type: Type
+    type: ValueType
     mutable: bool = False
     loop: bool = False
     unnamed: bool = False
@@ -26,7 +26,7 @@ class Variable:
 
 
 @dataclass(eq=False)
-class Array:
+class ArrayVariable:
     """What is read and written by index. space: "buffer", "shared", "private" or "table".
 
     length: elements (None for a buffer). access: a buffer's "read", "write" or "update". atomic: used by
@@ -35,7 +35,7 @@ class Array:
 
     name: str
     space: str
-    element: Type
+    element: ValueType
     length: int | None = None
     access: str = "update"
     atomic: bool = False
@@ -43,11 +43,11 @@ class Array:
 
 
 @dataclass(frozen=True)
-class Literal:
+class LiteralValue:
     """A constant of a type; vectors have one value for all lanes."""
 
     value: float
-    type: Type
+    type: ValueType
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Name:
     variable: Variable
 
     @property
-    def type(self) -> Type:
+    def type(self) -> ValueType:
         """The variable's."""
         return self.variable.type
 
@@ -67,7 +67,7 @@ class Scalar:
     """The value of a kernel's scalar argument."""
 
     name: str
-    type: Type
+    type: ValueType
 
 
 @dataclass(frozen=True)
@@ -76,16 +76,16 @@ class Index:
 
     which: str
     dimension: int | None
-    type: Type
+    type: ValueType
 
 
 @dataclass(frozen=True)
 class Load:
     """An element of an array."""
 
-    array: Array
+    array: ArrayVariable
     index: Expression
-    type: Type
+    type: ValueType
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Lane:
     lane: int
 
     @property
-    def type(self) -> Type:
+    def type(self) -> ValueType:
         """That of a lane."""
         return self.value.type.scalar
 
@@ -107,7 +107,7 @@ class Unary:
 
     operator: str
     value: Expression
-    type: Type
+    type: ValueType
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Binary:
     operator: str
     left: Expression
     right: Expression
-    type: Type
+    type: ValueType
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Select:
     no: Expression
 
     @property
-    def type(self) -> Type:
+    def type(self) -> ValueType:
         """That of both."""
         return self.yes.type
 
@@ -143,7 +143,7 @@ class Convert:
     """A value of another type; a scalar or as many values as a vector has lanes."""
 
     values: tuple[Expression, ...]
-    type: Type
+    type: ValueType
 
 
 @dataclass(frozen=True)
@@ -152,10 +152,10 @@ class Call:
 
     name: str
     values: tuple[Expression, ...]
-    type: Type
+    type: ValueType
 
 
-Expression = Literal | Name | Scalar | Index | Load | Lane | Unary | Binary | Select | Convert | Call
+Expression = LiteralValue | Name | Scalar | Index | Load | Lane | Unary | Binary | Select | Convert | Call
 
 
 @dataclass
@@ -187,7 +187,7 @@ class SetLane:
 class Store:
     """Give an element of an array a value."""
 
-    array: Array
+    array: ArrayVariable
     index: Expression
     value: Expression
 
@@ -197,7 +197,7 @@ class Atomic:
     """Change an element of an array at once: operator "add", "max", "min", "or"; result: what it held."""
 
     operator: str
-    array: Array
+    array: ArrayVariable
     index: Expression
     value: Expression
     result: Variable | None
@@ -293,9 +293,9 @@ class Tree:
     """A specialised kernel. scalars: (name, type) in order; group: the workgroup's size."""
 
     name: str
-    buffers: tuple[Array, ...]
-    scalars: tuple[tuple[str, Type], ...]
-    arrays: tuple[Array, ...]
-    tables: tuple[Array, ...]
+    buffers: tuple[ArrayVariable, ...]
+    scalars: tuple[tuple[str, ValueType], ...]
+    arrays: tuple[ArrayVariable, ...]
+    tables: tuple[ArrayVariable, ...]
     group: tuple[int, int, int]
     body: list[Statement]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 
 @dataclass(frozen=True, eq=False)
-class Type:
+class ValueType:
     """A scalar or a vector. kind: "f32", "f16", "i32", "u32" or "bool". lanes: 1, 2 or 4.
 
     There is one value for each kind and number of lanes, as types are compared for each part of a kernel.
@@ -21,7 +21,7 @@ class Type:
     kind: str
     lanes: int = 1
 
-    def __new__(cls, kind: str, lanes: int = 1) -> Type:
+    def __new__(cls, kind: str, lanes: int = 1) -> ValueType:
         """The value that there is."""
         return _MADE.setdefault((kind, lanes), super().__new__(cls))
 
@@ -31,9 +31,9 @@ class Type:
         return self.kind if self.lanes == 1 else f"{self.kind}x{self.lanes}"
 
     @cached_property
-    def scalar(self) -> Type:
+    def scalar(self) -> ValueType:
         """The type of one lane."""
-        return Type(self.kind)
+        return ValueType(self.kind)
 
     @cached_property
     def is_float(self) -> bool:
@@ -51,7 +51,7 @@ class Type:
         return self.lanes * (2 if self.kind == "f16" else 4)
 
 
-_MADE: dict[tuple[str, int], Type] = {}
+_MADE: dict[tuple[str, int], ValueType] = {}
 
 
 @dataclass(frozen=True)
@@ -59,18 +59,18 @@ class BufferType:
     """What an annotation such as `Read[f32]` means. access: "read", "write" or "update"."""
 
     access: str
-    element: Type
+    element: ValueType
 
 
 @dataclass(frozen=True)
 class ArrayType:
     """What the annotation `Array[f32]` of a `@function` means: a shared or private array, or any buffer."""
 
-    element: Type
+    element: ValueType
 
 
-BOOL = Type("bool")
-F32, F16, I32, U32 = Type("f32"), Type("f16"), Type("i32"), Type("u32")
+BOOL = ValueType("bool")
+F32, F16, I32, U32 = ValueType("f32"), ValueType("f16"), ValueType("i32"), ValueType("u32")
 """The same values as `f32`, `f16`, `i32` and `u32`, for code about types; kernels use the small names."""
 
 SCALARS = {"f32": F32, "i32": I32, "u32": U32}
@@ -151,22 +151,32 @@ else:
         def __init__(self, access: str) -> None:
             self.access = access
 
-        def __getitem__(self, element: Type) -> BufferType:
+        def __getitem__(self, element: ValueType) -> BufferType:
             return BufferType(self.access, element)
 
     class Array:
         """With an element type in brackets, an `ArrayType`."""
 
-        def __class_getitem__(cls, element: Type) -> ArrayType:
+        def __class_getitem__(cls, element: ValueType) -> ArrayType:
             return ArrayType(element)
 
     class Vector:
         """For annotations of what a function returns; in brackets the type of a lane."""
 
-        def __class_getitem__(cls, lane: Type) -> None:
+        def __class_getitem__(cls, lane: ValueType) -> None:
             return None
 
     Read, Write, Update = _Access("read"), _Access("write"), _Access("update")
     f32, f16, i32, u32 = F32, F16, I32, U32
-    f32x2, f32x4, f16x2, f16x4 = Type("f32", 2), Type("f32", 4), Type("f16", 2), Type("f16", 4)
-    i32x2, i32x4, u32x2, u32x4 = Type("i32", 2), Type("i32", 4), Type("u32", 2), Type("u32", 4)
+    f32x2, f32x4, f16x2, f16x4 = (
+        ValueType("f32", 2),
+        ValueType("f32", 4),
+        ValueType("f16", 2),
+        ValueType("f16", 4),
+    )
+    i32x2, i32x4, u32x2, u32x4 = (
+        ValueType("i32", 2),
+        ValueType("i32", 4),
+        ValueType("u32", 2),
+        ValueType("u32", 4),
+    )

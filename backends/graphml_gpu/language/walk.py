@@ -17,7 +17,7 @@ from graphml_gpu.language.tree import (
     If,
     Index,
     Lane,
-    Literal,
+    LiteralValue,
     Load,
     Name,
     Print,
@@ -115,7 +115,7 @@ def is_plain(expression: Expression) -> bool:
             return not expression.variable.mutable
         case Lane():
             return is_plain(expression.value)
-        case Literal() | Scalar() | Index():
+        case LiteralValue() | Scalar() | Index():
             return True
     return False
 
@@ -125,7 +125,7 @@ def never_negative(expression: Expression) -> bool:
     if expression.type.kind == "u32":
         return True
     match expression:
-        case Literal(value=value):
+        case LiteralValue(value=value):
             return value >= 0
         case Name(variable=variable):
             return variable.never_negative
@@ -147,8 +147,8 @@ def negated(expression: Expression) -> Expression | None:
     match expression:
         case (
             Unary(operator="-", value=value)
-            | Binary(operator="*" | "/", left=value, right=Literal(value=-1))
-            | Binary(operator="*", left=Literal(value=-1), right=value)
+            | Binary(operator="*" | "/", left=value, right=LiteralValue(value=-1))
+            | Binary(operator="*", left=LiteralValue(value=-1), right=value)
         ) if value.type.is_float and value.type == expression.type:
             return value
     return None
@@ -159,9 +159,9 @@ def has_load(expression: Expression) -> bool:
     return any(isinstance(part, Load) for part in walk(expression))
 
 
-def truth(value: bool) -> Literal:
+def truth(value: bool) -> LiteralValue:
     """True or False as an expression."""
-    return Literal(value, BOOL)
+    return LiteralValue(value, BOOL)
 
 
 def touched(statements: Iterable[Statement], expressions: Iterable[Expression]) -> set[str]:

@@ -8,9 +8,7 @@ Halves are said with `enable f16`; subgroups are not, for the compiler in wgpu 0
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
-
-import numpy as np
+from collections.abc import Collection, Mapping, Sequence
 
 from graphml.errors import BackendError
 from graphml_gpu.language.features import Features
@@ -18,19 +16,19 @@ from graphml_gpu.language.intrinsics import CONVERSIONS, INTRINSICS
 from graphml_gpu.language.text import Dialect, lines
 from graphml_gpu.language.tree import (
     Across,
-    Array,
+    ArrayVariable,
     Atomic,
     Barrier,
     Call,
     Expression,
     Index,
-    Literal,
+    LiteralValue,
     Scalar,
     Tree,
     Uniform,
     Variable,
 )
-from graphml_gpu.language.types import Type
+from graphml_gpu.language.types import ValueType
 from graphml_gpu.language.walk import all_expressions, all_statements
 
 _POSITIONS = {
@@ -70,27 +68,27 @@ def wgsl(
     places = {part.which for part in used if isinstance(part, Index)}
     if uniform:
         places.add("local_index")
-    dialect = _dialect(tree, features, shares)
+    dialect = _WgslDialect(tree, features, shares)
     body = list(lines(dialect, tree.body))
     parts = [f"// {title}"]
     if features.f16 and any(part.type.kind == "f16" for part in used):
         parts.append("enable f16;")
     parts.append("")
-    fields = [*tree.scalars, *((f"{b.name}_at", Type("u32")) for b in tree.buffers)]
-    parts += ["struct Params {", *(f"    {name}: {_type(features, kind)}," for name, kind in fields), "}"]
+    fields = [*tree.scalars, *((f"{b.name}_at", ValueType("u32")) for b in tree.buffers)]
+    parts += ["struct Params {", *(f"    {name}: {dialect.type(kind)}," for name, kind in fields), "}"]
     written = {shares.get(b.name, b.name) for b in tree.buffers if b.access != "read" or b.atomic}
     bindings = [buffer for buffer in tree.buffers if buffer.name not in shares]
     for i, buffer in enumerate(bindings):
         access = "read_write" if buffer.name in {*writable, *written} else "read"
         parts.append(
-            f"@group(0) @binding({i}) var<storage, {access}> {buffer.name}: {_held(features, buffer)};"
+            f"@group(0) @binding({i}) var<storage, {access}> {buffer.name}: {dialect.binding(buffer)};"
         )
     space = "storage, read" if stored else "uniform"
     parts.append(f"@group(0) @binding({len(bindings)}) var<{space}> params: Params;")
-    parts += [f"var<workgroup> {a.name}: {_sized(features, a)};" for a in tree.arrays if a.space == "shared"]
-    parts += [f"var<workgroup> {name}: {_type(features, kind)};" for name, kind in uniform.items()]
-    parts += [_constant(dialect, features, table) for table in tree.tables]
-    if any(isinstance(part, Literal) and not math.isfinite(part.value) for part in used):
+    parts += [f"var<workgroup> {a.name}: {dialect.sized(a)};" for a in tree.arrays if a.space == "shared"]
+    parts += [f"var<workgroup> {name}: {dialect.type(kind)};" for name, kind in uniform.items()]
+    parts += [f"const {t.name} = {dialect.sized(t)}({dialect.values(t)});" for t in tree.tables]
+    if any(isinstance(part, LiteralValue) and not math.isfinite(part.value) for part in used):
         parts.append(_NOT_NUMBERS)
     x, y, z = tree.group
     arguments = ", ".join(
@@ -102,149 +100,121 @@ def wgsl(
     named = {part.name for part in used if isinstance(part, Scalar)}
     parts += [f"    let {name} = params.{name};" for name, _ in tree.scalars if name in named]
     parts += [f"    let {b.name}_at = params.{b.name}_at;" for b in tree.buffers]
-    parts += [f"    var {a.name}: {_sized(features, a)};" for a in tree.arrays if a.space == "private"]
+    parts += [f"    var {a.name}: {dialect.sized(a)};" for a in tree.arrays if a.space == "private"]
     return "\n".join([*parts, *body, "}", ""])
 
 
-def _dialect(tree: Tree, features: Features, shares: Mapping[str, str]) -> Dialect:
-    fence = any(buffer.access == "update" for buffer in tree.buffers)
+class _WgslDialect(Dialect):
+    forever, adds_to_index = "loop", True
+    least_i32, i32_suffix = "i32(-2147483648)", "i"
 
-    elements = {buffer.name: buffer.element for buffer in tree.buffers}
+    def __init__(self, tree: Tree, features: Features, shares: Mapping[str, str]) -> None:
+        super().__init__(tree, features)
+        self._shares = shares
+        self._elements = {buffer.name: buffer.element for buffer in tree.buffers}
 
-    def held(array: Array) -> str:
-        return shares.get(array.name, array.name)
+    def type(self, kind: ValueType) -> str:
+        name = "f32" if kind.kind == "f16" and not self.features.f16 else kind.kind
+        return name if kind.lanes == 1 else f"vec{kind.lanes}<{name}>"
 
-    def load(array: Array, index: str) -> str:
-        bound, lanes = elements.get(held(array), array.element), array.element.lanes
-        other = bound != array.element
-        if other and bound.lanes < lanes:  # a vector of words
-            words = (f"{held(array)}[({_at(array, index)}) * {lanes}u + {i}u]" for i in range(lanes))
-            text = f"{_type(features, Type(bound.kind, lanes))}({', '.join(words)})"
-            other = bound.kind != array.element.kind
-        else:
-            text = _load(features, array, held(array), index)
-        return f"bitcast<{_type(features, array.element)}>({text})" if other else text
+    def vector(self, kind: ValueType, texts: Sequence[str]) -> str:
+        return f"{self.type(kind)}({', '.join(texts)})"
 
-    def store(array: Array, index: str, value: str) -> str:
-        bound = elements.get(held(array), array.element)
-        value = value if bound == array.element else f"bitcast<{_type(features, bound)}>({value})"
-        return _store(tree, features, array, held(array), index, value)
+    def not_finite(self, value: float, is_half: bool) -> str:
+        bits = 0x7FC00000 if math.isnan(value) else 0x7F800000 if value > 0 else 0xFF800000
+        text = f"bitcast<f32>(not_a_constant | {bits:#x}u)"
+        return f"f16({text})" if is_half else text
 
-    def declare(variable: Variable, value: str | None) -> str:
-        if value is None:
-            return f"var {variable.name}: {_type(features, variable.type)};"
-        return f"{'var' if variable.mutable else 'let'} {variable.name} = {value};"
+    def convert(self, kind: ValueType, values: Sequence[Expression], texts: Sequence[str]) -> str:
+        return self.vector(kind, texts)
 
-    def call(value: Call, texts: list[str]) -> str:
+    def call(self, value: Call, texts: Sequence[str]) -> str:
         intrinsic = INTRINSICS.get(value.name)
         form = intrinsic.wgsl if intrinsic else CONVERSIONS[value.name][0]
-        return form.format(*texts, type=_type(features, value.type))
+        return form.format(*texts, type=self.type(value.type))
 
-    def special(statement: Atomic | Across | Barrier | Uniform, texts: list[str]) -> str:
+    def select(self, condition: str, yes: str, no: str) -> str:
+        return f"select({no}, {yes}, {condition})"
+
+    def held(self, array: ArrayVariable) -> str:
+        """The binding that an array lies in."""
+        return self._shares.get(array.name, array.name)
+
+    def plain(self, array: ArrayVariable) -> bool:
+        """Whether elements are stored as they are computed with: no halves in words."""
+        return array.space != "buffer" or array.element.kind != "f16" or self.features.f16
+
+    def load(self, array: ArrayVariable, index: str) -> str:
+        bound, lanes = self._elements.get(self.held(array), array.element), array.element.lanes
+        other = bound != array.element
+        if other and bound.lanes < lanes:  # a vector of words
+            words = [f"{self.held(array)}[({_at(array, index)}) * {lanes}u + {i}u]" for i in range(lanes)]
+            text = self.vector(ValueType(bound.kind, lanes), words)
+            other = bound.kind != array.element.kind
+        else:
+            text = self._load(array, self.held(array), _at(array, index))
+        return f"bitcast<{self.type(array.element)}>({text})" if other else text
+
+    def _load(self, array: ArrayVariable, name: str, place: str) -> str:
+        if array.atomic:
+            return f"atomicLoad(&{name}[{place}])"
+        if self.plain(array):
+            return f"{name}[{place}]"
+        if array.element.lanes == 1:
+            return f"unpack2x16float({name}[({place}) >> 1u])[({place}) & 1u]"
+        if array.element.lanes == 2:
+            return f"unpack2x16float({name}[{place}])"
+        halves = (f"unpack2x16float({name}[({place}) * 2u + {i}u])" for i in range(2))
+        return f"vec4<f32>({', '.join(halves)})"
+
+    def store(self, array: ArrayVariable, index: str, value: str) -> str:
+        name, place = self.held(array), _at(array, index)
+        bound = self._elements.get(name, array.element)
+        value = value if bound == array.element else f"bitcast<{self.type(bound)}>({value})"
+        if array.atomic:
+            return f"atomicStore(&{name}[{place}], {value});"
+        if self.plain(array):
+            return f"{name}[{place}] = {value};"
+        if array.element.lanes == 2:
+            return f"{name}[{place}] = pack2x16float({value});"
+        raise BackendError(
+            f"kernel {self.tree.name}: `{array.name}` is written as {array.element.name}; "
+            "without the feature f16 WGSL writes f16x2 only"
+        )
+
+    def declare(self, variable: Variable, value: str | None) -> str:
+        if value is None:
+            return f"var {variable.name}: {self.type(variable.type)};"
+        return f"{'var' if variable.mutable else 'let'} {variable.name} = {value};"
+
+    def count(self, variable: Variable, begin: str) -> str:
+        return f"var {variable.name} = {begin}"
+
+    def special(self, statement: Atomic | Across | Barrier | Uniform, texts: Sequence[str]) -> str:
         if isinstance(statement, Uniform):
             guarded_store = f"if (local_index == 0u) {{ {statement.held} = {texts[0]}; }}"
             return f"{guarded_store}\nworkgroupUniformLoad(&{statement.held})"
         if isinstance(statement, Barrier):
-            return "workgroupBarrier(); storageBarrier();" if fence else "workgroupBarrier();"
+            return "workgroupBarrier(); storageBarrier();" if self.fence else "workgroupBarrier();"
         if isinstance(statement, Across):
             return _ACROSS[statement.operator].format(*texts)
-        array = statement.array
-        element = f"{held(array)}[{_at(array, texts[0])}]"
+        element = f"{self.held(statement.array)}[{_at(statement.array, texts[0])}]"
         return f"atomic{statement.operator.capitalize()}(&{element}, {texts[1]})"
 
-    return Dialect(
-        type=lambda kind: _type(features, kind),
-        literal=lambda value: _literal(features, value),
-        convert=lambda kind, values, texts: _convert(features, kind, values, texts),
-        call=call,
-        select=lambda kind, condition, yes, no: f"select({no}, {yes}, {condition})",
-        index=lambda value: (
-            value.which if value.dimension is None else f"{value.which}.{'xyz'[value.dimension]}"
-        ),
-        load=load,
-        store=store,
-        declare=declare,
-        count=lambda variable, begin: f"var {variable.name} = {begin}",
-        special=special,
-        forever="loop",
-        adds_to_index=True,
-    )
+    def binding(self, buffer: ArrayVariable) -> str:
+        """The type of a buffer."""
+        if not self.plain(buffer):
+            return "array<u32>"
+        element = self.type(buffer.element)
+        return f"array<atomic<{element}>>" if buffer.atomic else f"array<{element}>"
+
+    def sized(self, array: ArrayVariable) -> str:
+        """The type of an array of a known length."""
+        element = self.type(array.element)
+        return f"array<{f'atomic<{element}>' if array.atomic else element}, {array.length}>"
 
 
-def _type(features: Features, kind: Type) -> str:
-    name = "f32" if kind.kind == "f16" and not features.f16 else kind.kind
-    return name if kind.lanes == 1 else f"vec{kind.lanes}<{name}>"
-
-
-def _held(features: Features, buffer: Array) -> str:
-    if buffer.element.kind == "f16" and not features.f16:
-        return "array<u32>"
-    element = _type(features, buffer.element)
-    return f"array<atomic<{element}>>" if buffer.atomic else f"array<{element}>"
-
-
-def _sized(features: Features, array: Array) -> str:
-    element = _type(features, array.element)
-    return f"array<{f'atomic<{element}>' if array.atomic else element}, {array.length}>"
-
-
-def _constant(dialect: Dialect, features: Features, table: Array) -> str:
-    values = ", ".join(dialect.literal(Literal(value, table.element)) for value in table.values)
-    return f"const {table.name} = {_sized(features, table)}({values});"
-
-
-def _literal(features: Features, literal: Literal) -> str:
-    value, kind = literal.value, literal.type
-    if kind.lanes > 1:
-        return f"{_type(features, kind)}({_literal(features, Literal(value, kind.scalar))})"
-    match kind.kind:
-        case "bool":
-            return "true" if value else "false"
-        case "u32":
-            return f"{value}u" if value < 65536 else f"{value:#x}u"
-        case "i32":
-            return "i32(-2147483648)" if value == -(2**31) else f"{value}i"
-    half = kind.kind == "f16" and features.f16
-    if not math.isfinite(value):
-        bits = 0x7FC00000 if math.isnan(value) else 0x7F800000 if value > 0 else 0xFF800000
-        text = f"bitcast<f32>(not_a_constant | {bits:#x}u)"
-        return f"f16({text})" if half else text
-    return f"{np.float16(value)!s}h" if half else f"{np.float32(value)!s}f"
-
-
-def _convert(features: Features, kind: Type, values: tuple[Expression, ...], texts: list[str]) -> str:
-    return f"{_type(features, kind)}({', '.join(texts)})"
-
-
-def _at(array: Array, index: str) -> str:
+def _at(array: ArrayVariable, index: str) -> str:
     if array.space != "buffer":
         return index
     return f"{array.name}_at" if index == "0u" else f"{array.name}_at + {index}"
-
-
-def _load(features: Features, array: Array, name: str, index: str) -> str:
-    place = _at(array, index)
-    if array.atomic:
-        return f"atomicLoad(&{name}[{place}])"
-    if array.space != "buffer" or array.element.kind != "f16" or features.f16:
-        return f"{name}[{place}]"
-    if array.element.lanes == 1:
-        return f"unpack2x16float({name}[({place}) >> 1u])[({place}) & 1u]"
-    if array.element.lanes == 2:
-        return f"unpack2x16float({name}[{place}])"
-    halves = (f"unpack2x16float({name}[({place}) * 2u + {i}u])" for i in range(2))
-    return f"vec4<f32>({', '.join(halves)})"
-
-
-def _store(tree: Tree, features: Features, array: Array, name: str, index: str, value: str) -> str:
-    place = _at(array, index)
-    if array.atomic:
-        return f"atomicStore(&{name}[{place}], {value});"
-    if array.space != "buffer" or array.element.kind != "f16" or features.f16:
-        return f"{name}[{place}] = {value};"
-    if array.element.lanes == 2:
-        return f"{name}[{place}] = pack2x16float({value});"
-    raise BackendError(
-        f"kernel {tree.name}: `{array.name}` is written as {array.element.name}; "
-        "without the feature f16 WGSL writes f16x2 only"
-    )

@@ -19,7 +19,7 @@ from graphml_gpu.language.text_header import (
     uses,
     without_comments,
 )
-from graphml_gpu.language.types import SCALARS, Type
+from graphml_gpu.language.types import SCALARS, ValueType
 
 _BINDING = re.compile(
     r"((?:@(?:group|binding)\s*\(\s*\d+u?\s*\)\s*){2})"
@@ -129,12 +129,12 @@ def _bindings(text: str, code: str) -> list[_Binding]:
     return [by_number[i] for i in range(len(by_number))]
 
 
-def _element(text: str, name: str, kind: str, at: int) -> Type:
+def _element(text: str, name: str, kind: str, at: int) -> ValueType:
     match = _ELEMENT.fullmatch(kind)
     if match is None:
         wanted = "wanted an array<...> of f32, i32, u32, f16, or of vectors of two or four of them"
         raise TextError(f"binding {name}: {wanted}; got {kind}", line_of(text, at))
-    return Type(match[1] or match[3] or _KINDS[match[4]], int(match[2] or 1))
+    return ValueType(match[1] or match[3] or _KINDS[match[4]], int(match[2] or 1))
 
 
 def _fields(text: str, code: str, name: str, at: int) -> tuple[tuple[str, str], ...]:

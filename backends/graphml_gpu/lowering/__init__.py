@@ -1,4 +1,4 @@
-"""Graph nodes -> dispatches, one file a family. `Lowering` and `Joint` values are found by themselves.
+"""Graph nodes -> dispatches, one file a family. `GpuLowering` and `Joint` values are found by themselves.
 
 Knows which kernel does what; knows nothing of buffers, drivers or the order of steps (see `program.py`).
 How to write one is in `graphml_gpu.dispatch`.
@@ -12,15 +12,15 @@ import pkgutil
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from graphml_gpu.dispatch import Joint, Lowering
+from graphml_gpu.dispatch import GpuLowering, Joint
 
 
 @functools.cache
-def table() -> Mapping[str, Lowering]:
+def table() -> Mapping[str, GpuLowering]:
     """Op name -> lowering."""
-    by_op: dict[str, Lowering] = {}
+    by_op: dict[str, GpuLowering] = {}
     for value in _values():
-        if isinstance(value, Lowering):
+        if isinstance(value, GpuLowering):
             by_op.update(dict.fromkeys(value.ops, value))
     return by_op
 

@@ -13,13 +13,13 @@ from graphml.ir.state_order import state_of
 from graphml_gpu.dispatch import (
     NOTHING,
     Argument,
-    Context,
+    DeviceView,
     Dims,
     Dispatch,
+    GpuLowering,
+    GpuWorkspace,
     Groups,
-    Lowering,
     Scalar,
-    Workspace,
     rows,
 )
 from graphml_gpu.kernels.attention.cache_elements import CACHE_TYPES
@@ -28,7 +28,7 @@ from graphml_gpu.kernels.attention.decode_teams import ATTENTION_TEAMS
 from graphml_gpu.kernels.attention.prefill import ATTENTION_TILES, TILE_POSITIONS, tile_turns
 from graphml_gpu.kernels.attention.prefill_registers import ATTENTION_REGISTERS, QUAD
 from graphml_gpu.kernels.attention.split_records import MOST_SPLITS, RECORD_HEAD, combine_attention
-from graphml_gpu.language import Features, Kernel, Type, f32, f32x4, u32, u32x2, u32x4
+from graphml_gpu.language import Features, Kernel, ValueType, f32, f32x4, u32, u32x2, u32x4
 from graphml_gpu.lowering.attention_teams import teams, tiles
 
 GROUP, _TILE_GROUP = 128, 64
@@ -102,7 +102,7 @@ def _leaves_records(node: Node, splits: int) -> bool:
     return splits > 1 or _optional(node)["sinks"] is not NOTHING
 
 
-def bound_as(node: Node) -> tuple[Type, Any]:
+def bound_as(node: Node) -> tuple[ValueType, Any]:
     """The element type that a cache is bound as, and what loads four of a row."""
     cache, even = CACHE_TYPES[node.dtype.name], bounds(node.shape)[2] % 4 == 0
     vectors: dict[str, Any] = {"f32x4": f32x4, "u32x2": u32x2, "u32": u32}
@@ -116,7 +116,7 @@ def shared_out(features: Features) -> dict[str, int]:
     return {"LANES": lanes, "TILE": max(64, GROUP // lanes), "GROUP": GROUP}
 
 
-def _fetched_as(node: Node) -> tuple[Type, Any]:
+def _fetched_as(node: Node) -> tuple[ValueType, Any]:
     """As `bound_as`, for kernels that fetch: eight halves at once where rows are a multiple of these."""
     cache, wide = CACHE_TYPES[node.dtype.name], bounds(node.shape)[2] % 8 == 0
     vector: Any = u32x4
@@ -124,8 +124,8 @@ def _fetched_as(node: Node) -> tuple[Type, Any]:
 
 
 def form(
-    node: Node, bind: Callable[[Node], tuple[Type, Any]] = bound_as
-) -> tuple[tuple[Type, Type], dict[str, Any]]:
+    node: Node, bind: Callable[[Node], tuple[ValueType, Any]] = bound_as
+) -> tuple[tuple[ValueType, ValueType], dict[str, Any]]:
     """How keys and values are bound, and what a kernel must know of them."""
     k, v = node.inputs[1:3]
     (_, kv_heads, d), (_, _, d_v) = bounds(k.shape), bounds(v.shape)
@@ -174,7 +174,7 @@ def _tiled(node: Node) -> bool:
     return tokens > max(sequences, _FEW_TOKENS)
 
 
-def _lower_tiles(node: Node, context: Context) -> list[Dispatch]:
+def _lower_tiles(node: Node, context: DeviceView) -> list[Dispatch]:
     q, k, v, positions, sequences, table = node.inputs[:6]
     tokens = rows(node.shape[:1])
     buffers: dict[str, Argument] = {
@@ -221,7 +221,7 @@ def decode_turns(sizes: Mapping[str, int]) -> int:
     return scores + 2 * (tile // TEAM) + TEAM + values + 3
 
 
-def _lower(node: Node, context: Context) -> list[Dispatch]:
+def _lower(node: Node, context: DeviceView) -> list[Dispatch]:
     if _tiled(node):
         return _lower_tiles(node, context)
     d, d_v = (bounds(cache.shape)[2] for cache in node.inputs[1:3])
@@ -236,7 +236,7 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
 
 
 def _lower_splits(
-    node: Node, context: Context, kernel: Kernel, sizes: dict[str, Any], numbers: dict[str, Scalar]
+    node: Node, context: DeviceView, kernel: Kernel, sizes: dict[str, Any], numbers: dict[str, Scalar]
 ) -> list[Dispatch]:
     """A kernel for few tokens, a workgroup a share of the context, and what puts the shares together."""
     q, k, v, positions, sequences, table = node.inputs[:6]
@@ -262,7 +262,7 @@ def _lower_splits(
     def grid(dims: Dims) -> Groups:
         return groups, tokens(dims), splits(dims)
 
-    records: Argument = Workspace(node) if leaves else NOTHING
+    records: Argument = GpuWorkspace(node) if leaves else NOTHING
     buffers: dict[str, Argument] = {
         "q": q, "k": k, "v": v, "positions": positions, "sequences": sequences, "lengths": more["lengths"],
         "table": table, "records": records, "out": node,
@@ -307,4 +307,4 @@ def refuses_cache(cache: Node) -> str | None:
     return None if state_of(cache) is not None else f"{cache.name} is no state"
 
 
-ATTENTION_OP = Lowering(("attention",), _lower, refuses=refuses_caches, workspace=_workspace)
+ATTENTION_OP = GpuLowering(("attention",), _lower, refuses=refuses_caches, workspace=_workspace)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from graphml_gpu.dispatch import Context
+from graphml_gpu.dispatch import DeviceView
 from graphml_gpu.kernels.attention.fetched_rows import fetches, fours_at_once, fours_of
 from graphml_gpu.kernels.attention.merge_teams import MERGE_BYTES
 from graphml_gpu.kernels.attention.prefill_registers import QUAD, shared_bytes, tile_fetches
@@ -27,7 +27,7 @@ _UNDER_WAY = 12
 """Fetches that an invocation has under way at most; of 16 bytes, 512 invocations have up to 96 KB."""
 
 
-def teams(context: Context, heads: int, d: int, d_v: int) -> Teams | None:
+def teams(context: DeviceView, heads: int, d: int, d_v: int) -> Teams | None:
     """How `attention_teams` is shared out for so many heads of d and d_v; None: another kernel is better.
 
     It relies on shuffles. Processors go without: their drivers take four times as long to compile it as
@@ -59,7 +59,7 @@ _TILE_FETCHES = 8
 """Fetches that an invocation has under way at most for a tile; their registers are those of 64 sums."""
 
 
-def tiles(context: Context, d: int, d_v: int) -> Teams | None:
+def tiles(context: DeviceView, d: int, d_v: int) -> Teams | None:
     """How `attention_registers` is shared out for heads of d and d_v; None: another kernel is better.
 
     Processors go without: their drivers compile `attention_tiles` in two thirds of the time.

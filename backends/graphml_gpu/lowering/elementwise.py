@@ -6,11 +6,21 @@ from itertools import groupby
 
 from graphml.ir.node import Node
 from graphml.ir.shape import Dim
-from graphml_gpu.dispatch import Argument, Context, Dispatch, Lowering, Scalar, along, number, rows, width
+from graphml_gpu.dispatch import (
+    Argument,
+    DeviceView,
+    Dispatch,
+    GpuLowering,
+    Scalar,
+    along,
+    number,
+    rows,
+    width,
+)
 from graphml_gpu.kernels.elementwise.converted import binary_int8, unary_int8
 from graphml_gpu.kernels.elementwise.formulas import BINARY, GLU, UNARY, WITH_NUMBERS
 from graphml_gpu.kernels.elementwise.operations import binary, choose, to_f32, to_i32, unary, with_numbers
-from graphml_gpu.lowering.groups import for_elements
+from graphml_gpu.lowering.groups import on_grid, per_element
 
 _NUMBERS = {"scale": ("factor", "offset"), "clamp": ("low", "high"), "softcap": ("factor", "limit")}
 _MOST_GROUPS = 4
@@ -35,22 +45,18 @@ def _sizes(groups: list[tuple[tuple[bool, ...], tuple[Dim, ...]]]) -> dict[str, 
     return {f"size_{i}": rows(groups[i][1]) if i < len(groups) - 1 else 1 for i in range(_MOST_GROUPS - 1)}
 
 
-def _unary(node: Node, context: Context) -> list[Dispatch]:
-    count = rows(node.shape)
-    constants, grid = for_elements(count)
-    constants["FUNCTION"] = UNARY[node.op.name]
-    return [Dispatch(unary, constants, {"x": node.inputs[0], "out": node}, {"n": count}, grid, node.op.name)]
+def _unary(node: Node, context: DeviceView) -> list[Dispatch]:
+    count, op = rows(node.shape), node.op.name
+    return per_element(unary, count, {"FUNCTION": UNARY[op]}, op, x=node.inputs[0], out=node, n=count)
 
 
-def _with_numbers(node: Node, context: Context) -> list[Dispatch]:
-    count = rows(node.shape)
-    constants, grid = for_elements(count)
-    constants["FUNCTION"] = WITH_NUMBERS[node.op.name]
-    first, second = (number(node, name) for name in _NUMBERS[node.op.name])
-    scalars: dict[str, Scalar] = {"n": count, "first": first, "second": second}
-    return [
-        Dispatch(with_numbers, constants, {"x": node.inputs[0], "out": node}, scalars, grid, node.op.name)
-    ]
+def _with_numbers(node: Node, context: DeviceView) -> list[Dispatch]:
+    count, op = rows(node.shape), node.op.name
+    first, second = (number(node, name) for name in _NUMBERS[op])
+    constants = {"FUNCTION": WITH_NUMBERS[op]}
+    return per_element(
+        with_numbers, count, constants, op, x=node.inputs[0], out=node, n=count, first=first, second=second
+    )
 
 
 def _refuses_binary(node: Node) -> str | None:
@@ -60,15 +66,11 @@ def _refuses_binary(node: Node) -> str | None:
     return None
 
 
-def _binary(node: Node, context: Context) -> list[Dispatch]:
+def _binary(node: Node, context: DeviceView) -> list[Dispatch]:
     a, b = node.inputs
-    count = rows(node.shape)
-    constants, grid = for_elements(count)
-    groups = stretched(a.shape, b.shape)
-    constants["FUNCTION"] = (BINARY | GLU)[node.op.name]
-    constants["KEPT"] = tuple(kept for (kept,), _ in groups)
-    scalars: dict[str, Scalar] = {"n": count, **_sizes(groups)}
-    return [Dispatch(binary, constants, {"a": a, "b": b, "out": node}, scalars, grid, node.op.name)]
+    count, op, groups = rows(node.shape), node.op.name, stretched(a.shape, b.shape)
+    constants = {"FUNCTION": (BINARY | GLU)[op], "KEPT": tuple(kept for (kept,), _ in groups)}
+    return per_element(binary, count, constants, op, a=a, b=b, out=node, n=count, **_sizes(groups))
 
 
 def _refuses_where(node: Node) -> str | None:
@@ -78,22 +80,18 @@ def _refuses_where(node: Node) -> str | None:
     return None
 
 
-def _where(node: Node, context: Context) -> list[Dispatch]:
+def _where(node: Node, context: DeviceView) -> list[Dispatch]:
     mask, a, b = node.inputs
-    count = rows(node.shape)
-    constants, grid = for_elements(count)
-    groups = stretched(a.shape, mask.shape, b.shape)
-    constants["MASK_KEPT"] = tuple(kept for (kept, _), _ in groups)
+    count, op, groups = rows(node.shape), node.op.name, stretched(a.shape, mask.shape, b.shape)
+    constants = {"MASK_KEPT": tuple(kept for (kept, _), _ in groups)}
     constants["B_KEPT"] = tuple(kept for (_, kept), _ in groups)
-    buffers: dict[str, Argument] = {"mask": mask, "a": a, "b": b, "out": node}
-    return [Dispatch(choose, constants, buffers, {"n": count, **_sizes(groups)}, grid, node.op.name)]
+    return per_element(choose, count, constants, op, mask=mask, a=a, b=b, out=node, n=count, **_sizes(groups))
 
 
-def _cast(node: Node, context: Context) -> list[Dispatch]:
+def _cast(node: Node, context: DeviceView) -> list[Dispatch]:
     count = rows(node.shape)
-    constants, grid = for_elements(count)
     kernel = to_i32 if node.dtype.name == "i32" else to_f32
-    return [Dispatch(kernel, constants, {"x": node.inputs[0], "out": node}, {"n": count}, grid, node.op.name)]
+    return per_element(kernel, count, {}, node.op.name, x=node.inputs[0], out=node, n=count)
 
 
 def _refuses_converted(node: Node) -> str | None:
@@ -104,29 +102,21 @@ def _refuses_converted(node: Node) -> str | None:
     return None
 
 
-def _converted(node: Node, context: Context) -> list[Dispatch]:
+def _converted(node: Node, context: DeviceView) -> list[Dispatch]:
     name, quads = node.op.name.removesuffix("_quantize"), width(node) // 4
     count = rows(node.shape[:-1]) * quads
     constants = {"FUNCTION": (UNARY | GLU)[name], "GROUP": _PER_GROUP}
     operands: dict[str, Argument] = dict(zip("ab" if len(node.inputs) > 1 else "x", node.inputs, strict=True))
-    return [
-        Dispatch(
-            binary_int8 if len(node.inputs) > 1 else unary_int8,
-            constants,
-            {**operands, "out": node},
-            {"quads": quads, "count": count},
-            along(count, _PER_GROUP),
-            node.op.name,
-        )
-    ]
+    kernel, grid = binary_int8 if len(node.inputs) > 1 else unary_int8, along(count, _PER_GROUP)
+    return [on_grid(kernel, constants, grid, node.op.name, **operands, out=node, quads=quads, count=count)]
 
 
-CONVERTED = Lowering(
+CONVERTED = GpuLowering(
     ("gelu_quantize", "swiglu_quantize", "geglu_quantize"), _converted, refuses=_refuses_converted
 )
-ELEMENTS = Lowering(tuple(UNARY), _unary)
-NUMBERS = Lowering(tuple(WITH_NUMBERS), _with_numbers)
-PAIRS = Lowering(tuple(BINARY), _binary, refuses=_refuses_binary)
-WHERE = Lowering(("where",), _where, refuses=_refuses_where)
-CAST = Lowering(("cast",), _cast)
-GATES = Lowering(tuple(GLU), _binary)
+ELEMENTS = GpuLowering(tuple(UNARY), _unary)
+NUMBERS = GpuLowering(tuple(WITH_NUMBERS), _with_numbers)
+PAIRS = GpuLowering(tuple(BINARY), _binary, refuses=_refuses_binary)
+WHERE = GpuLowering(("where",), _where, refuses=_refuses_where)
+CAST = GpuLowering(("cast",), _cast)
+GATES = GpuLowering(tuple(GLU), _binary)

@@ -7,12 +7,12 @@ from graphml.ir.shape import Symbol, bounds
 from graphml_gpu.dispatch import (
     MOST_GROUPS,
     Argument,
-    Context,
     Count,
+    DeviceView,
     Dispatch,
-    Lowering,
+    GpuLowering,
+    GpuWorkspace,
     Scalar,
-    Workspace,
     rows,
 )
 from graphml_gpu.kernels.experts.expert_products import MAT_MUL_ID, MAT_VEC_ID, expert_tiles
@@ -59,7 +59,7 @@ def _workspace(node: Node) -> int:
     return 4 * (rows(node.inputs[2].shape).bound + 3 * _most_tiles(node))
 
 
-def _lower(node: Node, context: Context) -> list[Dispatch]:
+def _lower(node: Node, context: DeviceView) -> list[Dispatch]:
     weight, x, ids = node.inputs
     experts, n, k = bounds(weight.shape)
     pairs, used = rows(ids.shape), bounds(ids.shape)[1]
@@ -83,7 +83,7 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
 
 
 def _by_tiles(
-    node: Node, context: Context, buffers: dict[str, Argument], scalars: dict[str, Scalar]
+    node: Node, context: DeviceView, buffers: dict[str, Argument], scalars: dict[str, Scalar]
 ) -> list[Dispatch]:
     """First which pairs are whose; then the tiles, of which the last may be of nobody."""
     weight, _, ids = node.inputs
@@ -93,7 +93,7 @@ def _by_tiles(
         Dispatch(
             expert_tiles,
             {"EXPERTS": experts, "TILE": tile, "GROUP": min(256, context.facts.max_group)},
-            {"ids": ids, "plan": Workspace(node)},
+            {"ids": ids, "plan": GpuWorkspace(node)},
             {"pairs": pairs, "most_pairs": pairs.bound, "tiles": tiles},
             (1, 1, 1),
         )
@@ -104,7 +104,7 @@ def _by_tiles(
             Dispatch(
                 MAT_MUL_ID[k % 4 == 0],
                 {**layout(weight), **_TILES, "EVEN": k % 16 == 0},
-                {**buffers, "w": slab.argument, "plan": Workspace(node)},
+                {**buffers, "w": slab.argument, "plan": GpuWorkspace(node)},
                 {**scalars, "most_pairs": pairs.bound, "first": slab.first, "count": slab.count},
                 lambda dims: (across, min(pairs(dims), pairs(dims) // tile + experts + 1), 1),
             )
@@ -112,4 +112,4 @@ def _by_tiles(
     return dispatches
 
 
-EXPERTS = Lowering(("linear_id", "mul_mat_id"), _lower, refuses=_refuses, workspace=_workspace)
+EXPERTS = GpuLowering(("linear_id", "mul_mat_id"), _lower, refuses=_refuses, workspace=_workspace)

@@ -7,9 +7,9 @@ from math import prod
 
 from graphml.ir.node import Node
 from graphml.ir.op import integer, integers
-from graphml_gpu.dispatch import Context, Dims, Dispatch, Lowering, Scalar, all_of, rows, width
+from graphml_gpu.dispatch import DeviceView, Dims, Dispatch, GpuLowering, Scalar, all_of, rows, width
 from graphml_gpu.kernels.indexing.layout import columns, concat, permute, repeat
-from graphml_gpu.lowering.groups import for_elements
+from graphml_gpu.lowering.groups import per_element
 
 
 def _refuses(node: Node) -> str | None:
@@ -20,7 +20,7 @@ def _refuses_permute(node: Node) -> str | None:
     return f"{node.name} has more than 4 dimensions" if len(node.shape) > 4 else _refuses(node)
 
 
-def _lower_permute(node: Node, context: Context) -> list[Dispatch]:
+def _lower_permute(node: Node, context: DeviceView) -> list[Dispatch]:
     x = node.inputs[0]
     missing = 4 - len(x.shape)  # dimensions of 1 in front
     axes = (*range(missing), *(axis + missing for axis in integers(node.attributes, "axes")))
@@ -29,39 +29,32 @@ def _lower_permute(node: Node, context: Context) -> list[Dispatch]:
     def stride(axis: int, dims: Dims) -> int:
         return prod(size(dims) for size in sizes[axis + 1 :])
 
-    scalars: dict[str, Scalar] = {"n": rows(x.shape)}
-    scalars |= {f"n{i}": sizes[axes[i]] for i in (1, 2, 3)}
+    scalars: dict[str, Scalar] = {f"n{i}": sizes[axes[i]] for i in (1, 2, 3)}
     scalars |= {f"stride{i}": partial(stride, axis) for i, axis in enumerate(axes)}
-    constants, grid = for_elements(rows(x.shape))
-    return [Dispatch(permute, constants, {"x": x, "out": node}, scalars, grid)]
+    return per_element(permute, rows(x.shape), x=x, out=node, n=rows(x.shape), **scalars)
 
 
-def _lower_concat(node: Node, context: Context) -> list[Dispatch]:
+def _lower_concat(node: Node, context: DeviceView) -> list[Dispatch]:
     a, b = node.inputs
     count = rows(node.shape)
-    constants, grid = for_elements(count)
-    scalars: dict[str, Scalar] = {"n": count, "n_a": width(a), "n_b": width(b)}
-    return [Dispatch(concat, constants, {"a": a, "b": b, "out": node}, scalars, grid)]
+    return per_element(concat, count, a=a, b=b, out=node, n=count, n_a=width(a), n_b=width(b))
 
 
-def _lower_columns(node: Node, context: Context) -> list[Dispatch]:
+def _lower_columns(node: Node, context: DeviceView) -> list[Dispatch]:
     x = node.inputs[0]
-    count = rows(node.shape)
-    constants, grid = for_elements(count)
-    start = integer(node.attributes, "start")
-    scalars: dict[str, Scalar] = {"n": count, "width": width(node), "start": start, "x_width": width(x)}
-    return [Dispatch(columns, constants, {"x": x, "out": node}, scalars, grid)]
+    count, start = rows(node.shape), integer(node.attributes, "start")
+    return per_element(
+        columns, count, x=x, out=node, n=count, width=width(node), start=start, x_width=width(x)
+    )
 
 
-def _lower_repeat(node: Node, context: Context) -> list[Dispatch]:
+def _lower_repeat(node: Node, context: DeviceView) -> list[Dispatch]:
     x = node.inputs[0]
-    count = rows(node.shape)
-    constants, grid = for_elements(count)
-    scalars: dict[str, Scalar] = {"n": count, "width": width(x), "times": integer(node.attributes, "n")}
-    return [Dispatch(repeat, constants, {"x": x, "out": node}, scalars, grid)]
+    count, times = rows(node.shape), integer(node.attributes, "n")
+    return per_element(repeat, count, x=x, out=node, n=count, width=width(x), times=times)
 
 
-PERMUTE = Lowering(("permute",), _lower_permute, refuses=_refuses_permute)
-CONCAT = Lowering(("concat",), _lower_concat, refuses=_refuses)
-COLUMNS = Lowering(("columns",), _lower_columns, refuses=_refuses)
-REPEAT = Lowering(("repeat",), _lower_repeat, refuses=_refuses)
+PERMUTE = GpuLowering(("permute",), _lower_permute, refuses=_refuses_permute)
+CONCAT = GpuLowering(("concat",), _lower_concat, refuses=_refuses)
+COLUMNS = GpuLowering(("columns",), _lower_columns, refuses=_refuses)
+REPEAT = GpuLowering(("repeat",), _lower_repeat, refuses=_refuses)

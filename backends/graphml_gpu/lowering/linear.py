@@ -11,7 +11,17 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array, text
 from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.shape import bounds
-from graphml_gpu.dispatch import NOTHING, Argument, Constant, Context, Dispatch, Lowering, Part, along, rows
+from graphml_gpu.dispatch import (
+    NOTHING,
+    Argument,
+    DeviceView,
+    Dispatch,
+    GpuLowering,
+    HostConstant,
+    NodeResult,
+    along,
+    rows,
+)
 from graphml_gpu.kernels.indexing.get_rows import get_rows
 from graphml_gpu.kernels.products.mat_vec import MAT_VEC_GLU, MOST_MATRICES, mat_vecs
 from graphml_gpu.kernels.products.quantize import quantize
@@ -46,14 +56,14 @@ def _refuses_linear(node: Node) -> str | None:
     return _first([not_multiplied(weight, x), *map(not_f32, rest)])
 
 
-def _lower_linear(node: Node, context: Context) -> list[Dispatch]:
+def _lower_linear(node: Node, context: DeviceView) -> list[Dispatch]:
     weight, x = node.inputs[:2]
     bias: Argument = node.inputs[2] if node.attributes["bias"] else NOTHING
     residual: Argument = node.inputs[-1] if node.attributes["residual"] else NOTHING
     return product(weight, x, node, context, bias, residual)
 
 
-def _lower_mul_mat(node: Node, context: Context) -> list[Dispatch]:
+def _lower_mul_mat(node: Node, context: DeviceView) -> list[Dispatch]:
     return product(node.inputs[0], node.inputs[1], node, context)
 
 
@@ -69,7 +79,7 @@ def _refuses_linears(node: Node) -> str | None:
     return _first([*(not_multiplied(weight, x) for weight in weights), *map(not_f32, biases)])
 
 
-def _lower_linears(node: Node, context: Context) -> list[Dispatch]:
+def _lower_linears(node: Node, context: DeviceView) -> list[Dispatch]:
     """Some products a dispatch; one each of many rows, or where weights lie in several buffers."""
     x, weights, biases = _operands(node)
     columns = rows(x.shape[:-1])
@@ -86,12 +96,12 @@ def _lower_linears(node: Node, context: Context) -> list[Dispatch]:
         else:
             count = 1
             bias: Argument = biases[start] if biases else NOTHING
-            dispatches += product(weights[start], x, Part(node, start), context, bias)
+            dispatches += product(weights[start], x, NodeResult(node, start), context, bias)
         start += count
     return dispatches
 
 
-def _together(node: Node, context: Context, start: int, count: int) -> Dispatch:
+def _together(node: Node, context: DeviceView, start: int, count: int) -> Dispatch:
     """The products with weights `start` and on: two or more."""
     x, every_weight, every_bias = _operands(node)
     weights, biases = every_weight[start : start + count], every_bias[start : start + count]
@@ -131,7 +141,7 @@ def _joined(biases: Sequence[Node]) -> Argument:
     def make(weights: Mapping[str, Array]) -> Array:
         return np.concatenate([np.asarray(weights[name], np.float32) for name in names])
 
-    return Constant(make)
+    return HostConstant(make)
 
 
 def _refuses_glu(node: Node) -> str | None:
@@ -141,7 +151,7 @@ def _refuses_glu(node: Node) -> str | None:
     return _first([*products, *map(not_f32, biases), not_f32(node)])
 
 
-def _lower_glu(node: Node, context: Context) -> list[Dispatch]:
+def _lower_glu(node: Node, context: DeviceView) -> list[Dispatch]:
     """Both products in one dispatch for few rows; else the gate's first, which the other's goes through."""
     gate, up, x, *biases = node.inputs
     gate_bias, up_bias = biases or (NOTHING, NOTHING)
@@ -183,7 +193,7 @@ def _refuses_conversion(node: Node) -> str | None:
     return readable(node.inputs[0])
 
 
-def _lower_dequantize(node: Node, context: Context) -> list[Dispatch]:
+def _lower_dequantize(node: Node, context: DeviceView) -> list[Dispatch]:
     x = node.inputs[0]
     count, k = rows(x.shape[:-1]), bounds(x.shape)[-1]
     return [
@@ -201,7 +211,7 @@ def _refuses_quantize(node: Node) -> str | None:
     return not_f32(node.inputs[0]) or (None if node.dtype.name == "q8_1" else f"no kernel makes {node.dtype}")
 
 
-def _lower_quantize(node: Node, context: Context) -> list[Dispatch]:
+def _lower_quantize(node: Node, context: DeviceView) -> list[Dispatch]:
     x = node.inputs[0]
     groups = bounds(x.shape)[-1] // 32
     count = rows(x.shape[:-1]) * groups
@@ -216,9 +226,9 @@ def _lower_quantize(node: Node, context: Context) -> list[Dispatch]:
     ]
 
 
-QUANTIZE = Lowering(("quantize",), _lower_quantize, refuses=_refuses_quantize)
-LINEAR = Lowering(("linear",), _lower_linear, refuses=_refuses_linear)
-MUL_MAT = Lowering(("mul_mat",), _lower_mul_mat, refuses=_refuses_linear)
-LINEARS = Lowering(("linears",), _lower_linears, refuses=_refuses_linears)
-GLU = Lowering(("mul_mat_glu",), _lower_glu, refuses=_refuses_glu)
-DEQUANTIZE = Lowering(("dequantize",), _lower_dequantize, refuses=_refuses_conversion)
+QUANTIZE = GpuLowering(("quantize",), _lower_quantize, refuses=_refuses_quantize)
+LINEAR = GpuLowering(("linear",), _lower_linear, refuses=_refuses_linear)
+MUL_MAT = GpuLowering(("mul_mat",), _lower_mul_mat, refuses=_refuses_linear)
+LINEARS = GpuLowering(("linears",), _lower_linears, refuses=_refuses_linears)
+GLU = GpuLowering(("mul_mat_glu",), _lower_glu, refuses=_refuses_glu)
+DEQUANTIZE = GpuLowering(("dequantize",), _lower_dequantize, refuses=_refuses_conversion)

@@ -10,12 +10,12 @@ from graphml.ir.shape import bounds
 from graphml_gpu.dispatch import (
     NOTHING,
     Argument,
-    Context,
+    DeviceView,
     Dims,
     Dispatch,
+    GpuLowering,
     Grid,
     Groups,
-    Lowering,
     Scalar,
     all_of,
     number,
@@ -23,6 +23,7 @@ from graphml_gpu.dispatch import (
     width,
 )
 from graphml_gpu.kernels.recurrent.linear_attention import gated_delta_net, linear_attention
+from graphml_gpu.lowering.groups import on_grid
 
 _GROUP = 64
 _LANES = 8
@@ -31,7 +32,7 @@ _LARGEST_BIAS = 8.0
 """Of the ALiBi whose slopes say how heads fade."""
 
 
-def _shared_out(state: Node, context: Context) -> tuple[dict[str, Any], Grid]:
+def _shared_out(state: Node, context: DeviceView) -> tuple[dict[str, Any], Grid]:
     """How rows are shared out: constants, and the grid, a workgroup for some rows of a sequence."""
     _, n_head, v_width, k_width = bounds(state.shape)
     features, fours, n_rows = context.features, k_width // 4, n_head * v_width
@@ -47,24 +48,23 @@ def _shared_out(state: Node, context: Context) -> tuple[dict[str, Any], Grid]:
     return constants, grid
 
 
-def _delta(node: Node, context: Context) -> list[Dispatch]:
+def _delta(node: Node, context: DeviceView) -> list[Dispatch]:
     state, q, k, v, decay, beta, sequences, positions = node.inputs
     constants, grid = _shared_out(state, context)
     constants |= {
         "N_GROUP": bounds(q.shape)[1], "GROUPED": bool(node.attributes["grouped"]), "EACH": width(decay) > 1,
         "UPDATES": n_updates(k.type),
     }  # fmt: skip
-    buffers: dict[str, Argument] = {
-        "state": state, "q": q, "k": k, "v": v, "decay": decay, "beta": beta, "sequences": sequences,
-        "positions": positions, "out": node,
-    }  # fmt: skip
-    scalars: dict[str, Scalar] = {
-        "tokens": rows(v.shape[:1]), "scale": number(node, "scale"), "n_sequences": rows(state.shape[:1])
-    }  # fmt: skip
-    return [Dispatch(gated_delta_net, constants, buffers, scalars, grid)]
+    return [
+        on_grid(
+            gated_delta_net, constants, grid, state=state, q=q, k=k, v=v, decay=decay, beta=beta,
+            sequences=sequences, positions=positions, out=node, tokens=rows(v.shape[:1]),
+            scale=number(node, "scale"), n_sequences=rows(state.shape[:1]),
+        )
+    ]  # fmt: skip
 
 
-def _linear(node: Node, context: Context) -> list[Dispatch]:
+def _linear(node: Node, context: DeviceView) -> list[Dispatch]:
     state, q, k, v, sequences, positions, *gates = node.inputs
     constants, grid = _shared_out(state, context)
     constants |= {
@@ -92,5 +92,5 @@ def _refuses(node: Node) -> str | None:
     return all_of(node, "f32", "i32")
 
 
-DELTA = Lowering(("gated_delta_net",), _delta, refuses=_refuses)
-LINEAR = Lowering(("linear_attention",), _linear, refuses=_refuses)
+DELTA = GpuLowering(("gated_delta_net",), _delta, refuses=_refuses)
+LINEAR = GpuLowering(("linear_attention",), _linear, refuses=_refuses)

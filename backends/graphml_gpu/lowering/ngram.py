@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphml.ir.node import Node
 from graphml.ir.op import integer, integers
-from graphml_gpu.dispatch import Argument, Context, Dispatch, Lowering, Scalar, all_of, rows
+from graphml_gpu.dispatch import Argument, DeviceView, Dispatch, GpuLowering, Scalar, all_of, rows
 from graphml_gpu.kernels.recurrent.ngram import keep_tokens, ngram_rows
 from graphml_gpu.lowering.groups import for_elements
 
@@ -13,7 +13,7 @@ _LARGEST = 2**31
 """Sizes and rows lie below it: remainders are worked out in 32 bits."""
 
 
-def _lower(node: Node, context: Context) -> list[Dispatch]:
+def _lower(node: Node, context: DeviceView) -> list[Dispatch]:
     """The rows, then the state: what the first reads of it the second overwrites."""
     state, tokens, sequences, positions = node.inputs
     multipliers = integers(node.attributes, "multipliers")
@@ -45,4 +45,4 @@ def _refuses(node: Node) -> str | None:
     return f"wanted the id of a token as eos; got {eos}" if eos < 0 else all_of(node, "f32", "i32")
 
 
-NGRAM = Lowering(("ngram_rows",), _lower, refuses=_refuses)
+NGRAM = GpuLowering(("ngram_rows",), _lower, refuses=_refuses)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from graphml.ir.node import Node
 from graphml_gpu.dispatch import (
     NOTHING,
-    Context,
+    DeviceView,
     Dispatch,
-    Lowering,
-    Part,
+    GpuLowering,
+    NodeResult,
     all_of,
     along,
     number,
@@ -17,7 +17,7 @@ from graphml_gpu.dispatch import (
 )
 from graphml_gpu.kernels.norms.norm import add_rms_norm, norm
 from graphml_gpu.kernels.norms.row_norm import ADD_ROW_NORM, ROW_NORM
-from graphml_gpu.lowering.groups import WIDEST, for_row, held, in_registers
+from graphml_gpu.lowering.groups import WIDEST, for_row, held, in_registers, on_grid
 
 _CONVERTED = "q8_1"
 
@@ -38,7 +38,7 @@ def _refuses_add_norm(node: Node) -> str | None:
     return _f32(node) and _refuses_converted(node)
 
 
-def _lower(node: Node, context: Context) -> list[Dispatch]:
+def _lower(node: Node, context: DeviceView) -> list[Dispatch]:
     x, extra = node.inputs[0], node.inputs[1:]
     n, count, output_type = width(x), rows(x.shape[:-1]), node.dtype.name
     share = held(n, context) if output_type == "f32" else in_registers(n, context)
@@ -49,34 +49,31 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
         **(share or for_row(n)),
     }
     weight, bias = (extra[i] if len(extra) > i else NOTHING for i in (0, 1))
+    kernel, eps = ROW_NORM[output_type] if share else norm, number(node, "eps")
     return [
-        Dispatch(
-            ROW_NORM[output_type] if share else norm,
-            constants,
-            {"x": x, "weight": weight, "bias": bias, "out": node},
-            {"rows": count, "n": n, "eps": number(node, "eps")},
-            along(count),
+        on_grid(
+            kernel, constants, along(count), x=x, weight=weight, bias=bias, out=node, rows=count, n=n, eps=eps
         )
     ]
 
 
-def _lower_add_norm(node: Node, context: Context) -> list[Dispatch]:
+def _lower_add_norm(node: Node, context: DeviceView) -> list[Dispatch]:
     x, y, weight = node.inputs
     n, count, output_type = width(x), rows(x.shape[:-1]), node.type.parts[1].dtype.name
     share = held(n, context) if output_type == "f32" else in_registers(n, context)
+    kernel = ADD_ROW_NORM[output_type] if share else add_rms_norm
     return [
-        Dispatch(
-            ADD_ROW_NORM[output_type] if share else add_rms_norm,
-            share or for_row(n),
-            {"x": x, "y": y, "weight": weight, "total": Part(node, 0), "out": Part(node, 1)},
-            {"rows": count, "n": n, "eps": number(node, "eps")},
-            along(count),
+        on_grid(
+            kernel, share or for_row(n), along(count), x=x, y=y, weight=weight, total=NodeResult(node, 0),
+            out=NodeResult(node, 1), rows=count, n=n, eps=number(node, "eps"),
         )
-    ]
+    ]  # fmt: skip
 
 
-NORM = Lowering(("rms_norm", "rms_norm_mul", "layer_norm", "layer_norm_mul", "l2_norm"), _lower, refuses=_f32)
-NORM_CONVERTED = Lowering(
+NORM = GpuLowering(
+    ("rms_norm", "rms_norm_mul", "layer_norm", "layer_norm_mul", "l2_norm"), _lower, refuses=_f32
+)
+NORM_CONVERTED = GpuLowering(
     ("rms_norm_mul_quantize", "layer_norm_mul_quantize"), _lower, refuses=_refuses_converted
 )
-ADD_NORM = Lowering(("add_rms_norm",), _lower_add_norm, refuses=_refuses_add_norm)
+ADD_NORM = GpuLowering(("add_rms_norm",), _lower_add_norm, refuses=_refuses_add_norm)

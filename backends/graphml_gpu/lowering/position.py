@@ -11,11 +11,11 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array, integer, number
 from graphml.ir.ops.position import frequencies, magnitude
 from graphml.ir.shape import bounds, max_elements
-from graphml_gpu.dispatch import NOTHING, Argument, Constant, Context, Dispatch, Lowering, Scalar, rows, width
+from graphml_gpu.dispatch import NOTHING, DeviceView, Dispatch, GpuLowering, HostConstant, rows, width
 from graphml_gpu.kernels.attention.cache_elements import CACHE_TYPES
 from graphml_gpu.kernels.positions.position import position_scale, rope_table
 from graphml_gpu.kernels.positions.rope import rope, write_rows
-from graphml_gpu.lowering.groups import for_elements
+from graphml_gpu.lowering.groups import per_element
 
 
 def _refuses_table(node: Node) -> str | None:
@@ -31,43 +31,37 @@ def turns(angles: Array) -> Array:
     return np.stack([whole, np.floor((fraction - whole) * 65536.0)], -1).astype(np.uint32)
 
 
-def _lower_table(node: Node, context: Context) -> list[Dispatch]:
+def _lower_table(node: Node, context: DeviceView) -> list[Dispatch]:
     def make(weights: Mapping[str, Array]) -> Array:
         factors = of_weights(node.inputs[1], weights) if len(node.inputs) > 1 else None
         return turns(frequencies(node.attributes, factors))
 
     count = rows(node.shape[:2])
-    constants, grid = for_elements(count)
-    buffers: dict[str, Argument] = {"positions": node.inputs[0], "turns": Constant(make), "out": node}
-    scalars: dict[str, Scalar] = {
-        "n": count,
-        "pairs": bounds(node.shape)[1],
-        "scale": magnitude(node.attributes),
-    }
-    return [Dispatch(rope_table, constants, buffers, scalars, grid)]
+    return per_element(
+        rope_table, count, positions=node.inputs[0], turns=HostConstant(make), out=node, n=count,
+        pairs=bounds(node.shape)[1], scale=magnitude(node.attributes),
+    )  # fmt: skip
 
 
-def _lower_scale(node: Node, context: Context) -> list[Dispatch]:
-    count = rows(node.shape[:1])
-    constants, grid = for_elements(count)
-    scalars: dict[str, Scalar] = {
-        "n": count,
-        "factor": number(node.attributes, "factor"),
-        "step": integer(node.attributes, "step"),
-        "offset": integer(node.attributes, "offset"),
-    }
-    return [Dispatch(position_scale, constants, {"positions": node.inputs[0], "out": node}, scalars, grid)]
+def _lower_scale(node: Node, context: DeviceView) -> list[Dispatch]:
+    count, attributes = rows(node.shape[:1]), node.attributes
+    return per_element(
+        position_scale, count, positions=node.inputs[0], out=node, n=count,
+        factor=number(attributes, "factor"), step=integer(attributes, "step"),
+        offset=integer(attributes, "offset"),
+    )  # fmt: skip
 
 
-def _lower_rope(node: Node, context: Context) -> list[Dispatch]:
+def _lower_rope(node: Node, context: DeviceView) -> list[Dispatch]:
     x, table = node.inputs
     _, n_head, head_dim = bounds(x.shape)
     pairs = bounds(table.shape)[1]
     count = rows((x.shape[0], n_head, head_dim - pairs))
-    constants, grid = for_elements(count)
-    scalars: dict[str, Scalar] = {"n": count, "n_head": n_head, "head_dim": head_dim, "pairs": pairs}
-    constants |= {"MODE": str(node.attributes["mode"])}
-    return [Dispatch(rope, constants, {"x": x, "turns": table, "out": node}, scalars, grid)]
+    constants = {"MODE": str(node.attributes["mode"])}
+    return per_element(
+        rope, count, constants, x=x, turns=table, out=node, n=count, n_head=n_head, head_dim=head_dim,
+        pairs=pairs,
+    )  # fmt: skip
 
 
 def _refuses_write(node: Node) -> str | None:
@@ -79,27 +73,20 @@ def _refuses_write(node: Node) -> str | None:
     return f"{kind} is written {CACHE_TYPES[kind].unit} elements at a time; got {state.type}" if cut else None
 
 
-def _lower_write(node: Node, context: Context) -> list[Dispatch]:
+def _lower_write(node: Node, context: DeviceView) -> list[Dispatch]:
     state, x, *table, cells = node.inputs
     form, each = CACHE_TYPES[state.dtype.name], max_elements((1, *x.shape[1:]))
     count = rows((x.shape[0], each // form.unit))
-    constants, grid = for_elements(count)
-    constants |= {"MODE": str(node.attributes.get("mode", "none")), "UNIT": form.unit, "STORE": form.store}
+    constants = {"MODE": str(node.attributes.get("mode", "none")), "UNIT": form.unit, "STORE": form.store}
     constants["LOOKS"] = not (node.attributes.get("distinct", False) or bounds(x.shape)[0] == 1)
-    buffers: dict[str, Argument] = {
-        "x": x,
-        "turns": table[0] if table else NOTHING,
-        "cells": cells,
-        "cache": node,
-    }
-    pairs = bounds(table[0].shape)[1] if table else 0
-    scalars: dict[str, Scalar] = {
-        "n": count, "width": each, "head_dim": width(x), "pairs": pairs, "n_cells": rows(state.shape[:1])
-    }  # fmt: skip
-    return [Dispatch(write_rows, constants, buffers, scalars, grid)]
+    return per_element(
+        write_rows, count, constants, x=x, turns=table[0] if table else NOTHING, cells=cells, cache=node,
+        n=count, width=each, head_dim=width(x), pairs=bounds(table[0].shape)[1] if table else 0,
+        n_cells=rows(state.shape[:1]),
+    )  # fmt: skip
 
 
-TABLE = Lowering(("rope_table",), _lower_table, refuses=_refuses_table)
-SCALE = Lowering(("position_scale",), _lower_scale)
-ROPE = Lowering(("rope",), _lower_rope)
-WRITE = Lowering(("set_rows", "rope_set_rows"), _lower_write, refuses=_refuses_write)
+TABLE = GpuLowering(("rope_table",), _lower_table, refuses=_refuses_table)
+SCALE = GpuLowering(("position_scale",), _lower_scale)
+ROPE = GpuLowering(("rope",), _lower_rope)
+WRITE = GpuLowering(("set_rows", "rope_set_rows"), _lower_write, refuses=_refuses_write)

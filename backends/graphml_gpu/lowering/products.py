@@ -15,13 +15,13 @@ from graphml.ir.shape import bounds
 from graphml_gpu.dispatch import (
     NOTHING,
     Argument,
-    Constant,
-    Context,
     Count,
+    DeviceView,
     Dims,
     Dispatch,
     Grid,
     Groups,
+    HostConstant,
     Scalar,
     along,
     rows,
@@ -55,7 +55,7 @@ def not_multiplied(weight: Node, x: Node) -> str | None:
     return readable(weight) or not_f32(x)
 
 
-def form_of(weight: Node, x: Node, context: Context) -> str:
+def form_of(weight: Node, x: Node, context: DeviceView) -> str:
     """Which form of the kernels a weight and its activations take: see `kernels.products.mat_vec.MAT_VEC`."""
     if x.dtype.name != "q8_1":
         return "f32x4" if bounds(x.shape)[-1] % 4 == 0 else "f32"
@@ -73,7 +73,7 @@ class Activations:
     scalars: Mapping[str, Scalar]
 
 
-def activations(x: Node, context: Context) -> Activations:
+def activations(x: Node, context: DeviceView) -> Activations:
     """The rows as they lie in memory, or what each workgroup makes its one row of."""
     row = context.own_row(x)
     if row is None:
@@ -97,7 +97,7 @@ class Slab:
     count: int
 
 
-def slabs(weight: Node, context: Context) -> Sequence[Slab]:
+def slabs(weight: Node, context: DeviceView) -> Sequence[Slab]:
     """The buffers that hold a matrix: one, but for weights that are larger than a binding.
 
     A weight seen in another shape is taken whole: its shards are rows of the shape that it has in the file.
@@ -116,12 +116,12 @@ def table_of(*weights: Node) -> Argument:
     return _constant(make)
 
 
-_CONSTANTS: dict[Any, Constant] = {}
+_CONSTANTS: dict[Any, HostConstant] = {}
 
 
-def _constant(make: Any) -> Constant:
+def _constant(make: Any) -> HostConstant:
     """One constant a table, so that it is uploaded once."""
-    return _CONSTANTS.setdefault(make, Constant(lambda weights: make()))
+    return _CONSTANTS.setdefault(make, HostConstant(lambda weights: make()))
 
 
 def same_table(weights: Sequence[Node]) -> bool:
@@ -135,12 +135,12 @@ def layout(weight: Node) -> dict[str, Any]:
     return {"FORMAT": weight.dtype.name, "ALIGN": formats.reader(weight.dtype.name).align(k)}
 
 
-def is_few(columns: Count, x: Node, context: Context) -> bool:
+def is_few(columns: Count, x: Node, context: DeviceView) -> bool:
     """Whether the kernels for few rows make a product."""
     return takes_few(context.facts, columns.bound, x.dtype.name)
 
 
-def parameters(context: Context, weight: Node, x: Node, columns: Count) -> dict[str, Any]:
+def parameters(context: DeviceView, weight: Node, x: Node, columns: Count) -> dict[str, Any]:
     """How a product's kernel shares it out."""
     *_, n, k = bounds(weight.shape)
     shape = Product(weight.dtype.name, n, k, columns.bound, x.dtype.name)
@@ -167,7 +167,7 @@ def product(
     weight: Node,
     x: Node,
     y: Argument,
-    context: Context,
+    context: DeviceView,
     bias: Argument = NOTHING,
     residual: Argument = NOTHING,
     glu: str = "",

@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 from graphml.ir.node import Node
-from graphml_gpu.dispatch import (
-    Argument,
-    Context,
-    Dispatch,
-    Lowering,
-    Scalar,
-    all_of,
-    along,
-    rows,
-    width,
-)
+from graphml_gpu.dispatch import DeviceView, Dispatch, GpuLowering, all_of, rows, width
 from graphml_gpu.kernels.reductions.reduce import cumsum, extreme_rows, mean_rows, softmax, sum_rows
 from graphml_gpu.language import Kernel
-from graphml_gpu.lowering.groups import for_elements, for_row
+from graphml_gpu.lowering.groups import per_element, per_row
 
 _KERNELS: dict[str, tuple[Kernel, dict[str, float]]] = {
     "softmax": (softmax, {}),
@@ -27,27 +17,23 @@ _KERNELS: dict[str, tuple[Kernel, dict[str, float]]] = {
 }
 
 
-def _lower(node: Node, context: Context) -> list[Dispatch]:
+def _lower(node: Node, context: DeviceView) -> list[Dispatch]:
     x = node.inputs[0]
-    kernel, more = _KERNELS[node.op.name]
-    count = rows(x.shape[:-1])
-    scalars: dict[str, Scalar] = {"rows": count, "n": width(x)}
-    constants = {**for_row(width(x)), **more}
-    return [Dispatch(kernel, constants, {"x": x, "out": node}, scalars, along(count), node.op.name)]
+    kernel, constants = _KERNELS[node.op.name]
+    count, n = rows(x.shape[:-1]), width(x)
+    return per_row(kernel, count, n, constants, node.op.name, x=x, out=node, rows=count, n=n)
 
 
-REDUCE = Lowering(tuple(_KERNELS), _lower, refuses=lambda node: all_of(node, "f32"))
+REDUCE = GpuLowering(tuple(_KERNELS), _lower, refuses=lambda node: all_of(node, "f32"))
 
 
-def _lower_mean_rows(node: Node, context: Context) -> list[Dispatch]:
+def _lower_mean_rows(node: Node, context: DeviceView) -> list[Dispatch]:
     x, numbers, sequences, _ = node.inputs
     count = rows(node.shape)
-    constants, grid = for_elements(count)
-    scalars: dict[str, Scalar] = {
-        "count": count, "rows": rows(x.shape[:1]), "n": width(x), "tokens": rows(sequences.shape)
-    }  # fmt: skip
-    buffers: dict[str, Argument] = {"x": x, "numbers": numbers, "sequences": sequences, "out": node}
-    return [Dispatch(mean_rows, constants, buffers, scalars, grid)]
+    return per_element(
+        mean_rows, count, x=x, numbers=numbers, sequences=sequences, out=node, count=count,
+        rows=rows(x.shape[:1]), n=width(x), tokens=rows(sequences.shape),
+    )  # fmt: skip
 
 
-MEAN_ROWS = Lowering(("mean_rows",), _lower_mean_rows, refuses=lambda node: all_of(node, "f32", "i32"))
+MEAN_ROWS = GpuLowering(("mean_rows",), _lower_mean_rows, refuses=lambda node: all_of(node, "f32", "i32"))

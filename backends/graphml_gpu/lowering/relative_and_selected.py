@@ -15,13 +15,13 @@ from graphml.ir.shape import bounds, max_elements
 from graphml_gpu.dispatch import (
     NOTHING,
     Argument,
-    Context,
+    DeviceView,
     Dims,
     Dispatch,
+    GpuLowering,
+    GpuWorkspace,
     Groups,
-    Lowering,
     Scalar,
-    Workspace,
     rows,
 )
 from graphml_gpu.kernels.attention.decode import TEAM
@@ -30,7 +30,7 @@ from graphml_gpu.kernels.attention.relative_and_selected import (
     SELECTED_ATTENTION,
     unique_blocks,
 )
-from graphml_gpu.language import Type
+from graphml_gpu.language import ValueType
 from graphml_gpu.lowering.attention import (
     GROUP,
     QUERY_BYTES,
@@ -43,7 +43,9 @@ from graphml_gpu.lowering.attention import (
 from graphml_gpu.lowering.groups import for_elements
 
 
-def _sizes(node: Node, context: Context) -> tuple[tuple[Type, Type], dict[str, Any], dict[str, Scalar]]:
+def _sizes(
+    node: Node, context: DeviceView
+) -> tuple[tuple[ValueType, ValueType], dict[str, Any], dict[str, Scalar]]:
     """How caches are bound, and constants and numbers that both kinds have."""
     elements, sizes = form(node)
     block = integer(node.attributes, "block_size")
@@ -58,7 +60,7 @@ def _sizes(node: Node, context: Context) -> tuple[tuple[Type, Type], dict[str, A
     return elements, constants, scalars
 
 
-def _relative(node: Node, context: Context) -> list[Dispatch]:
+def _relative(node: Node, context: DeviceView) -> list[Dispatch]:
     q, k, v, positions, sequences, table, bias, *lengths = node.inputs
     elements, constants, scalars = _sizes(node, context)
     n_buckets, most = bounds(bias.shape)[0], integer(node.attributes, "max_distance")
@@ -94,7 +96,7 @@ def _heads(constants: dict[str, Any], n_list: int) -> int:
     return max(heads for heads in range(1, most + 1) if sharing % heads == 0)
 
 
-def _selected(node: Node, context: Context) -> list[Dispatch]:
+def _selected(node: Node, context: DeviceView) -> list[Dispatch]:
     q, k, v, positions, sequences, table, selected, *sinks = node.inputs
     elements, constants, scalars = _sizes(node, context)
     _, n_list, n = bounds(selected.shape)
@@ -105,7 +107,7 @@ def _selected(node: Node, context: Context) -> list[Dispatch]:
     }  # fmt: skip
     buffers: dict[str, Argument] = {
         "q": q, "k": k, "v": v, "positions": positions, "sequences": sequences, "block_table": table,
-        "blocks": Workspace(node), "sinks": sinks[0] if sinks else NOTHING, "out": node,
+        "blocks": GpuWorkspace(node), "sinks": sinks[0] if sinks else NOTHING, "out": node,
     }  # fmt: skip
 
     def grid(dims: Dims) -> Groups:
@@ -113,7 +115,7 @@ def _selected(node: Node, context: Context) -> list[Dispatch]:
 
     turns = -(-n * constants["SIZE"] // constants["TILE"]) * (decode_turns(constants) + 2)
     sizes, of_elements = for_elements(count)
-    unique: dict[str, Argument] = {"selected": selected, "out": Workspace(node)}
+    unique: dict[str, Argument] = {"selected": selected, "out": GpuWorkspace(node)}
     numbers: dict[str, Scalar] = {"count": count, "n": n}
     return [
         Dispatch(unique_blocks, sizes, unique, numbers, of_elements),
@@ -121,8 +123,8 @@ def _selected(node: Node, context: Context) -> list[Dispatch]:
     ]
 
 
-RELATIVE = Lowering(("relative_attention",), _relative, refuses=refuses_caches)
-SELECTED = Lowering(
+RELATIVE = GpuLowering(("relative_attention",), _relative, refuses=refuses_caches)
+SELECTED = GpuLowering(
     ("selected_attention",),
     _selected,
     refuses=refuses_caches,

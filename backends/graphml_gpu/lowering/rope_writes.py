@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from graphml.ir.node import Node
 from graphml.ir.shape import bounds, max_elements
-from graphml_gpu.dispatch import Argument, Context, Count, Dispatch, Joint, Scalar, rows, width
+from graphml_gpu.dispatch import Count, DeviceView, Dispatch, Joint, rows, width
 from graphml_gpu.kernels.attention.cache_elements import CACHE_TYPES
 from graphml_gpu.kernels.positions.rope_writes import rope_writes
-from graphml_gpu.lowering.groups import for_elements
+from graphml_gpu.lowering.groups import per_element
 
 _OPS = ("rope", "rope_set_rows", "set_rows")
 
 
-def _lower(nodes: Sequence[Node], context: Context) -> list[Dispatch] | None:
+def _lower(nodes: Sequence[Node], context: DeviceView) -> list[Dispatch] | None:
     """`rope`, `rope_set_rows` and `set_rows`, one of each, of the same positions and cells."""
     if sorted(node.op.name for node in nodes) != sorted(_OPS):
         return None
@@ -40,22 +40,16 @@ def _lower(nodes: Sequence[Node], context: Context) -> list[Dispatch] | None:
     units = 2, k_form.unit, v_form.unit
     n_q, n_k, n_v = (rows((q.shape[0], n // unit)) for n, unit in zip(each, units, strict=True))
     total = Count(n_q.factor + n_k.factor + n_v.factor, n_q.symbols)
-    constants, grid = for_elements(total)
-    constants |= {
+    constants = {
         "MODE": str(rope.attributes["mode"]),
         "K_UNIT": k_form.unit, "STORE_K": k_form.store, "V_UNIT": v_form.unit, "STORE_V": v_form.store,
     }  # fmt: skip
-    buffers: dict[str, Argument] = {
-        "q": q, "k": k, "v": v, "turns": table, "cells": cells,
-        "out": rope, "k_cache": keys, "v_cache": values,
-    }  # fmt: skip
-    scalars: dict[str, Scalar] = {
-        "n_q": n_q, "n_k": n_k, "n_v": n_v,
-        "q_width": each[0], "k_width": each[1], "v_width": each[2],
-        "head_dim": width(q), "pairs": bounds(table.shape)[1],
-        "n_k_cells": rows(k_state.shape[:1]), "n_v_cells": rows(v_state.shape[:1]),
-    }  # fmt: skip
-    return [Dispatch(rope_writes, constants, buffers, scalars, grid)]
+    return per_element(
+        rope_writes, total, constants, q=q, k=k, v=v, turns=table, cells=cells, out=rope, k_cache=keys,
+        v_cache=values, n_q=n_q, n_k=n_k, n_v=n_v, q_width=each[0], k_width=each[1], v_width=each[2],
+        head_dim=width(q), pairs=bounds(table.shape)[1], n_k_cells=rows(k_state.shape[:1]),
+        n_v_cells=rows(v_state.shape[:1]),
+    )  # fmt: skip
 
 
 TOGETHER = Joint(frozenset(_OPS), _lower)

@@ -6,19 +6,17 @@ from graphml.ir.node import Node
 from graphml.ir.op import integer, text
 from graphml_gpu.dispatch import (
     NOTHING,
-    Context,
+    DeviceView,
     Dispatch,
-    Lowering,
-    Part,
-    Scalar,
+    GpuLowering,
+    NodeResult,
     all_of,
-    along,
     number,
     rows,
     width,
 )
 from graphml_gpu.kernels.experts.routing import combine_experts, gather_normalise, route_experts
-from graphml_gpu.lowering.groups import for_elements, for_row
+from graphml_gpu.lowering.groups import per_element, per_row
 
 _MOST_EXPERTS = 1536
 """Experts whose scores and keys fit the 16 KB of memory that any device gives a workgroup."""
@@ -29,50 +27,38 @@ def _refuses_routing(node: Node) -> str | None:
     return f"experts are chosen among {_MOST_EXPERTS} at most; got {n}" if n > _MOST_EXPERTS else None
 
 
-def _lower_routing(node: Node, context: Context) -> list[Dispatch]:
+def _lower_routing(node: Node, context: DeviceView) -> list[Dispatch]:
     x = node.inputs[0]
     count, bias = rows(x.shape[:-1]), bool(node.attributes["bias"])
+    k = integer(node.attributes, "k")
     constants = {
-        "N": width(x),
-        "K": integer(node.attributes, "k"),
-        "SCORE": text(node.attributes, "score"),
-        "BIAS": bias,
+        "N": width(x), "K": k, "SCORE": text(node.attributes, "score"), "BIAS": bias,
         "NORMALISE": bool(node.attributes["normalise"]),
-        **for_row(width(x)),
-    }
-    return [
-        Dispatch(
-            route_experts,
-            constants,
-            {
-                "x": x,
-                "bias": node.inputs[1] if bias else NOTHING,
-                "ids": Part(node, 0),
-                "weights": Part(node, 1),
-            },
-            {"rows": count, "k": constants["K"], "low": number(node, "low"), "high": number(node, "high")},
-            along(count),
-        )
-    ]
+    }  # fmt: skip
+    return per_row(
+        route_experts, count, width(x), constants, x=x, bias=node.inputs[1] if bias else NOTHING,
+        ids=NodeResult(node, 0), weights=NodeResult(node, 1), rows=count, k=k, low=number(node, "low"),
+        high=number(node, "high"),
+    )  # fmt: skip
 
 
-def _lower_weights(node: Node, context: Context) -> list[Dispatch]:
+def _lower_weights(node: Node, context: DeviceView) -> list[Dispatch]:
     x, ids = node.inputs
-    count = rows(x.shape[:-1])
-    constants, grid = for_elements(count)
-    limits = {"low": number(node, "low"), "high": number(node, "high")}
-    scalars: dict[str, Scalar] = {"rows": count, "n": width(x), "k": width(ids), **limits}
-    return [Dispatch(gather_normalise, constants, {"x": x, "ids": ids, "out": node}, scalars, grid)]
+    count, low, high = rows(x.shape[:-1]), number(node, "low"), number(node, "high")
+    return per_element(
+        gather_normalise, count, x=x, ids=ids, out=node, rows=count, n=width(x), k=width(ids), low=low,
+        high=high,
+    )  # fmt: skip
 
 
-def _lower_combine(node: Node, context: Context) -> list[Dispatch]:
+def _lower_combine(node: Node, context: DeviceView) -> list[Dispatch]:
     y, weights = node.inputs
-    count = rows(node.shape)
-    constants, grid = for_elements(count)
-    scalars: dict[str, Scalar] = {"n": count, "width": width(node), "used": width(weights)}
-    return [Dispatch(combine_experts, constants, {"y": y, "weights": weights, "out": node}, scalars, grid)]
+    count, used = rows(node.shape), width(weights)
+    return per_element(
+        combine_experts, count, y=y, weights=weights, out=node, n=count, width=width(node), used=used
+    )
 
 
-ROUTING = Lowering(("route_experts",), _lower_routing, refuses=_refuses_routing)
-WEIGHTS = Lowering(("gather_normalise",), _lower_weights, refuses=lambda node: all_of(node, "f32", "i32"))
-COMBINE = Lowering(("combine_experts",), _lower_combine, refuses=lambda node: all_of(node, "f32"))
+ROUTING = GpuLowering(("route_experts",), _lower_routing, refuses=_refuses_routing)
+WEIGHTS = GpuLowering(("gather_normalise",), _lower_weights, refuses=lambda node: all_of(node, "f32", "i32"))
+COMBINE = GpuLowering(("combine_experts",), _lower_combine, refuses=lambda node: all_of(node, "f32"))

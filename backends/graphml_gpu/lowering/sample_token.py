@@ -6,20 +6,20 @@ from graphml.ir.node import Node
 from graphml.ir.shape import max_elements
 from graphml_gpu.dispatch import (
     Argument,
-    Context,
+    DeviceView,
     Dims,
     Dispatch,
+    GpuLowering,
+    GpuWorkspace,
     Groups,
-    Lowering,
     Scalar,
-    Workspace,
     all_of,
     along,
     rows,
     width,
 )
 from graphml_gpu.kernels.sampling.sample_token import row_sums, sample_row, sample_token
-from graphml_gpu.lowering.groups import for_row
+from graphml_gpu.lowering.groups import for_row, on_grid
 
 _BLOCK = 4096
 """Elements of a row that a workgroup takes, where rows are long; a multiple in the longest."""
@@ -39,16 +39,13 @@ def _blocks(node: Node) -> int:
     return -(-width(node.inputs[0]) // _size(node))
 
 
-def _lower_of_row(node: Node, context: Context) -> list[Dispatch]:
+def _lower_of_row(node: Node, context: DeviceView) -> list[Dispatch]:
     row, top_logits, settings = node.inputs
     count, blocks, group = rows(row.shape[:1]), _blocks(node), _group(node)
     sizes = {"SIZE": _size(node), "GROUP": group}
     buffers: dict[str, Argument] = {
-        "row": row,
-        "top_logits": top_logits,
-        "settings": settings,
-        "sums": Workspace(node),
-    }
+        "row": row, "top_logits": top_logits, "settings": settings, "sums": GpuWorkspace(node)
+    }  # fmt: skip
     scalars: dict[str, Scalar] = {"n": width(row), "k": width(top_logits)}
     more: dict[str, Scalar] = {"rows": count, "blocks": blocks, "width": group}
 
@@ -61,24 +58,21 @@ def _lower_of_row(node: Node, context: Context) -> list[Dispatch]:
     ]
 
 
-def _lower(node: Node, context: Context) -> list[Dispatch]:
+def _lower(node: Node, context: DeviceView) -> list[Dispatch]:
     ids, top_logits, of_row, settings = node.inputs
     count = rows(node.shape)
-    buffers: dict[str, Argument] = {
-        "ids": ids,
-        "top_logits": top_logits,
-        "of_row": of_row,
-        "settings": settings,
-        "out": node,
-    }
-    scalars: dict[str, Scalar] = {"rows": count, "k": width(ids)}
-    return [Dispatch(sample_token, {"GROUP": _GROUP}, buffers, scalars, along(count, _GROUP))]
+    return [
+        on_grid(
+            sample_token, {"GROUP": _GROUP}, along(count, _GROUP), ids=ids, top_logits=top_logits,
+            of_row=of_row, settings=settings, out=node, rows=count, k=width(ids),
+        )
+    ]  # fmt: skip
 
 
-SAMPLE_ROW = Lowering(
+SAMPLE_ROW = GpuLowering(
     ("sample_row",),
     _lower_of_row,
     refuses=lambda node: all_of(node, "f32"),
     workspace=lambda node: max_elements(node.shape[:1]) * _blocks(node) * 8,
 )
-SAMPLE_TOKEN = Lowering(("sample_token",), _lower, refuses=lambda node: all_of(node, "f32", "i32"))
+SAMPLE_TOKEN = GpuLowering(("sample_token",), _lower, refuses=lambda node: all_of(node, "f32", "i32"))

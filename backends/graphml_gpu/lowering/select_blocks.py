@@ -9,13 +9,13 @@ from graphml_gpu.dispatch import (
     MOST_GROUPS,
     NOTHING,
     Argument,
-    Context,
+    DeviceView,
     Dims,
     Dispatch,
+    GpuLowering,
+    GpuWorkspace,
     Groups,
-    Lowering,
     Scalar,
-    Workspace,
     rows,
 )
 from graphml_gpu.kernels.attention.select_blocks import SCORE_BLOCKS, top_k_blocks
@@ -50,20 +50,20 @@ def _workspace(node: Node) -> int:
     return 3 * _key_bytes(node)
 
 
-def _lower(node: Node, context: Context) -> list[Dispatch]:
+def _lower(node: Node, context: DeviceView) -> list[Dispatch]:
     """Chunk by chunk; those beyond the tokens of a step are left out."""
     begins = range(0, bounds(node.shape)[0], _tokens_of_chunk(node))
     return [dispatch for begin in begins for dispatch in _chunk(node, begin, context)]
 
 
-def _chunk(node: Node, begin: int, context: Context) -> list[Dispatch]:
+def _chunk(node: Node, begin: int, context: DeviceView) -> list[Dispatch]:
     q, k, positions, sequences, table, *weights = node.inputs
     _, n_head, d = bounds(q.shape)
     _, lists, n = bounds(node.shape)
     element, load = bound_as(k)
     block, size = integer(node.attributes, "block_size"), integer(node.attributes, "selection_block")
     most, tokens, longest = _most(node), rows(q.shape[:1]), context.largest(positions)
-    keys, selected = Workspace(node), Workspace(node, _key_bytes(node))
+    keys, selected = GpuWorkspace(node), GpuWorkspace(node, _key_bytes(node))
 
     def tokens_here(dims: Dims) -> int:
         return max(0, min(tokens(dims) - begin, _tokens_of_chunk(node)))
@@ -102,6 +102,6 @@ def _chunk(node: Node, begin: int, context: Context) -> list[Dispatch]:
     ]
 
 
-SELECT = Lowering(
+SELECT = GpuLowering(
     ("select_blocks",), _lower, refuses=lambda node: refuses_cache(node.inputs[1]), workspace=_workspace
 )

@@ -8,11 +8,11 @@ from graphml_gpu.dispatch import (
     MOST_TURNS,
     NOTHING,
     Argument,
-    Context,
+    DeviceView,
     Dims,
     Dispatch,
+    GpuLowering,
     Groups,
-    Lowering,
     Scalar,
     all_of,
     rows,
@@ -20,26 +20,23 @@ from graphml_gpu.dispatch import (
 )
 from graphml_gpu.kernels.elementwise.formulas import UNARY
 from graphml_gpu.kernels.recurrent.ssm import itself, ssm_conv, ssm_scan
-from graphml_gpu.lowering.groups import for_elements
+from graphml_gpu.lowering.groups import for_elements, per_element
 
 
-def _conv(node: Node, context: Context) -> list[Dispatch]:
+def _conv(node: Node, context: DeviceView) -> list[Dispatch]:
     state, x, weight, sequences, positions = node.inputs[:5]
     bias = node.inputs[5] if len(node.inputs) > 5 else None
-    constants, grid = for_elements(rows(x.shape[1:]))
     activation = node.op.name.removeprefix("ssm_conv").removeprefix("_")
-    constants |= {"KEPT": width(weight) - 1, "BIAS": bias is not None}
-    constants["FUNCTION"] = UNARY[activation] if activation else itself
-    buffers: dict[str, Argument] = {
-        "state": state, "x": x, "weight": weight, "bias": NOTHING if bias is None else bias,
-        "sequences": sequences, "positions": positions, "out": node,
-    }  # fmt: skip
-    scalars: dict[str, Scalar] = {"n": width(x), "tokens": rows(x.shape[:1])}
-    scalars["n_sequences"] = rows(state.shape[:1])
-    return [Dispatch(ssm_conv, constants, buffers, scalars, grid, node.op.name)]
+    function = UNARY[activation] if activation else itself
+    constants = {"KEPT": width(weight) - 1, "BIAS": bias is not None, "FUNCTION": function}
+    return per_element(
+        ssm_conv, rows(x.shape[1:]), constants, node.op.name, state=state, x=x, weight=weight,
+        bias=NOTHING if bias is None else bias, sequences=sequences, positions=positions, out=node,
+        n=width(x), tokens=rows(x.shape[:1]), n_sequences=rows(state.shape[:1]),
+    )  # fmt: skip
 
 
-def _scan(node: Node, context: Context) -> list[Dispatch]:
+def _scan(node: Node, context: DeviceView) -> list[Dispatch]:
     state, x, dt, a, b, c, d, sequences, positions = node.inputs
     n_head, d_state, head_dim = bounds(state.shape)[1:]
     constants, grid = for_elements(rows(x.shape[1:]))
@@ -74,5 +71,5 @@ def _refuses(node: Node) -> str | None:
     return all_of(node, "f32", "i32")
 
 
-CONV = Lowering(("ssm_conv", "ssm_conv_silu"), _conv, refuses=_refuses)
-SCAN = Lowering(("ssm_scan",), _scan, refuses=_refuses)
+CONV = GpuLowering(("ssm_conv", "ssm_conv_silu"), _conv, refuses=_refuses)
+SCAN = GpuLowering(("ssm_scan",), _scan, refuses=_refuses)

@@ -7,13 +7,13 @@ from graphml.ir.op import integer
 from graphml.ir.shape import max_elements
 from graphml_gpu.dispatch import (
     MOST_TURNS,
-    Context,
+    DeviceView,
     Dims,
     Dispatch,
+    GpuLowering,
+    GpuWorkspace,
     Groups,
-    Lowering,
     Scalar,
-    Workspace,
     all_of,
     along,
     rows,
@@ -27,7 +27,7 @@ from graphml_gpu.kernels.indexing.top_k import (
     top_k_groups,
     top_k_of_columns,
 )
-from graphml_gpu.lowering.groups import for_elements, for_row
+from graphml_gpu.lowering.groups import for_row, per_element, per_row
 from graphml_gpu.node_support import aligned
 
 _LONG = 4096
@@ -64,7 +64,7 @@ def _workspace(node: Node) -> int:
 def _lower_long(node: Node, columns: int) -> list[Dispatch]:
     x, k = node.inputs[0], width(node)
     count, n = rows(x.shape[:-1]), width(x)
-    maxima, candidates = Workspace(node), Workspace(node, _maxima_bytes(node))
+    maxima, candidates = GpuWorkspace(node), GpuWorkspace(node, _maxima_bytes(node))
     sizes = {"GROUP": 64, "COLUMNS": columns}
 
     def grid(dims: Dims) -> Groups:
@@ -83,7 +83,7 @@ def _lower_long(node: Node, columns: int) -> list[Dispatch]:
     ]
 
 
-def _lower_top_k(node: Node, context: Context) -> list[Dispatch]:
+def _lower_top_k(node: Node, context: DeviceView) -> list[Dispatch]:
     columns = _columns(node)
     if columns:
         return _lower_long(node, columns)
@@ -105,36 +105,27 @@ def _lower_top_k(node: Node, context: Context) -> list[Dispatch]:
     ]
 
 
-def _lower_top_k_groups(node: Node, context: Context) -> list[Dispatch]:
+def _lower_top_k_groups(node: Node, context: DeviceView) -> list[Dispatch]:
     x, n_group = node.inputs[0], integer(node.attributes, "n_group")
-    count = rows(x.shape[:-1])
-    constants = {"N_GROUP": n_group, "SIZE": width(x) // n_group, **for_row(width(x))}
-    scalars: dict[str, Scalar] = {"rows": count, "used": integer(node.attributes, "n_group_used")}
-    return [Dispatch(top_k_groups, constants, {"x": x, "out": node}, scalars, along(count))]
+    count, used = rows(x.shape[:-1]), integer(node.attributes, "n_group_used")
+    constants = {"N_GROUP": n_group, "SIZE": width(x) // n_group}
+    return per_row(top_k_groups, count, width(x), constants, x=x, out=node, rows=count, used=used)
 
 
-def _lower_gather(node: Node, context: Context) -> list[Dispatch]:
+def _lower_gather(node: Node, context: DeviceView) -> list[Dispatch]:
     x, ids = node.inputs
     count = rows(node.shape)
-    constants, grid = for_elements(count)
-    scalars: dict[str, Scalar] = {"n": count, "k": width(node), "width": width(x)}
-    return [Dispatch(gather, constants, {"x": x, "ids": ids, "out": node}, scalars, grid)]
+    return per_element(gather, count, x=x, ids=ids, out=node, n=count, k=width(node), width=width(x))
 
 
-def _lower_column_numbers(node: Node, context: Context) -> list[Dispatch]:
-    count = rows(node.shape)
-    constants, grid = for_elements(count)
-    scalars: dict[str, Scalar] = {
-        "n": count,
-        "width": width(node),
-        "each": integer(node.attributes, "each"),
-    }
-    return [Dispatch(column_numbers, constants, {"out": node}, scalars, grid)]
+def _lower_column_numbers(node: Node, context: DeviceView) -> list[Dispatch]:
+    count, each = rows(node.shape), integer(node.attributes, "each")
+    return per_element(column_numbers, count, out=node, n=count, width=width(node), each=each)
 
 
-TOP_K = Lowering(
+TOP_K = GpuLowering(
     ("top_k",), _lower_top_k, refuses=lambda node: all_of(node, "f32", "i32"), workspace=_workspace
 )
-TOP_K_GROUPS = Lowering(("top_k_groups",), _lower_top_k_groups, refuses=lambda node: all_of(node, "f32"))
-GATHER = Lowering(("gather",), _lower_gather, refuses=lambda node: all_of(node, "f32", "i32"))
-COLUMN_NUMBERS = Lowering(("column_numbers",), _lower_column_numbers)
+TOP_K_GROUPS = GpuLowering(("top_k_groups",), _lower_top_k_groups, refuses=lambda node: all_of(node, "f32"))
+GATHER = GpuLowering(("gather",), _lower_gather, refuses=lambda node: all_of(node, "f32", "i32"))
+COLUMN_NUMBERS = GpuLowering(("column_numbers",), _lower_column_numbers)

@@ -14,7 +14,7 @@ from graphml.ir.op import Type
 from graphml.ir.own_op import OwnKernel, OwnOp
 from graphml.ir.own_signature import place_of
 from graphml_gpu.language import Kernel
-from graphml_gpu.language import Type as Element
+from graphml_gpu.language import ValueType as Element
 from graphml_gpu.language.kernels import BufferArgument, ScalarArgument
 from graphml_gpu.language.text_header import TextError
 from graphml_gpu.language.text_kernels import OPENCL_C, WGSL, TextDeclaration, TextKernel

@@ -8,8 +8,8 @@ from graphml.ir.node import Node
 from graphml.ir.op import Attribute, Type
 from graphml.ir.own_op import OwnOp
 from graphml.ir.shape import Shape
-from graphml_gpu.dispatch import Argument, Part, Scalar, rows
-from graphml_gpu.language import Type as Element
+from graphml_gpu.dispatch import Argument, NodeResult, Scalar, rows
+from graphml_gpu.language import ValueType as Element
 
 RESULT = "out"
 _KINDS: Mapping[object, tuple[str, ...]] = {int: ("i32", "u32"), float: ("f32",), bool: ("u32",)}
@@ -38,7 +38,7 @@ def types_of(op: OwnOp, node: Node) -> Mapping[str, Type]:
 
 def arguments_of(op: OwnOp, node: Node) -> Mapping[str, Argument]:
     """A node's operands and results, by name."""
-    results: list[Argument] = [Part(node, i) for i in range(len(node.type.parts))] or [node]
+    results: list[Argument] = [NodeResult(node, i) for i in range(len(node.type.parts))] or [node]
     operands = zip(op.declared.operands, node.inputs, strict=True)
     return {**dict(operands), **dict(zip(result_names(node.type), results, strict=True))}
 

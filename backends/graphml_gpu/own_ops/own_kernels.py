@@ -61,7 +61,7 @@ from graphml.errors import BackendError
 from graphml.ir.node import Node
 from graphml.ir.op import Op
 from graphml.ir.own_op import OwnKernel, OwnOp
-from graphml_gpu.dispatch import Along, Count, Dims, Dispatch, Grid, Groups, Lowering, along, rows
+from graphml_gpu.dispatch import Along, Count, Dims, Dispatch, GpuLowering, Grid, Groups, along, rows
 from graphml_gpu.language.text_kernels import TextKernel
 from graphml_gpu.own_ops.declared_kernel import DeclaredKernel, declared_kernel
 from graphml_gpu.own_ops.named_values import (
@@ -77,7 +77,7 @@ from graphml_gpu.own_ops.named_values import (
 )
 
 
-def own_lowering(op: Op, backend: str) -> Lowering | None:
+def own_lowering(op: Op, backend: str) -> GpuLowering | None:
     """The lowering of an op that has a kernel for a backend; None for any other op.
 
     `BackendError` where the kernel is not declared as it has to be.
@@ -87,9 +87,9 @@ def own_lowering(op: Op, backend: str) -> Lowering | None:
 
 
 @functools.cache
-def _lowering(op: OwnOp, kernel: OwnKernel, backend: str) -> Lowering:
+def _lowering(op: OwnOp, kernel: OwnKernel, backend: str) -> GpuLowering:
     declared = declared_kernel(op, kernel, backend)
-    return Lowering(
+    return GpuLowering(
         (op.name,), lambda node, context: [_dispatch(declared, node)], lambda node: _refuses(declared, node)
     )
 

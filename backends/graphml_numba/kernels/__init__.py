@@ -7,15 +7,15 @@ import importlib
 import pkgutil
 from collections.abc import Mapping
 
-from graphml_cpu.lowering.step import Lowering
+from graphml_cpu.lowering.step import CpuLowering
 
 from graphml_numba.kernel_of import lowerings_of
 
 
 @functools.cache
-def table() -> Mapping[str, Lowering]:
+def table() -> Mapping[str, CpuLowering]:
     """Op name -> how a node of it is called."""
-    by_op: dict[str, Lowering] = {}
+    by_op: dict[str, CpuLowering] = {}
     for entry in pkgutil.iter_modules(__path__, __name__ + "."):
         by_op |= lowerings_of(importlib.import_module(entry.name))
     return by_op

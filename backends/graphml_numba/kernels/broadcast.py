@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from graphml_cpu.array_kernels.step import ArrayValue, array_step, joined
-from graphml_cpu.lowering.step import Step
+from graphml_cpu.lowering.step import KernelCall
 
 from graphml.ir.node import Node
 from graphml_numba.helpers import Array, Number, helper
@@ -27,7 +27,7 @@ def in_four(value: Node) -> ArrayValue:
     return ArrayValue(value, ((1,) * (DIMS - len(value.shape)) + value.shape))
 
 
-def call(node: Node, function: Callable[..., Any]) -> Step:
+def call(node: Node, function: Callable[..., Any]) -> KernelCall:
     """The call of a kernel; its rows are those of a and out."""
     names = ("a", "b") if len(node.inputs) == 2 else ("mask", "a", "b")
     arrays = {"out": in_four(node)} | {

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from graphml_cpu.array_kernels.step import ArrayValue, array_step, as_stored, joined
-from graphml_cpu.lowering.step import Step, cache_type
+from graphml_cpu.lowering.step import KernelCall, cache_type
 
 from graphml.ir.node import Node
 from graphml.ir.shape import bounds
@@ -17,7 +17,7 @@ from graphml_numba.kernel_of import kernel_of
 from graphml_numba.kernels.cache_formats import NUMBERS, Encode, cell_format
 
 
-def call_set_rows(node: Node, make: Callable[..., Callable[..., Any]]) -> Step:
+def call_set_rows(node: Node, make: Callable[..., Callable[..., Any]]) -> KernelCall:
     """The call of the kernel of `set_rows`: a cell is [heads, words of a head]."""
     x, cells = node.inputs[1:]
     heads, head = joined(node.shape[1:-1], node.name), node.shape[-1:] if len(node.shape) > 1 else (1,)

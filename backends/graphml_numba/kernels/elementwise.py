@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from graphml_cpu.array_kernels.step import ArrayValue, array_step, joined
-from graphml_cpu.lowering.step import Step
+from graphml_cpu.lowering.step import KernelCall
 
 from graphml.ir.node import Node
 from graphml_numba.helpers import F32, F64, Array, Number, helper
@@ -144,7 +144,7 @@ geglu_quick = kernel_of("geglu_quick")(gate_of(_gelu_quick))
 reglu = kernel_of("reglu")(gate_of(_relu))
 
 
-def _each(node: Node, function: Callable[..., Any]) -> Step:
+def _each(node: Node, function: Callable[..., Any]) -> KernelCall:
     """The call of a kernel of elements: positions [T] have no rows of a known width."""
     count = joined(node.shape, node.name)
     arrays = {"out": ArrayValue(node, (count,)), "x": ArrayValue(node.inputs[0], (count,))}

@@ -7,7 +7,7 @@ from typing import Any
 
 from graphml_cpu.array_kernels.row_kernels import refuses_rows
 from graphml_cpu.array_kernels.step import array_step, as_stored, joined
-from graphml_cpu.lowering.step import Step
+from graphml_cpu.lowering.step import KernelCall
 
 from graphml.ir.node import Node
 from graphml.ir.op import integers
@@ -48,7 +48,7 @@ def columns(out: Array, x: Array, begin: int, end: int, start: int) -> None:
         out[row] = x[row, start : start + out.shape[1]]
 
 
-def call_repeat(node: Node, function: Callable[..., Any]) -> Step:
+def call_repeat(node: Node, function: Callable[..., Any]) -> KernelCall:
     """The call of the kernel of `repeat`."""
     arrays = {"out": as_stored(node), "x": as_stored(node.inputs[0])}
     return array_step(function, arrays, joined(node.shape[:1], node.name))
@@ -62,7 +62,7 @@ def repeat(out: Array, x: Array, begin: int, end: int) -> None:
             out[t, i] = x[t, 0]
 
 
-def call_permute(node: Node, function: Callable[..., Any]) -> Step:
+def call_permute(node: Node, function: Callable[..., Any]) -> KernelCall:
     """The call of the kernel of `permute`, with all dimensions that kernels see."""
     missing = DIMS - len(node.shape)
     axes = (*range(missing), *(missing + axis for axis in integers(node.attributes, "axes")))

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from graphml_cpu.array_kernels.step import array_step, as_stored, joined
-from graphml_cpu.lowering.step import Step
+from graphml_cpu.lowering.step import KernelCall
 
 from graphml.ir.node import Node
 from graphml.ir.op import number
@@ -50,7 +50,7 @@ def add_scaled(row: Array, x: Array, factor: Number) -> None:
         row[i] += factor * x[i]
 
 
-def call_delta(node: Node, function: Callable[..., Any]) -> Step:
+def call_delta(node: Node, function: Callable[..., Any]) -> KernelCall:
     """The call of the kernel of `gated_delta_net`."""
     names = ("state", "q", "k", "v", "decay", "beta", "sequences", "positions")
     arrays = {name: as_stored(value) for name, value in zip(names, node.inputs, strict=True)}
@@ -91,7 +91,7 @@ def gated_delta_net(
             out[t, head, i] = scale * product(row, q[t, group])
 
 
-def call_linear_attention(node: Node, make: Maker) -> Step:
+def call_linear_attention(node: Node, make: Maker) -> KernelCall:
     """The call of the kernel of `linear_attention`. Missing gates are k, unread."""
     state, q, k, v, sequences, positions, *gates = node.inputs
     arrays = {

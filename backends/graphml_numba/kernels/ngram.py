@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from graphml_cpu.array_kernels.step import array_step, as_stored
-from graphml_cpu.lowering.step import Rows, Step
+from graphml_cpu.lowering.step import KernelCall, RowCount
 
 from graphml.ir.node import Node
 from graphml.ir.op import integer, integers
@@ -19,14 +19,14 @@ U64 = np.uint64
 WORD = (1 << 64) - 1
 
 
-def call_ngram_rows(node: Node, make: Callable[..., Callable[..., Any]]) -> Step:
+def call_ngram_rows(node: Node, make: Callable[..., Callable[..., Any]]) -> KernelCall:
     """The call of the kernel of `ngram_rows`, on one thread: a few numbers for each token."""
     names = ("out", "state", "tokens", "sequences", "positions")
     values = (node, *node.inputs)
     arrays = {name: as_stored(value) for name, value in zip(names, values, strict=True)}
     numbers = (integers(node.attributes, name) for name in ("multipliers", "sizes", "offsets"))
     kernel = make(*map(tuple, numbers), integer(node.attributes, "eos"))
-    return array_step(kernel, arrays, Rows(None, 1), writes=("out", "state"), name=node.op.name)
+    return array_step(kernel, arrays, RowCount(None, 1), writes=("out", "state"), name=node.op.name)
 
 
 @helper

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from graphml_cpu.array_kernels.step import ArrayValue, array_step, joined
-from graphml_cpu.lowering.step import Step
+from graphml_cpu.lowering.step import KernelCall
 
 from graphml.ir.node import Node
 from graphml.ir.op import number
@@ -77,7 +77,7 @@ def layer_norm(out: Array, x: Array, begin: int, end: int, eps: float) -> None:
             out[row, i] = F32(x[row, i] - mean) * scale
 
 
-def call_layer_norm_mul(node: Node, function: Callable[..., Any]) -> Step:
+def call_layer_norm_mul(node: Node, function: Callable[..., Any]) -> KernelCall:
     """The call of the kernel of `layer_norm_mul`. A missing bias is the weight, unread."""
     x, weight, *more = node.inputs
     rows = joined(node.shape[:-1], node.name)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from graphml_cpu.array_kernels.step import ArrayValue, array_step, as_stored, joined
 from graphml_cpu.lowering.attention import refuses_caches
-from graphml_cpu.lowering.step import Step
+from graphml_cpu.lowering.step import KernelCall
 
 from graphml.ir.node import Node
 from graphml.ir.op import integer, number
@@ -129,7 +129,7 @@ def span_of(firsts: Array, ends: Array) -> tuple[Number, Number]:
 # --- the kernel
 
 
-def call_attention(node: Node, make: Callable[..., Callable[..., Any]]) -> Step:
+def call_attention(node: Node, make: Callable[..., Callable[..., Any]]) -> KernelCall:
     """The call of the kernel. Missing lengths, sinks or bias are other arrays, unread."""
     q, k, v, positions, sequences, table, *rest = node.inputs
     node_attributes, is_causal, n_head = node.attributes, causal(node.attributes), fixed(q.shape[1])

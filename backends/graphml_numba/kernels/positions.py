@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from graphml_cpu.array_kernels.step import ArrayValue, array_step, as_stored, joined
-from graphml_cpu.lowering.step import Step
+from graphml_cpu.lowering.step import KernelCall
 
 from graphml.ir.node import Node
 from graphml.ir.ops.position import frequencies, magnitude
@@ -18,7 +18,7 @@ from graphml_numba.kernel_of import kernel_of
 Maker = Callable[..., Callable[..., Any]]
 
 
-def call_rope_table(node: Node, make: Maker) -> Step:
+def call_rope_table(node: Node, make: Maker) -> KernelCall:
     """The call of the kernel of `rope_table`. Missing factors are the positions, unread."""
     positions, *factors = node.inputs
     arrays = {
@@ -49,7 +49,7 @@ def rope_table(angles: tuple[float, ...], size: float, has_factors: bool) -> Cal
     return kernel
 
 
-def call_rope(node: Node, function: Callable[..., Any]) -> Step:
+def call_rope(node: Node, function: Callable[..., Any]) -> KernelCall:
     """The call of the kernel of `rope`."""
     x, table = node.inputs
     arrays = {"out": as_stored(node), "x": as_stored(x), "table": as_stored(table)}

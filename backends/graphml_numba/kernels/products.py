@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from graphml_cpu.array_kernels.step import ArrayValue, array_step, as_stored, joined
-from graphml_cpu.lowering.step import Step
+from graphml_cpu.lowering.step import KernelCall
 
 from graphml.ir.node import Node
 from graphml.ir.shape import Dim
@@ -40,7 +40,7 @@ def rows_of(value: Node, last: Dim) -> ArrayValue:
     return ArrayValue(value, (joined(value.shape[:-1], value.name), last))
 
 
-def call_linear(node: Node, make: Maker) -> Step:
+def call_linear(node: Node, make: Maker) -> KernelCall:
     """The call of the kernel of `linear` or `mul_mat`. A missing bias or residual is x, unread."""
     weight, x, *more = node.inputs
     has_bias, has_residual = bool(node.attributes.get("bias")), bool(node.attributes.get("residual"))
@@ -84,7 +84,7 @@ def linear(form: RowFormat, has_bias: bool, has_residual: bool) -> Callable[...,
     return kernel
 
 
-def call_linear_id(node: Node, make: Maker) -> Step:
+def call_linear_id(node: Node, make: Maker) -> KernelCall:
     """The call of the kernel of `linear_id` or `mul_mat_id`."""
     weight, x, ids = node.inputs
     arrays = {
@@ -132,7 +132,7 @@ def linear_id(form: RowFormat) -> Callable[..., Any]:
     return kernel
 
 
-def call_mul_mat_batch(node: Node, function: Callable[..., Any]) -> Step:
+def call_mul_mat_batch(node: Node, function: Callable[..., Any]) -> KernelCall:
     """The call of the kernel of `mul_mat_batch`, whose leading dimensions are one."""
     weight, x = node.inputs
     lead = joined(node.shape[:-2], node.name)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from graphml_cpu.array_kernels.step import ArrayValue, array_step, joined
-from graphml_cpu.lowering.step import Step
+from graphml_cpu.lowering.step import KernelCall
 
 from graphml.ir.node import Node
 from graphml.ir.shape import Shape
@@ -32,7 +32,7 @@ def stored_rows(value: Node, lead: Shape, row: Shape) -> ArrayValue:
     return ArrayValue(value, (joined(lead, value.name), words))
 
 
-def call_dequantize(node: Node, make: Maker) -> Step:
+def call_dequantize(node: Node, make: Maker) -> KernelCall:
     """The call of the kernel of `dequantize`."""
     x, lead = node.inputs[0], node.shape[:-1]
     arrays = {"out": stored_rows(node, lead, node.shape[-1:]), "x": stored_rows(x, lead, x.shape[-1:])}
@@ -54,7 +54,7 @@ def dequantize(form: RowFormat) -> Callable[..., Any]:
     return kernel
 
 
-def call_get_rows(node: Node, make: Maker) -> Step:
+def call_get_rows(node: Node, make: Maker) -> KernelCall:
     """The call of the kernel of `get_rows`; a row of several dimensions is one of as many elements."""
     table, ids = node.inputs
     row = table.shape[1:]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from graphml_cpu.array_kernels.step import ArrayValue, array_step, as_stored, joined
 from graphml_cpu.lowering.attention import refuses_caches
-from graphml_cpu.lowering.step import Step, cache_type
+from graphml_cpu.lowering.step import KernelCall, cache_type
 
 from graphml.ir.node import Node
 from graphml.ir.op import integer, number
@@ -33,7 +33,7 @@ Maker = Callable[..., Callable[..., Any]]
 CHOSEN = ("n", "selection_block", "local", "block_size")
 
 
-def call_select(node: Node, make: Maker) -> Step:
+def call_select(node: Node, make: Maker) -> KernelCall:
     """The call of the kernel of `select_blocks`. Missing weights are q, unread."""
     q, k, positions, sequences, table, *weights = node.inputs
     arrays = {
@@ -117,7 +117,7 @@ def cells_of(chosen: Array, size: int, n_seen: int, table: Array, block_size: in
     return cells[:n]
 
 
-def call_selected(node: Node, make: Maker) -> Step:
+def call_selected(node: Node, make: Maker) -> KernelCall:
     """The call of the kernel of `selected_attention`. Missing sinks are q, unread."""
     q, k, v, positions, sequences, table, selected, *sinks = node.inputs
     n_head = fixed(q.shape[1])

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from graphml_cpu.array_kernels.step import array_step, as_stored, joined
-from graphml_cpu.lowering.step import Step
+from graphml_cpu.lowering.step import KernelCall
 
 from graphml.ir.node import Node
 from graphml_numba.helpers import F32, Array, Number, helper
@@ -23,7 +23,7 @@ from graphml_numba.kernels.running_softmax import exp
 Maker = Callable[..., Callable[..., Any]]
 
 
-def call_conv(node: Node, make: Maker) -> Step:
+def call_conv(node: Node, make: Maker) -> KernelCall:
     """The call of the kernel of `ssm_conv` or `ssm_conv_silu`. A missing bias is positions, unread."""
     names = ("state", "x", "weight", "sequences", "positions")
     arrays = {name: as_stored(value) for name, value in zip(names, node.inputs[:5], strict=True)}
@@ -68,7 +68,7 @@ def ssm_conv(has_bias: bool, has_silu: bool) -> Callable[..., Any]:
     return kernel
 
 
-def call_scan(node: Node, make: Maker) -> Step:
+def call_scan(node: Node, make: Maker) -> KernelCall:
     """The call of the kernel of `ssm_scan`."""
     state, x, dt, a, b, c, d, sequences, positions = node.inputs
     names = ("out", "state", "x", "dt", "a", "b", "c", "d", "sequences", "positions")

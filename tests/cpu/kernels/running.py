@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from graphml_cpu.compiler import Kernel, KernelRef, compile_kernels
+from graphml_cpu.compiler import KernelRef, LoadedKernel, compile_kernels
 
 THREADS = (1, 2, 3)
 
 
-def kernel(module: str, factory: str, *arguments: Any) -> Kernel:
+def kernel(module: str, factory: str, *arguments: Any) -> LoadedKernel:
     """The kernel that `graphml_cpu.kernels.<module>.<factory>(*arguments)` makes."""
     name = "-".join([factory, *map(str, arguments)])
     ref = KernelRef(name, f"graphml_cpu.kernels.{module}", factory, arguments)
     return compile_kernels([ref])[name]
 
 
-def run(made: Kernel, nth: int = 1, **values: Any) -> None:
+def run(made: LoadedKernel, nth: int = 1, **values: Any) -> None:
     """Call `made` once per thread; an array stands for its address, an int for the value of a Dim."""
     kinds = dict(made.parameters)
     kept: list[Any] = []

@@ -26,15 +26,14 @@ def make_read(dtype: str) -> Callable[..., None]:
     elements = make_elements(dtype, WIDTH)
 
     @operation
-    def read_row(typingctx: Any, row: Any, out: Any) -> Any:
-        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def read_row(row: Any, out: Any) -> Any:
+        def emit(builder: ir.IRBuilder, *args: Any) -> None:
             for number in range(ELEMENTS // WIDTH):
                 vector = elements.load_at(builder, args[0], number)
                 to = builder.add(args[1], build.I64(number * WIDTH * 4))
                 builder.store(vector, build.pointer(builder, to, vector.type), align=1)
-            return context.get_dummy_value()
 
-        return types.none(types.int64, types.int64), codegen
+        return types.none(types.int64, types.int64), emit
 
     def read(ith: Int, nth: Int, row: Address, out: Address) -> None:
         read_row(row, out)

@@ -19,11 +19,13 @@ from graphml_cpu.simd import build
 from graphml_cpu.simd.bytes import emit_lookup16
 from graphml_cpu.simd.types import VectorType, splat_value
 
+_at, _load = build.shifted, build.load
+
 _I8, _I16 = ir.IntType(8), ir.IntType(16)
 
 
 @dataclass(frozen=True)
-class Elements:
+class CacheElements:
     """How rows of a cache type are read as float32 vectors of `lanes` elements.
 
     A row is made of groups: `elements` in `n_bytes` bytes, `vectors` vectors. `load(builder, group, part)`:
@@ -48,30 +50,22 @@ def row_bytes(dtype: str, n: int) -> int:
     return dtype_of(dtype).bytes_for(n)
 
 
-def make_elements(dtype: str, lanes: int) -> Elements:
+def make_elements(dtype: str, lanes: int) -> CacheElements:
     """The reader of a cache type; for blocks of 32 `lanes` divides 16. `BackendError` for another dtype."""
     item_bytes = row_bytes(dtype, 32) // 32
     plain = {"f32": _load_f32, "f16": _load_f16, "bf16": _load_bf16}
     if dtype in plain:
         load = plain[dtype]
-        return Elements(
+        return CacheElements(
             lanes, lanes * item_bytes, 1, lambda builder, group, part: load(builder, group, lanes)
         )
     quantised = _QUANTISED[dtype]
-    return Elements(
+    return CacheElements(
         32,
         row_bytes(dtype, 32),
         32 // lanes,
         lambda builder, group, part: quantised(builder, group, part * lanes, lanes),
     )
-
-
-def _at(builder: ir.IRBuilder, address: ir.Value, offset: int) -> ir.Value:
-    return builder.add(address, build.I64(offset)) if offset else address
-
-
-def _load(builder: ir.IRBuilder, address: ir.Value, kind: ir.Type) -> ir.Value:
-    return builder.load(build.pointer(builder, address, kind), align=1)
 
 
 def _single(lanes: int) -> ir.VectorType:

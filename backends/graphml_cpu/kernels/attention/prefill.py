@@ -26,7 +26,7 @@ from graphml_cpu.kernels.attention.query_tiles import (
     LANES,
     ROW,
     STEP,
-    Places,
+    ScratchOffsets,
     by_vectors,
     make_begin_lane,
     make_bend,
@@ -39,16 +39,7 @@ from graphml_cpu.kernels.attention.query_tiles import (
 from graphml_cpu.kernels.attention.tiles import make_local_memory
 from graphml_cpu.kernels.share import Number, share
 from graphml_cpu.layouts import PREFILL_BLOCK, PREFILL_TILES, prefill_tile_bytes, prefill_values
-from graphml_cpu.simd import (
-    F32,
-    WIDTH,
-    f32,
-    load_i32,
-    load_i64,
-    store,
-    store_i64,
-    zero,
-)
+from graphml_cpu.simd import F32, WIDTH, f32, load_i32, load_i64, store, store_i64, zero
 
 _SHARES = 4  # of the work, for each thread, at least
 SEEN_BYTES = 5 * 8
@@ -129,7 +120,7 @@ def note_seen(at: int, vectors: int, first: int, end: int, all_first: int, all_e
     store_i64(at + 32, all_end)
 
 
-def _make_load_tile(d_k: int, places: Places, pairs: bool) -> Any:
+def _make_load_tile(d_k: int, places: ScratchOffsets, pairs: bool) -> Any:
     """`load_tile(...)`: the lanes of consecutive tokens, token by token, and what each sees."""
     load_query, clear_queries = make_load_query(d_k, places, pairs), make_clear_queries(d_k, places)
     begin_lane = make_begin_lane(places)

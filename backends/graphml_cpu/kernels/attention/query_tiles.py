@@ -53,7 +53,7 @@ _ROUNDER = 1.5 * 2.0**23  # added, it leaves the nearest whole number in the low
 
 
 @dataclass(frozen=True)
-class Places:
+class ScratchOffsets:
     """Byte offsets in a tile's scratch; see `graphml_cpu.layouts.prefill_tile_bytes`."""
 
     first: int  # int32 per lane: the first position it sees
@@ -69,13 +69,13 @@ class Places:
     out: int  # [d_v rounded up to 8, lanes]
 
 
-def make_places(d_k: int, d_v: int) -> Places:
+def make_places(d_k: int, d_v: int) -> ScratchOffsets:
     """Where everything of a tile lies in scratch."""
     first, end, position, slope, sink, top, total, alpha = range(0, PREFILL_LANE_ARRAYS * ROW, ROW)
     queries = PREFILL_LANE_ARRAYS * ROW
     weights = queries + d_k * ROW
     out = weights + PREFILL_BLOCK * ROW
-    return Places(first, end, position, slope, sink, top, total, alpha, queries, weights, out)
+    return ScratchOffsets(first, end, position, slope, sink, top, total, alpha, queries, weights, out)
 
 
 def by_vectors(rescaled: bool, pairs: bool) -> Any:
@@ -101,7 +101,7 @@ def by_vectors(rescaled: bool, pairs: bool) -> Any:
     return tiles
 
 
-def make_load_query(d_k: int, places: Places, pairs: bool = False) -> Any:
+def make_load_query(d_k: int, places: ScratchOffsets, pairs: bool = False) -> Any:
     """`load_query(q, scratch, lane, heads, scale)`: the heads of one token into lanes from `lane` on."""
     queries_at, lanes = places.queries, math.gcd(d_k, WIDTH)
     part, local_row = vector("f32", lanes), make_local_memory(d_k * 2)
@@ -126,7 +126,7 @@ def make_load_query(d_k: int, places: Places, pairs: bool = False) -> Any:
     return load_query_in_pairs if pairs else load_query
 
 
-def make_clear_queries(d_k: int, places: Places) -> Any:
+def make_clear_queries(d_k: int, places: ScratchOffsets) -> Any:
     """`clear_queries(scratch, lanes)`: zeros in the lanes behind the first so many of their vector."""
     queries_at = places.queries
 
@@ -139,7 +139,7 @@ def make_clear_queries(d_k: int, places: Places) -> Any:
     return clear_queries
 
 
-def make_begin_lane(places: Places) -> Any:
+def make_begin_lane(places: ScratchOffsets) -> Any:
     """`begin_lane(...)`: what one lane sees, its slope and sink; maximum and sum at their start."""
     first_at, end_at, position_at = places.first, places.end, places.position
     slope_at, sink_at, top_at, total_at = places.slope, places.sink, places.top, places.total
@@ -170,7 +170,7 @@ def _finite_or_zero(x: Vector) -> Vector:
     return select(x == f32(-math.inf), zero(F32), x)
 
 
-def make_bend(places: Places) -> Any:
+def make_bend(places: ScratchOffsets) -> Any:
     """`bend(...)`: softcap, ALiBi and mask on one vector of scores of a block, in place."""
     first_at, end_at, position_at, slope_at = places.first, places.end, places.position, places.slope
     weights_at = places.weights
@@ -205,7 +205,7 @@ def _power(x: Vector) -> Vector:
     return select(x < f32(-126.0), zero(F32), power)
 
 
-def make_soften(places: Places, pairs: bool) -> Any:
+def make_soften(places: ScratchOffsets, pairs: bool) -> Any:
     """`soften(...)`: one vector of scores of a block -> weights, in place; maximum, sum, alpha.
 
     pairs: the weights of two positions in each int32, in bfloat16; that of no position is zero.
@@ -259,7 +259,7 @@ def make_soften(places: Places, pairs: bool) -> Any:
     return soften_in_pairs if pairs else soften
 
 
-def make_finish(d_v: int, places: Places) -> Any:
+def make_finish(d_v: int, places: ScratchOffsets) -> Any:
     """`finish(scratch, tokens, heads, out, out_stride)`: sums divided out, the lanes put back into rows."""
     top_at, total_at, alpha_at, sink_at = places.top, places.total, places.alpha, places.sink
     values_at = places.out

@@ -18,7 +18,7 @@ from graphml_cpu.kernels.attention.prefill import SEEN_BYTES, make_attend, note_
 from graphml_cpu.kernels.attention.query_tiles import (
     LANES,
     ROW,
-    Places,
+    ScratchOffsets,
     make_begin_lane,
     make_clear_queries,
     make_load_query,
@@ -77,7 +77,7 @@ def _list_tile(groups: int, leader: int, entry: int, tokens: int, tile: int) -> 
     return entry
 
 
-def _make_write_records(d_v: int, places: Places) -> Any:
+def _make_write_records(d_v: int, places: ScratchOffsets) -> Any:
     """`write_records(...)`: a tile's maxima, sums and values as chunk `segment` of each of its lanes.
 
     records: of the tile's first query head, of the first token of all.
@@ -103,7 +103,7 @@ def _make_write_records(d_v: int, places: Places) -> Any:
     return write_records
 
 
-def _make_load_tile(d_k: int, places: Places, tile_at: int) -> Callable[..., None]:
+def _make_load_tile(d_k: int, places: ScratchOffsets, tile_at: int) -> Callable[..., None]:
     """`load_tile(...)`: the queries of a tile's tokens, for the query heads of one key-value head."""
     load_query, clear_queries = make_load_query(d_k, places), make_clear_queries(d_k, places)
 
@@ -119,7 +119,7 @@ def _make_load_tile(d_k: int, places: Places, tile_at: int) -> Callable[..., Non
     return load_tile
 
 
-def _make_begin_tile(places: Places, tile_at: int) -> Callable[..., None]:
+def _make_begin_tile(places: ScratchOffsets, tile_at: int) -> Callable[..., None]:
     """`begin_tile(...)`: every lane sees the positions up to `end`, and has found nothing yet."""
     begin_lane = make_begin_lane(places)
 

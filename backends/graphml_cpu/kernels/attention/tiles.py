@@ -13,13 +13,14 @@ from typing import Any
 
 import llvmlite.ir as ir
 
-from graphml_cpu import target
 from graphml_cpu.frontend import types
 from graphml_cpu.frontend.operation import operation
 from graphml_cpu.kernels.attention.cache_elements import make_elements
 from graphml_cpu.simd import build
 from graphml_cpu.simd.bfloats import emit_dot2
 from graphml_cpu.simd.types import VectorType, splat_value
+
+_at, _fma, _load = build.shifted, build.multiply_add, build.load
 
 _I64 = ir.IntType(64)
 _I32 = ir.IntType(32)
@@ -38,29 +39,15 @@ def make_local_memory(n_bytes: int) -> Any:
     """
 
     @operation
-    def local_memory(typingctx: Any) -> Any:
-        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def local_memory() -> Any:
+        def emit(builder: ir.IRBuilder, *_args: Any) -> ir.Value:
             place = build.stack_slot(builder, ir.ArrayType(ir.IntType(8), n_bytes))
             place.align = 64
             return builder.ptrtoint(place, _I64)
 
-        return types.int64(), codegen
+        return types.int64(), emit
 
     return local_memory
-
-
-def _at(builder: ir.IRBuilder, address: ir.Value, offset: int) -> ir.Value:
-    return builder.add(address, _I64(offset)) if offset else address
-
-
-def _load(builder: ir.IRBuilder, address: ir.Value, llvm_type: ir.Type) -> ir.Value:
-    return builder.load(build.pointer(builder, address, llvm_type), align=1)
-
-
-def _fma(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-    if target.current().has_fma:
-        return build.overloaded(builder, "fma", [a, b, c])
-    return builder.fadd(builder.fmul(a, b), c)
 
 
 def _multiply_pairs(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
@@ -123,8 +110,8 @@ def make_score_tile(heads: int, d: int, lanes: int, dtype: str, out_bytes: int, 
     unrolled = max(n for n in range(1, _UNROLLED + 1) if groups % n == 0)
 
     @operation
-    def score_tile(typingctx: Any, q: Any, cells: Any, k: Any, row_bytes: Any, out: Any, pieces: Any) -> Any:
-        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def score_tile(q: Any, cells: Any, k: Any, row_bytes: Any, out: Any, pieces: Any) -> Any:
+        def emit(builder: ir.IRBuilder, *args: Any) -> None:
             q, cells, k, row_bytes, out, pieces = args
             rows = []
             for row in range(TILE_CELLS):
@@ -149,9 +136,8 @@ def make_score_tile(heads: int, d: int, lanes: int, dtype: str, out_bytes: int, 
                 builder.store(
                     total, build.pointer(builder, _at(builder, out, head * out_bytes), total.type), align=1
                 )
-            return context.get_dummy_value()
 
-        return types.none(*[types.int64] * 6), codegen
+        return types.none(*[types.int64] * 6), emit
 
     return score_tile
 
@@ -174,10 +160,10 @@ def make_weigh_tile(
 
     @operation
     def weigh_tile(
-        typingctx: Any, weights: Any, cells: Any, count: Any, v: Any, row_bytes: Any, alpha: Any, out: Any,
+        weights: Any, cells: Any, count: Any, v: Any, row_bytes: Any, alpha: Any, out: Any,
         pieces: Any,
     ) -> Any:  # fmt: skip
-        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        def emit(builder: ir.IRBuilder, *args: Any) -> None:
             weights, cells, count, v, row_bytes, alpha, out, pieces = args
             places = [_at(builder, out, head * out_bytes + part * lanes * 4) for head, part in shape]
             alphas = [_splat_from(builder, _at(builder, alpha, head * 4), lanes) for head in range(heads)]
@@ -202,10 +188,9 @@ def make_weigh_tile(
                     for slot, (head, part) in zip(sums, shape, strict=True):
                         builder.store(_fma(builder, factors[head], values[part], builder.load(slot)), slot)
             for place, slot in zip(places, sums, strict=True):
-                builder.store(builder.load(slot), build.pointer(builder, place, single), align=1)
-            return context.get_dummy_value()
+                build.store(builder, builder.load(slot), place)
 
-        return types.none(*[types.int64] * 8), codegen
+        return types.none(*[types.int64] * 8), emit
 
     return weigh_tile
 
@@ -225,10 +210,10 @@ def make_outer_tile(rows: int, vectors: int, lanes: int, rescaled: bool, pairs: 
 
     @operation
     def outer_tile(
-        typingctx: Any, a: Any, a_row: Any, a_step: Any, b: Any, b_step: Any, count: Any, out: Any,
+        a: Any, a_row: Any, a_step: Any, b: Any, b_step: Any, count: Any, out: Any,
         out_row: Any, alpha: Any,
     ) -> Any:  # fmt: skip
-        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        def emit(builder: ir.IRBuilder, *args: Any) -> None:
             a, a_row, a_step, b, b_step, count, out, out_row, alpha = args
             a_rows = [builder.mul(a_row, _I64(row)) for row in range(rows)]
             out_rows = [builder.add(out, builder.mul(out_row, _I64(row))) for row in range(rows)]
@@ -256,9 +241,8 @@ def make_outer_tile(rows: int, vectors: int, lanes: int, rescaled: bool, pairs: 
                         slot = sums[row * vectors + part]
                         builder.store(multiply_add(builder, factor, column, builder.load(slot)), slot)
             for place, slot in zip(places, sums, strict=True):
-                builder.store(builder.load(slot), build.pointer(builder, place, single), align=1)
-            return context.get_dummy_value()
+                build.store(builder, builder.load(slot), place)
 
-        return types.none(*[types.int64] * 9), codegen
+        return types.none(*[types.int64] * 9), emit
 
     return outer_tile

@@ -17,13 +17,13 @@ from graphml_cpu.compiler import Address, Dim, Int
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.experts.expert_pairs import find_begins, next_place
 from graphml_cpu.kernels.formats import make_read
-from graphml_cpu.kernels.formats._groups import Reader
+from graphml_cpu.kernels.formats._groups import CpuFormatReader
 from graphml_cpu.kernels.products.integer_groups import finish
 from graphml_cpu.kernels.products.integer_rows import make_four_rows
 from graphml_cpu.kernels.products.integer_tiles import PANELS, TOKENS, make_panel_products
 from graphml_cpu.kernels.products.interleaved_rows import make_interleaved_products
 from graphml_cpu.kernels.products.interleaved_tokens import listed_address
-from graphml_cpu.kernels.products.register_tiles import make_record_addresses
+from graphml_cpu.kernels.products.register_tiles import make_token_addresses
 from graphml_cpu.kernels.share import share
 from graphml_cpu.kernels.vector_rows import put_zeros
 from graphml_cpu.layouts import PAIR_BYTES
@@ -37,15 +37,16 @@ _UNPACKING = 4
 _USUAL_ROWS = 1024
 
 
-def _make_one(reader: Reader) -> Callable[..., Any]:
-    """An inline function: weight rows begin to end of one matrix times the pairs at `records`, one by one."""
+def _make_one(reader: CpuFormatReader) -> Callable[..., Any]:
+    """An inline function: weight rows begin to end of one matrix times the pairs at `records`, one by one.
+
+    weights: the matrix's address, its rows, their elements and bytes.
+    """
     four_rows = make_four_rows(reader)
 
     @inline
-    def one(
-        begin: int, end: int, w: int, y: int, n: int, k: int, row_bytes: int, records: int, pairs: int,
-        scratch: int,
-    ) -> None:  # fmt: skip
+    def one(begin: int, end: int, weights: Any, y: int, records: int, pairs: int, scratch: int) -> None:
+        w, _, k, row_bytes = weights
         for record in range(records, records + pairs * PAIR_BYTES, PAIR_BYTES):
             x, to = load_i64(record), y + load_i64(record + 8)
             for index in range(begin, end, 4):
@@ -66,24 +67,16 @@ def _record_offset(records: int, stride: int, y_stride: int, pair: int) -> int:
     return offset
 
 
-def _make_many(reader: Reader, one_order: bool) -> Callable[..., Any]:
+def _make_many(reader: CpuFormatReader, one_order: bool) -> Callable[..., Any]:
     """As `_make_one` for many pairs; `begin` is a multiple of _ROWS."""
     places = packed.PLACES if one_order else 1
-    products = make_panel_products(reader, TOKENS, make_record_addresses(TOKENS), _record_offset, places)
+    products = make_panel_products(
+        reader, TOKENS, make_token_addresses(TOKENS, stored=True), _record_offset, places
+    )
 
     @inline
-    def many(
-        begin: int,
-        end: int,
-        w: int,
-        y: int,
-        n: int,
-        k: int,
-        row_bytes: int,
-        records: int,
-        pairs: int,
-        scratch: int,
-    ) -> None:
+    def many(begin: int, end: int, weights: Any, y: int, records: int, pairs: int, scratch: int) -> None:
+        w, n, k, row_bytes = weights
         for start in range(0, pairs, packed.TOKENS):
             at, taken = records + start * PAIR_BYTES, min(packed.TOKENS, pairs - start)
             for first in range(begin, end, packed.PAIRS * _ROWS):
@@ -103,24 +96,14 @@ def _make_multiply(kind: str, one_token: bool, one_order: bool) -> Callable[...,
     many = _make_many(reader, one_order)
 
     @inline
-    def multiply(
-        begin: int,
-        end: int,
-        w: int,
-        y: int,
-        n: int,
-        k: int,
-        row_bytes: int,
-        records: int,
-        pairs: int,
-        scratch: int,
-    ) -> None:
+    def multiply(begin: int, end: int, weights: Any, y: int, records: int, pairs: int, scratch: int) -> None:
+        w, _, k, row_bytes = weights
         if pairs == 1:
-            one(begin, end, w, y, n, k, row_bytes, records, 1, scratch)
+            one(begin, end, weights, y, records, 1, scratch)
         elif pairs <= few_rows:
             few(begin, end, w, y, 0, 0, k, row_bytes, records, PAIR_BYTES, 0, pairs, scratch)
         else:
-            many(begin, end, w, y, n, k, row_bytes, records, pairs, scratch)
+            many(begin, end, weights, y, records, pairs, scratch)
 
     return multiply
 
@@ -157,7 +140,7 @@ def _costs(ends: int, n_experts: int, blocks: int) -> int:
 
 
 def make_mul_mat_id_packed(kind: str, one_token: bool, one_order: bool = False) -> Callable[..., None]:
-    """y[t, u] = w[ids[t, u]] @ x[t, u], for weights of the format `kind`, which has a `Reader`.
+    """y[t, u] = w[ids[t, u]] @ x[t, u], for weights of the format `kind`, which has a `CpuFormatReader`.
 
     w: n_experts matrices, `expert_bytes` apart, of n rows of k elements, `row_bytes` apart. ids int32
     [T, n_used], zeros for one outside 0 .. n_experts - 1. x: packed rows, `x_token_stride` bytes from token
@@ -189,7 +172,7 @@ def make_mul_mat_id_packed(kind: str, one_token: bool, one_order: bool = False) 
                 if top < bottom:
                     matrix, at = w + expert * expert_bytes, records + first * PAIR_BYTES
                     top, bottom = top * _ROWS, min(bottom * _ROWS, n)
-                    multiply(top, bottom, matrix, y, n, k, row_bytes, at, last - first, scratch)
+                    multiply(top, bottom, (matrix, n, k, row_bytes), y, at, last - first, scratch)
                 before += blocks * cost
             first = last
         if first < pairs:

@@ -7,8 +7,8 @@ kernel of its own stand here like all others: every format can be multiplied and
 Formats that a cache may be kept in have `make_encode()`, which returns `encode(src, dst, k)`, the other way,
 with the bits of `graphml_quant`'s encoder; a block with a NaN or an infinity becomes NaN.
 
-A file may also hold `make_read()`, which returns a `Reader` (`_groups`): then its weights are multiplied with
-activations of 8 bits, in integers. A format without one is decoded and multiplied in float32.
+A file may also hold `make_read()`, which returns a `CpuFormatReader` (`_groups`): then its weights are
+multiplied with activations of 8 bits, in integers. A format without one is decoded and multiplied in float32.
 
 Knows which formats there are; importing this package imports neither the front end nor a decoder.
 """
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from graphml.errors import BackendError
 
 if TYPE_CHECKING:
-    from graphml_cpu.kernels.formats._groups import Reader
+    from graphml_cpu.kernels.formats._groups import CpuFormatReader
 
 
 @functools.cache
@@ -44,11 +44,11 @@ def has_reader(format: str) -> bool:
     return code is not None and "make_read" in code.co_names
 
 
-def make_read(format: str) -> Reader:
-    """The `Reader` of a format; `BackendError` if it has none."""
+def make_read(format: str) -> CpuFormatReader:
+    """The `CpuFormatReader` of a format; `BackendError` if it has none."""
     if not has_reader(format):
         raise BackendError(f"kernels cannot multiply the format {format!r} in integers")
-    reader: Reader = importlib.import_module(f"{__name__}.{format}").make_read()
+    reader: CpuFormatReader = importlib.import_module(f"{__name__}.{format}").make_read()
     return reader
 
 

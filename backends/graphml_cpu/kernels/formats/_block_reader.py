@@ -11,8 +11,7 @@ from typing import Any
 
 from graphml_cpu import target
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import F32x4, F32x16, Reader, U8x64
-from graphml_cpu.kernels.formats._words import by_quarter
+from graphml_cpu.kernels.formats._groups import CpuFormatReader, F32x4, F32x16, U8x64
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import (
     bitcast,
@@ -108,7 +107,7 @@ def make_collect_halves(block_bytes: int, offset: int, rest: bool = False) -> An
 
 
 def _make_numbers(block_bytes: int, minima: bool, rest: bool) -> Any:
-    """An inline function `numbers(a, b, c, d, size)`: see `Reader.read_numbers`.
+    """An inline function `numbers(a, b, c, d, size)`: see `CpuFormatReader.read_numbers`.
 
     Blocks begin with their scale, an IEEE half, and with `minima` with their minimum after it.
     """
@@ -163,29 +162,6 @@ def _make_numbers(block_bytes: int, minima: bool, rest: bool) -> Any:
     return with_minima if minima else without
 
 
-def make_nibble_words(block_bytes: int, offset: int, unpack: Callable[..., Any]) -> Any:
-    """A `make_words` of `block_reader`: 16 bytes of nibbles at `offset`, which `unpack` makes values."""
-
-    def make_words(rest: bool) -> Any:
-        collect = make_collect(block_bytes, offset, 16, rest, by_word=True)
-
-        @inline
-        def words(a: int, b: int, c: int, d: int, size: int) -> Any:
-            p, q, r, s = by_quarter(collect(a, size), collect(b, size), collect(c, size), collect(d, size))
-            low = unpack(p & 15), unpack(q & 15), unpack(r & 15), unpack(s & 15)
-            return low, (unpack(p >> 4), unpack(q >> 4), unpack(r >> 4), unpack(s >> 4))
-
-        return words
-
-    return make_words
-
-
-@inline
-def as_they_are(nibbles: Vector) -> Vector:
-    """Nibbles that are the values."""
-    return nibbles
-
-
 def block_reader(
     block_bytes: int,
     make_read: Callable[..., Any],
@@ -193,14 +169,14 @@ def block_reader(
     halves: int = 0,
     make_words: Any = None,
     **more: Any,
-) -> Reader:
-    """The `Reader` of a format of blocks of 32 weights, four blocks a unit.
+) -> CpuFormatReader:
+    """The `CpuFormatReader` of a format of blocks of 32 weights, four blocks a unit.
 
     `make_read(rest)` gives `read(at, size)` for neighbouring blocks of `size` bytes (see `make_collect`),
     `read_blocks(a, b, c, d)` reads blocks at any addresses. Blocks begin with `halves` IEEE halves: nothing
     that four rows share, a scale, or a scale and a minimum. `make_words(rest)` gives `words(a, b, c, d,
-    size)`, blocks of `size` bytes of four rows as `Reader.read_words` wants them. more: other fields of the
-    `Reader`.
+    size)`, blocks of `size` bytes of four rows as `CpuFormatReader.read_words` wants them. more: other fields
+    of the `CpuFormatReader`.
     """
     permutes = target.current().has_byte_permutation
     whole, part = make_read(False), make_read(permutes)
@@ -246,4 +222,4 @@ def block_reader(
 
         more = {**more, "read_words": read_words, "read_rest_words": read_rest_words}
     read_rest = rest if permutes else rest_by_blocks
-    return Reader(unit, block_bytes, 32, read, read_rest, minima=halves // 2, **more)
+    return CpuFormatReader(unit, block_bytes, 32, read, read_rest, minima=halves // 2, **more)

@@ -1,4 +1,4 @@
-"""What the integer products want of a format: a `Reader`, and the moves that readers share.
+"""What the integer products want of a format: a `CpuFormatReader`, and the moves that readers share.
 
 A reader reads a unit of a row, one or two groups of 128 weights, into vectors of 64 bytes that lie as packed
 activations do (`graphml_cpu.packed`): weights 0 to 15 of the blocks 0, 1, 2, 3 of 32, then weights 16 to 31.
@@ -39,7 +39,7 @@ _U64x1, _MASK64 = vector("u64", 1), vector("i1", 64)
 
 
 @dataclass(frozen=True)
-class Reader:
+class CpuFormatReader:
     """How one format is read.
 
     `read(address)` gives the groups of a unit, a tuple of `groups` (1 or 2) tuples (values, scales, minima):

@@ -1,8 +1,8 @@
 """Integer sums of four rows of weights times a token, of bytes in the order in which a file has them.
 
-What `Reader.sums` is made of. A run of 32 bytes has two blocks in its nibbles, or parts of two. Its bytes are
-not brought into the order of the packed activations: the token's bytes are, once for four rows, and where a
-quarter of a vector has not one block, the sums are moved, not the weights. Needs an instruction that
+What `CpuFormatReader.sums` is made of. A run of 32 bytes has two blocks in its nibbles, or parts of two. Its
+bytes are not brought into the order of the packed activations: the token's bytes are, once for four rows, and
+where a quarter of a vector has not one block, the sums are moved, not the weights. Needs an instruction that
 multiplies unsigned bytes of all values. Knows the packed layout; knows no format.
 """
 
@@ -14,15 +14,7 @@ from graphml_cpu import packed
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._groups import I8x64, U8x64
 from graphml_cpu.kernels.share import Vector
-from graphml_cpu.simd import (
-    constant_lanes,
-    dot4,
-    load,
-    shuffle_by,
-    shuffle_pair_by,
-    vector,
-    zero,
-)
+from graphml_cpu.simd import constant_lanes, dot4, load, shuffle_by, shuffle_pair_by, vector, zero
 
 I32x16 = vector("i32", 16)
 

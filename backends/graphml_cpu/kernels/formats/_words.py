@@ -1,4 +1,4 @@
-"""Weights of four rows interleaved by words, before they are unpacked: what `Reader.read_words` is made of.
+"""Weights of four rows interleaved by words, before they are unpacked: `CpuFormatReader.read_words` has them.
 
 Bytes that hold two or more weights are moved while they are packed, which takes half the moves. Knows where
 nibbles and further bits of a group stand in a format; knows no format.
@@ -91,7 +91,7 @@ def make_two_runs(place_of: Callable[[int], tuple[int, int]]) -> Callable[..., A
 
 @inline
 def halves_of(a: Any, b: Any, c: Any, d: Any) -> Any:
-    """What `make_two_runs` gives of words 0 to 3 as `Reader.read_words` gives it."""
+    """What `make_two_runs` gives of words 0 to 3 as `CpuFormatReader.read_words` gives it."""
     return (a[0], b[0], c[0], d[0]), (a[1], b[1], c[1], d[1])
 
 

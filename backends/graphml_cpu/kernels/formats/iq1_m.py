@@ -11,7 +11,7 @@ from graphml_quant.codebooks import iq1_codebook
 
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._grids import make_rows_of_8
-from graphml_cpu.kernels.formats._groups import Reader, U8x64
+from graphml_cpu.kernels.formats._groups import CpuFormatReader, U8x64
 from graphml_cpu.kernels.formats._unpack import F32x8, F32x16, I8x8, U8x16
 from graphml_cpu.kernels.formats.iq1_s import codes
 from graphml_cpu.kernels.formats.q6_k import half_scales
@@ -113,6 +113,6 @@ def _read(at: int) -> Any:
     return (first, first_scales, ()), (second, second_scales, ())
 
 
-def make_read() -> Reader:
+def make_read() -> CpuFormatReader:
     """Eight times the shifted vectors, 16 too much; a scale per 16."""
-    return Reader(56, block_bytes=56, block_elements=256, read=_read, groups=2, scales=2, offset=16)
+    return CpuFormatReader(56, block_bytes=56, block_elements=256, read=_read, groups=2, scales=2, offset=16)

@@ -11,7 +11,7 @@ from graphml_quant.codebooks import iq1_codebook
 
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._grids import make_rows_of_8
-from graphml_cpu.kernels.formats._groups import Reader, take
+from graphml_cpu.kernels.formats._groups import CpuFormatReader, take
 from graphml_cpu.kernels.formats._unpack import F32x8, block_decoder, floats, rows_of_8
 from graphml_cpu.kernels.share import Number, Vector
 from graphml_cpu.simd import (
@@ -76,6 +76,6 @@ def _read(at: int) -> Any:
     )
 
 
-def make_read() -> Reader:
+def make_read() -> CpuFormatReader:
     """Vectors, 1 too much; a scale and a minimum, what the vectors are shifted by, per block of 32."""
-    return Reader(50, block_bytes=50, block_elements=256, read=_read, groups=2, minima=1, offset=1)
+    return CpuFormatReader(50, block_bytes=50, block_elements=256, read=_read, groups=2, minima=1, offset=1)

@@ -11,7 +11,7 @@ from graphml_quant.codebooks import iq2_s_codebook
 
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._grids import make_grid
-from graphml_cpu.kernels.formats._groups import Reader
+from graphml_cpu.kernels.formats._groups import CpuFormatReader
 from graphml_cpu.kernels.formats._unpack import U8x8, U8x32, bits, block_decoder, floats, rows_of_8
 from graphml_cpu.kernels.formats.iq2_xs import half_scales, scales_of_halves
 from graphml_cpu.kernels.share import Number, Vector
@@ -72,6 +72,6 @@ def _read(at: int) -> Any:
     return (first, first_scales, ()), (second, second_scales, ())
 
 
-def make_read() -> Reader:
+def make_read() -> CpuFormatReader:
     """Signed vectors, 64 too much; a scale per 16."""
-    return Reader(82, block_bytes=82, block_elements=256, read=_read, groups=2, scales=2, offset=64)
+    return CpuFormatReader(82, block_bytes=82, block_elements=256, read=_read, groups=2, scales=2, offset=64)

@@ -12,20 +12,11 @@ from graphml_quant.codebooks import iq2_xs_codebook
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._grids import even_signs as complete_signs
 from graphml_cpu.kernels.formats._grids import make_grid
-from graphml_cpu.kernels.formats._groups import Reader, take
+from graphml_cpu.kernels.formats._groups import CpuFormatReader, take
 from graphml_cpu.kernels.formats._signs import even_signs, negate_where
 from graphml_cpu.kernels.formats._unpack import F32x8, U8x8, U8x32, block_decoder, floats, pair_of, rows_of_8
 from graphml_cpu.kernels.share import Number, Vector
-from graphml_cpu.simd import (
-    constant_table,
-    convert,
-    f32,
-    load,
-    load_f16,
-    load_u8,
-    load_u16,
-    vector,
-)
+from graphml_cpu.simd import constant_table, convert, f32, load, load_f16, load_u8, load_u16, vector
 
 _codes = constant_table(iq2_xs_codebook().tobytes())
 
@@ -78,6 +69,6 @@ def _read(at: int) -> Any:
     return (first, first_scales, ()), (second, second_scales, ())
 
 
-def make_read() -> Reader:
+def make_read() -> CpuFormatReader:
     """Signed vectors, 64 too much; a scale per 16."""
-    return Reader(74, block_bytes=74, block_elements=256, read=_read, groups=2, scales=2, offset=64)
+    return CpuFormatReader(74, block_bytes=74, block_elements=256, read=_read, groups=2, scales=2, offset=64)

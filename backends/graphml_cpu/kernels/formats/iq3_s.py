@@ -11,7 +11,7 @@ from graphml_quant.codebooks import iq3_s_codebook
 
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._grids import make_grid
-from graphml_cpu.kernels.formats._groups import Reader, take
+from graphml_cpu.kernels.formats._groups import CpuFormatReader, take
 from graphml_cpu.kernels.formats._unpack import F32x8, U8x32, bits, block_decoder, floats, rows_of_4
 from graphml_cpu.kernels.share import Number, Vector
 from graphml_cpu.simd import (
@@ -80,6 +80,6 @@ def _read(at: int) -> Any:
     return (first, (_first_scales(scales),), ()), (second, (_second_scales(scales),), ())
 
 
-def make_read() -> Reader:
+def make_read() -> CpuFormatReader:
     """Signed vectors, 16 too much; a scale per block of 32."""
-    return Reader(110, block_bytes=110, block_elements=256, read=_read, groups=2, offset=16)
+    return CpuFormatReader(110, block_bytes=110, block_elements=256, read=_read, groups=2, offset=16)

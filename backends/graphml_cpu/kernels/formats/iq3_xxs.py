@@ -11,7 +11,7 @@ from graphml_quant.codebooks import iq3_xxs_codebook
 
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._grids import even_signs_of_words, make_grid
-from graphml_cpu.kernels.formats._groups import Reader, take
+from graphml_cpu.kernels.formats._groups import CpuFormatReader, take
 from graphml_cpu.kernels.formats._signs import negate_where, signs_of_word
 from graphml_cpu.kernels.formats._unpack import F32x8, U8x32, block_decoder, floats, rows_of_4
 from graphml_cpu.kernels.share import Number, Vector
@@ -66,6 +66,6 @@ def _read(at: int) -> Any:
     return (first, (_first_scales(scales),), ()), (second, (_second_scales(scales),), ())
 
 
-def make_read() -> Reader:
+def make_read() -> CpuFormatReader:
     """Signed vectors, 64 too much; a scale per block of 32."""
-    return Reader(98, block_bytes=98, block_elements=256, read=_read, groups=2, offset=64)
+    return CpuFormatReader(98, block_bytes=98, block_elements=256, read=_read, groups=2, offset=64)

@@ -9,13 +9,8 @@ from graphml_quant.iq4_nl import LEVELS, MIDPOINTS, SMALLEST
 
 from graphml_cpu import target
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._block_reader import (
-    block_reader,
-    make_collect,
-    make_collect_halves,
-    make_nibble_words,
-)
-from graphml_cpu.kernels.formats._groups import Reader, block_halves, load_quarters
+from graphml_cpu.kernels.formats._groups import CpuFormatReader
+from graphml_cpu.kernels.formats._nibble_blocks import NibbleBlocks, nibble_reader
 from graphml_cpu.kernels.formats._unpack import (
     F32x32,
     I8x16,
@@ -117,7 +112,7 @@ def make_encode() -> Any:
 
 
 def offset_of_levels() -> dict[str, Any]:
-    """What a `Reader` says of values of `make_level_of` (IQ4_XS's too)."""
+    """What a `CpuFormatReader` says of values of `make_level_of` (IQ4_XS's too)."""
     return {"offset": 128} if target.current().has_vnni else {"signed": True}
 
 
@@ -135,31 +130,6 @@ def make_level_of() -> Callable[..., Any]:
     return raised_level_of if target.current().has_vnni else level_of
 
 
-def _make_blocks() -> Any:
-    level_of = make_level_of()
-
-    @inline
-    def blocks(a: int, b: int, c: int, d: int) -> Any:
-        both = load_quarters(a + 2, b + 2, c + 2, d + 2)
-        values = level_of(both & 15), level_of(both >> 4)
-        return ((values, (block_halves(a, b, c, d),), ()),)
-
-    return blocks
-
-
-def _make_read(rest: bool) -> Any:
-    indices, scales = make_collect(18, 2, 16, rest), make_collect_halves(18, 0, rest)
-    level_of = make_level_of()
-
-    @inline
-    def read(at: int, size: int) -> Any:
-        both = indices(at, size)
-        return (((level_of(both & 15), level_of(both >> 4)), (scales(at, size),), ()),)
-
-    return read
-
-
-def make_read() -> Reader:
+def make_read() -> CpuFormatReader:
     """Four blocks a unit; levels."""
-    words = make_nibble_words(18, 2, make_level_of())
-    return block_reader(18, _make_read, _make_blocks(), halves=1, make_words=words, **offset_of_levels())
+    return nibble_reader(NibbleBlocks(), make_level_of(), **offset_of_levels())

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import Reader, U8x64, load_quarters, repeat_halves, take
+from graphml_cpu.kernels.formats._groups import CpuFormatReader, U8x64, load_quarters, repeat_halves, take
 from graphml_cpu.kernels.formats._unpack import F32x8, I8x16, U8x16, floats, nibbles
 from graphml_cpu.kernels.formats._words import by_word, rows_first
 from graphml_cpu.kernels.formats.iq4_nl import levels, make_level_of, offset_of_levels
@@ -115,9 +115,9 @@ def _make_read_words() -> Any:
     return read_words
 
 
-def make_read() -> Reader:
+def make_read() -> CpuFormatReader:
     """Levels; a scale per block of 32."""
-    return Reader(
+    return CpuFormatReader(
         136, block_bytes=136, block_elements=256, read=_make_read(), groups=2, read_numbers=_read_numbers,
         read_words=_make_read_words(), **offset_of_levels(),
     )  # fmt: skip

@@ -7,8 +7,9 @@ from typing import Any
 from graphml_quant.mxfp4 import DOUBLED_E2M1
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._block_reader import block_reader, make_collect, make_nibble_words
-from graphml_cpu.kernels.formats._groups import Reader, bytes_at, load_quarters
+from graphml_cpu.kernels.formats._block_reader import block_reader, make_collect
+from graphml_cpu.kernels.formats._groups import CpuFormatReader, bytes_at, load_quarters
+from graphml_cpu.kernels.formats._nibble_blocks import make_nibble_words
 from graphml_cpu.kernels.formats._unpack import I8x16, U8x16, floats, nibbles
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import (
@@ -79,7 +80,7 @@ def _make_read(rest: bool) -> Any:
     return read
 
 
-def make_read() -> Reader:
+def make_read() -> CpuFormatReader:
     """Four blocks a unit; doubled numbers, 16 too much."""
     words = make_nibble_words(17, 1, values_plus_16)
     return block_reader(17, _make_read, _blocks, make_words=words, offset=16)

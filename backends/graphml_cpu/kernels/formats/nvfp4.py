@@ -9,7 +9,7 @@ from graphml_quant.nvfp4 import NVFP4
 from numpy.typing import NDArray
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import Reader, take
+from graphml_cpu.kernels.formats._groups import CpuFormatReader, take
 from graphml_cpu.kernels.formats._unpack import F32x8, I8x16, U8x4, U8x16, U8x32, floats, pair_of
 from graphml_cpu.kernels.formats.mxfp4 import doubled_e2m1, values_plus_16
 from graphml_cpu.kernels.share import Vector
@@ -101,8 +101,8 @@ def _read_rest(at: int, blocks: int) -> Any:
     return _two_blocks(at, at)
 
 
-def make_read() -> Reader:
+def make_read() -> CpuFormatReader:
     """Two blocks a unit; doubled numbers, 16 too much; a scale per 16."""
-    return Reader(
+    return CpuFormatReader(
         72, block_bytes=36, block_elements=64, read=_read, read_rest=_read_rest, scales=2, offset=16
     )

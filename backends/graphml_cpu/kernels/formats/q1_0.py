@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import Reader, U8x64, as_mask, everywhere
+from graphml_cpu.kernels.formats._groups import CpuFormatReader, U8x64, as_mask, everywhere
 from graphml_cpu.kernels.formats._unpack import F32x32, bits
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import load, load_f16, select, shuffle_by, splat, store, vector, zero
@@ -41,6 +41,6 @@ def _read(at: int) -> Any:
     return ((values, (everywhere(load_f16(at)),), ()),)
 
 
-def make_read() -> Reader:
+def make_read() -> CpuFormatReader:
     """Bits as 0 and 2, 1 too much."""
-    return Reader(18, block_bytes=18, block_elements=128, read=_read, offset=1)
+    return CpuFormatReader(18, block_bytes=18, block_elements=128, read=_read, offset=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import Reader, U8x64
+from graphml_cpu.kernels.formats._groups import CpuFormatReader, U8x64
 from graphml_cpu.kernels.formats._unpack import U8x16, floats, signed
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import (
@@ -75,6 +75,6 @@ def _read_rest(at: int, blocks: int) -> Any:
     return _two_blocks(at, at)
 
 
-def make_read() -> Reader:
+def make_read() -> CpuFormatReader:
     """Two blocks a unit; two bits, 1 too much."""
-    return Reader(36, block_bytes=18, block_elements=64, read=_read, read_rest=_read_rest, offset=1)
+    return CpuFormatReader(36, block_bytes=18, block_elements=64, read=_read, read_rest=_read_rest, offset=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import Reader, broadcast16, shift_quarters
+from graphml_cpu.kernels.formats._groups import CpuFormatReader, broadcast16, shift_quarters
 from graphml_cpu.kernels.formats._unpack import F32x16, U8x16, U8x32, floats, pair
 from graphml_cpu.kernels.formats.q6_k import half_scales
 from graphml_cpu.kernels.share import Vector
@@ -61,6 +61,6 @@ def _read(at: int) -> Any:
     )
 
 
-def make_read() -> Reader:
+def make_read() -> CpuFormatReader:
     """Two bits as they are; a scale and a minimum per 16."""
-    return Reader(84, block_bytes=84, block_elements=256, read=_read, groups=2, scales=2, minima=2)
+    return CpuFormatReader(84, block_bytes=84, block_elements=256, read=_read, groups=2, scales=2, minima=2)

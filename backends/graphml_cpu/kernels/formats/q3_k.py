@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import Reader, broadcast16, rotate_quarters, shift_quarters
+from graphml_cpu.kernels.formats._groups import CpuFormatReader, broadcast16, rotate_quarters, shift_quarters
 from graphml_cpu.kernels.formats._unpack import (
     F32x16,
     I8x16,
@@ -110,6 +110,6 @@ def _read(at: int) -> Any:
     return ((a, b), first, ()), ((c, d), second, ())
 
 
-def make_read() -> Reader:
+def make_read() -> CpuFormatReader:
     """Three bits, 4 too much; a scale per 16."""
-    return Reader(110, block_bytes=110, block_elements=256, read=_read, groups=2, scales=2, offset=4)
+    return CpuFormatReader(110, block_bytes=110, block_elements=256, read=_read, groups=2, scales=2, offset=4)

@@ -6,8 +6,8 @@ from typing import Any
 
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._groups import (
+    CpuFormatReader,
     F32x16,
-    Reader,
     U8x64,
     load_quarters,
     pick_quarters,
@@ -114,7 +114,7 @@ _of_first, _of_second, _least_of_first, _least_of_second = (
 
 @inline
 def read_numbers(a: int, b: int, c: int, d: int) -> Any:
-    """`Reader.read_numbers` of Q4_K and Q5_K."""
+    """`CpuFormatReader.read_numbers` of Q4_K and Q5_K."""
     heads = load_quarters(a, b, c, d)
     words = bitcast(_U32x16, heads)
     low = (_all_below(words) >> _all_down()) & _all_low()
@@ -157,9 +157,9 @@ def _read(at: int) -> Any:
     return first, (nibble_halves(at + 80), (second_scales(both),), second_minima(both))
 
 
-def make_read() -> Reader:
+def make_read() -> CpuFormatReader:
     """Nibbles as they are; a scale and a minimum per block of 32."""
-    return Reader(
+    return CpuFormatReader(
         144, block_bytes=144, block_elements=256, read=_read, groups=2, minima=1, read_numbers=read_numbers,
         read_words=_read_words, sums=_sums,
     )  # fmt: skip

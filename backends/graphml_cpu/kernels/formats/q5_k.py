@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import Reader, U8x64, broadcast16, rotate_quarters
+from graphml_cpu.kernels.formats._groups import CpuFormatReader, U8x64, broadcast16, rotate_quarters
 from graphml_cpu.kernels.formats._unpack import U8x32
 from graphml_cpu.kernels.formats._words import by_word, halves_of, run_twice
 from graphml_cpu.kernels.formats.q4_k import (
@@ -93,9 +93,9 @@ def _read_words(a: int, b: int, c: int, d: int, group: int) -> Any:
     return halves_of(p, q, _blocks_with_fifth(r, v, low, high), _blocks_with_fifth(s, w, low, high))
 
 
-def make_read() -> Reader:
+def make_read() -> CpuFormatReader:
     """Five bits as they are; a scale and a minimum per block of 32."""
-    return Reader(
+    return CpuFormatReader(
         176, block_bytes=176, block_elements=256, read=_read, groups=2, minima=1, read_numbers=read_numbers,
         read_words=_read_words,
     )  # fmt: skip

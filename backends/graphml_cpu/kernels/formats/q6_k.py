@@ -9,7 +9,7 @@ from typing import Any
 
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._groups import (
-    Reader,
+    CpuFormatReader,
     U8x64,
     broadcast16,
     load_quarters,
@@ -146,9 +146,9 @@ def _read_words(a: int, b: int, c: int, d: int, group: int) -> Any:
     return halves_of(p, q, _blocks_with_pairs(r, v), _blocks_with_pairs(s, w))
 
 
-def make_read() -> Reader:
+def make_read() -> CpuFormatReader:
     """Six bits, 32 too much; a scale per 16."""
-    return Reader(
+    return CpuFormatReader(
         210, 210, 256, read=_read, groups=2, scales=2, offset=32, read_numbers=_read_numbers,
         read_words=_read_words, sums=_sums,
     )  # fmt: skip

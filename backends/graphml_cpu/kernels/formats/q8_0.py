@@ -6,7 +6,7 @@ from typing import Any
 
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._block_reader import block_reader, make_collect, make_collect_halves
-from graphml_cpu.kernels.formats._groups import Reader, block_halves, load_quarters, signed_bytes
+from graphml_cpu.kernels.formats._groups import CpuFormatReader, block_halves, load_quarters, signed_bytes
 from graphml_cpu.kernels.formats._unpack import F32x32, I8x32, I32x32, floats, inverse, is_finite
 from graphml_cpu.kernels.formats._words import by_quarter
 from graphml_cpu.kernels.share import Number, Vector
@@ -97,6 +97,6 @@ def _make_words(rest: bool) -> Any:
     return words
 
 
-def make_read() -> Reader:
+def make_read() -> CpuFormatReader:
     """Four blocks a unit; signed bytes."""
     return block_reader(34, _make_read, _blocks, halves=1, make_words=_make_words, signed=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import Reader, U8x64, broadcast16, everywhere
+from graphml_cpu.kernels.formats._groups import CpuFormatReader, U8x64, broadcast16, everywhere
 from graphml_cpu.kernels.share import Number, Vector
 from graphml_cpu.simd import (
     bitcast,
@@ -94,6 +94,6 @@ def _read(at: int) -> Any:
     return (first, scales, ()), ((_low_of_second(low), _high_of_second(high)), scales, ())
 
 
-def make_read() -> Reader:
+def make_read() -> CpuFormatReader:
     """Ternary digits, 1 too much; one scale."""
-    return Reader(54, block_bytes=54, block_elements=256, read=_read, groups=2, offset=1)
+    return CpuFormatReader(54, block_bytes=54, block_elements=256, read=_read, groups=2, offset=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import Reader, everywhere
+from graphml_cpu.kernels.formats._groups import CpuFormatReader, everywhere
 from graphml_cpu.kernels.formats._unpack import U8x32, floats, signed
 from graphml_cpu.kernels.formats.q2_k import plane
 from graphml_cpu.simd import load, load_f16, store
@@ -35,6 +35,6 @@ def _read(at: int) -> Any:
     return ((plane(at), plane(at + 16)), scales, ()), ((plane(at + 32), plane(at + 48)), scales, ())
 
 
-def make_read() -> Reader:
+def make_read() -> CpuFormatReader:
     """Two bits, 1 too much; one scale."""
-    return Reader(66, block_bytes=66, block_elements=256, read=_read, groups=2, offset=1)
+    return CpuFormatReader(66, block_bytes=66, block_elements=256, read=_read, groups=2, offset=1)

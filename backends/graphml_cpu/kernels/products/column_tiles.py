@@ -18,12 +18,7 @@ from graphml_cpu.frontend import inline, types
 from graphml_cpu.frontend.operation import operation
 from graphml_cpu.kernels.formats import make_decode
 from graphml_cpu.kernels.products.float_terms import TERMS
-from graphml_cpu.kernels.products.register_tiles import (
-    VECTOR_BYTES,
-    make_zeros,
-    store_tuple,
-    transpose,
-)
+from graphml_cpu.kernels.products.register_tiles import VECTOR_BYTES, make_zeros, store_tuple, transpose
 from graphml_cpu.layouts import CHUNK_ELEMENTS, RECORD_BYTES
 from graphml_cpu.simd import F32, I32, WIDTH, build, store
 from graphml_cpu.simd.bfloats import emit_dot2
@@ -40,8 +35,8 @@ def _make_add_column(pairs: bool) -> Any:
     """
     kind = I32 if pairs else F32
 
-    def add_column(typingctx: Any, panel: Any, xs: Any, offset: Any, sums: Any) -> Any:
-        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def add_column(panel: Any, xs: Any, offset: Any, sums: Any) -> Any:
+        def emit(builder: ir.IRBuilder, *args: Any) -> Any:
             panel_at, xs_at, offset_at, totals = args
             count = len(xs)
             weights = []
@@ -58,9 +53,9 @@ def _make_add_column(pairs: bool) -> Any:
                         totals_now[place] = emit_dot2(builder, totals_now[place], weights[half], x)
                     else:
                         totals_now[place] = build.multiply_add(builder, weights[half], x, totals_now[place])
-            return context.make_tuple(builder, signature.return_type, totals_now)
+            return tuple(totals_now)
 
-        return sums(types.int64, xs, types.int64, sums), codegen
+        return sums(types.int64, xs, types.int64, sums), emit
 
     return operation(add_column)
 
@@ -71,8 +66,8 @@ def _make_row_addresses(tokens: int) -> Any:
     From `left` on it is the last row.
     """
 
-    def row_addresses(typingctx: Any, records: Any, left: Any, offset: Any) -> Any:
-        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def row_addresses(records: Any, left: Any, offset: Any) -> Any:
+        def emit(builder: ir.IRBuilder, *args: Any) -> Any:
             last = builder.sub(args[1], build.I64(1))
             addresses = []
             for token in range(tokens):
@@ -81,9 +76,9 @@ def _make_row_addresses(tokens: int) -> Any:
                 at = builder.add(args[0], builder.mul(bounded, build.I64(RECORD_BYTES)))
                 row = builder.load(build.pointer(builder, at, build.I64), align=8)
                 addresses.append(builder.add(row, args[2]))
-            return context.make_tuple(builder, signature.return_type, addresses)
+            return tuple(addresses)
 
-        return types.UniTuple(types.int64, tokens)(types.int64, types.int64, types.int64), codegen
+        return types.UniTuple(types.int64, tokens)(types.int64, types.int64, types.int64), emit
 
     return operation(row_addresses)
 

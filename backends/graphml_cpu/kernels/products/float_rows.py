@@ -260,7 +260,7 @@ def _make_tokens(kind: str, tokens: int) -> Callable[..., Any]:
 
 
 def make_float_rows(kind: str) -> Callable[..., Any]:
-    """An inline function `multiply(begin, end, w, x, y, residual, bias, k, x_stride, y_stride, rows)`.
+    """An inline function `multiply(begin, end, product)`, see `mul_mat`.
 
     Weight rows begin to end of a product of `kind` times all `rows` rows of activations. The sums of a row do
     not depend on how many there are.
@@ -270,20 +270,8 @@ def make_float_rows(kind: str) -> Callable[..., Any]:
     size = TERMS[kind].weight_bytes
 
     @inline
-    def multiply(
-        begin: int,
-        end: int,
-        w: int,
-        x: int,
-        y: int,
-        residual: int,
-        bias: int,
-        k: int,
-        x_stride: int,
-        y_stride: int,
-        rows: int,
-        scratch: int,
-    ) -> None:
+    def multiply(begin: int, end: int, product: Any) -> None:
+        w, x, y, residual, bias, k, x_stride, y_stride, rows, _ = product
         if rows == 1:
             one(begin, end, w, x, y, residual, bias, k)
             return

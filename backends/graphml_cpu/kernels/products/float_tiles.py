@@ -19,7 +19,7 @@ from graphml_cpu.simd import WIDTH
 def make_float_tiles(
     kind: str, tokens: int = TOKENS, most_columns: int = PANEL_ELEMENTS
 ) -> Callable[..., Any]:
-    """An inline function `multiply(begin, end, w, x, ..., rows, scratch)`.
+    """An inline function `multiply(begin, end, product)`, see `mul_mat`.
 
     Panels begin to end (of 2 W weight rows each, `most_columns` at a time, no more than PANEL_ELEMENTS) of
     a product of `kind` times all rows of activations, `tokens` of them (even, at most 16) in a tile.
@@ -28,21 +28,8 @@ def make_float_tiles(
     size = TERMS[kind].weight_bytes
 
     @inline
-    def multiply(
-        begin: int,
-        end: int,
-        w: int,
-        x: int,
-        y: int,
-        residual: int,
-        bias: int,
-        n: int,
-        k: int,
-        x_stride: int,
-        y_stride: int,
-        rows: int,
-        scratch: int,
-    ) -> None:
+    def multiply(begin: int, end: int, product: Any) -> None:
+        w, x, y, residual, bias, n, k, x_stride, y_stride, rows, scratch = product
         first, last = begin * 2 * WIDTH, min(end * 2 * WIDTH, n)
         for token in range(0, rows, TOKEN_BLOCK):
             count = min(TOKEN_BLOCK, rows - token)

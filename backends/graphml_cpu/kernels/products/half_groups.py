@@ -3,7 +3,7 @@
 Lanes 4 * row + 2 * set + block of a vector hold words of blocks 0 and 1 of both sets (`interleaved_sets`),
 so a half group at the end of rows takes half the dot products of a group. Each sum gets the terms it got
 otherwise, in their order; the sums of blocks 2 and 3, to which nothing would be added, stay. Knows what a
-`Reader` says.
+`CpuFormatReader` says.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from graphml_cpu import packed
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import F32x16, I8x64, Reader, U8x64
+from graphml_cpu.kernels.formats._groups import CpuFormatReader, F32x16, I8x64, U8x64
 from graphml_cpu.kernels.products.integer_groups import I32x16, make_operand
 from graphml_cpu.kernels.products.interleaved_sets import make_load_set
 from graphml_cpu.kernels.products.interleaved_tokens import (
@@ -43,7 +43,7 @@ _joined = _pairs((0, 1), (16, 17))
 _of_first, _of_second = _pairs((0, 1), (18, 19)), _pairs((2, 3), (18, 19))
 
 
-def takes_half_groups(reader: Reader) -> bool:
+def takes_half_groups(reader: CpuFormatReader) -> bool:
     """Whether rows of a format may end so."""
     return reader.read_rest is not None and reader.scales == 1 and reader.minima <= 1
 
@@ -60,7 +60,7 @@ def _floats(at: int) -> Vector:
     return _in_all_halves(load(_F32x2, at))
 
 
-def _make_terms(reader: Reader) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def _make_terms(reader: CpuFormatReader) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Inline functions `seed(at)`, and `add(minima, at, total) -> total` for minima times a token's sums."""
     sums_at = minima_at(reader)
 
@@ -83,7 +83,7 @@ def _make_terms(reader: Reader) -> tuple[Callable[..., Any], Callable[..., Any]]
     return seed if number_of_seeds(reader) else no_seed, with_minima if reader.minima else no_minima
 
 
-def make_add_half_group(reader: Reader) -> Callable[..., Any]:
+def make_add_half_group(reader: CpuFormatReader) -> Callable[..., Any]:
     """An inline function `add(buffer, first, second, blocks, at, tokens, sums)`: the last ELEMENTS or less.
 
     As the one of `interleaved_rows` that adds a group.

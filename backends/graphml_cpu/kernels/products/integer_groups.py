@@ -1,8 +1,8 @@
-"""Groups of 128 weights of four rows, as a format's `Reader` gives them, times a token's packed group.
+"""Groups of 128 weights of four rows, as a `CpuFormatReader` gives them, times a token's packed group.
 
 A vector holds the products of each of the four blocks of each row: the integer sum of a block's lanes is
 exact, and becomes one float. What is done with it, and in which order, is what `integer_tiles` does. Knows
-the packed layout and what a `Reader` says; knows nothing of formats, matrices or threads.
+the packed layout and what a `CpuFormatReader` says; knows nothing of formats, matrices or threads.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from graphml_cpu import packed, target
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import F32x4, I8x64, Reader, U8x64
+from graphml_cpu.kernels.formats._groups import CpuFormatReader, F32x4, I8x64, U8x64
 from graphml_cpu.kernels.formats._row_sums import quarter_sums, rows_first
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import (
@@ -63,7 +63,7 @@ def _make_raise(by: int) -> Callable[..., Any]:
     return raised
 
 
-def make_operand(reader: Reader, for_panel: bool = False) -> Operand:
+def make_operand(reader: CpuFormatReader, for_panel: bool = False) -> Operand:
     """The operand of a reader's values at the level of the process.
 
     A panel's values are prepared once for many tokens: where an unsigned byte may have all its values, their
@@ -105,7 +105,7 @@ def make_seed(shift: int | None, lanes: tuple[int, ...] | None) -> Callable[...,
     return some if lanes else everything
 
 
-def _make_dots(reader: Reader) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+def _make_dots(reader: CpuFormatReader) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
     """Inline functions `dots(group, x)`: integer products, summed four by four; of a block, of its halves."""
     operand = make_operand(reader)
     dot, prepare = operand.dot, operand.prepare
@@ -127,12 +127,12 @@ def _make_dots(reader: Reader) -> tuple[Callable[..., Any], Callable[..., Any], 
     return of_blocks, of_low, of_high
 
 
-def reads_sums(reader: Reader) -> bool:
+def reads_sums(reader: CpuFormatReader) -> bool:
     """Whether four rows are multiplied by the reader itself, their bytes in the order of the file."""
     return reader.sums is not None and target.current().vector_bytes == 64
 
 
-def make_find_rows(reader: Reader) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def make_find_rows(reader: CpuFormatReader) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """As `make_read_rows`, for `make_add_groups`: where the reader `reads_sums`, addresses for units."""
     numbers = reader.read_numbers
 
@@ -145,10 +145,10 @@ def make_find_rows(reader: Reader) -> tuple[Callable[..., Any], Callable[..., An
     return find if reads_sums(reader) else read, read_rest
 
 
-def make_read_rows(reader: Reader) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def make_read_rows(reader: CpuFormatReader) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Inline functions `read(ws, at)`, `read_rest(ws, at, blocks)`: the units of four rows at byte `at`.
 
-    They give the four units, and their scales and minima as `Reader.read_numbers` does.
+    They give the four units, and their scales and minima as `CpuFormatReader.read_numbers` does.
     """
     one, one_rest, groups = reader.read, reader.read_rest, reader.groups
     join, second = _make_join(reader, 0), _make_join(reader, groups - 1)
@@ -188,7 +188,7 @@ def _four(a: Vector, b: Vector, c: Vector, d: Vector) -> Vector:
     return concatenate(concatenate(a, b), concatenate(c, d))
 
 
-def _make_join(reader: Reader, index: int) -> Callable[..., Any]:
+def _make_join(reader: CpuFormatReader, index: int) -> Callable[..., Any]:
     """An inline function `join(units)`: scales and minima of group `index`, of four rows' units."""
 
     def make_scales(half: int) -> Callable[..., Any]:
@@ -234,7 +234,7 @@ def _make_join(reader: Reader, index: int) -> Callable[..., Any]:
     return join
 
 
-def make_add_groups(reader: Reader, index: int) -> Callable[..., Any]:
+def make_add_groups(reader: CpuFormatReader, index: int) -> Callable[..., Any]:
     """An inline function `add(found, x, total) -> total`: four products of group `index` of units.
 
     found: what `make_find_rows` gives of four rows; x: the address of the token's packed group. total:

@@ -2,8 +2,8 @@
 
 W weight rows (the lanes of a vector) make a panel: for each block of 32 columns eight vectors, vector c
 holding weights 4c to 4c+3 of every row, then the rows' scales (one vector, or one for weights 0 to 15 and
-one for 16 to 31), then their minima (none, one or two vectors). Every format's `Reader` gives the rows; each
-row's unit is put down as it is read, and what lies side by side is then transposed.
+one for 16 to 31), then their minima (none, one or two vectors). Every format's `CpuFormatReader` gives the
+rows; each row's unit is put down as it is read, and what lies side by side is then transposed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import llvmlite.ir as ir
 from graphml_cpu import packed
 from graphml_cpu.frontend import inline, types
 from graphml_cpu.frontend.operation import operation
-from graphml_cpu.kernels.formats._groups import Reader
+from graphml_cpu.kernels.formats._groups import CpuFormatReader
 from graphml_cpu.kernels.products.integer_groups import make_operand
 from graphml_cpu.kernels.products.register_tiles import VECTOR_BYTES, join
 from graphml_cpu.simd import U8, WIDTH, build, store
@@ -28,7 +28,7 @@ SCALES = 128
 MINIMA = 160
 
 
-def panel_block_bytes(reader: Reader) -> int:
+def panel_block_bytes(reader: CpuFormatReader) -> int:
     """Bytes of one block of 32 columns of a panel."""
     return (8 + reader.scales + reader.minima) * VECTOR_BYTES
 
@@ -83,13 +83,13 @@ def _make_transposed_vectors(row_bytes: int, count: int) -> Callable[..., Any]:
     Gives `count` U8 vectors: lane r of vector c (lanes of four bytes) holds bytes 4c to 4c+3 of row r.
     """
 
-    def transposed(typingctx: Any, at: Any) -> Any:
-        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def transposed(at: Any) -> Any:
+        def emit(builder: ir.IRBuilder, *args: Any) -> Any:
             kind = ir.VectorType(build.I32, count)
             rows = []
             for row in range(WIDTH):
                 address = builder.add(args[0], build.I64(row * row_bytes))
-                rows.append(builder.load(build.pointer(builder, address, kind), align=1))
+                rows.append(build.load(builder, address, kind))
             if count == WIDTH:
                 fours = [_in_quarters(builder, rows[first : first + 4]) for first in range(0, WIDTH, 4)]
                 columns = [_quarters(builder, [four[c] for four in fours]) for c in range(4)]
@@ -98,29 +98,28 @@ def _make_transposed_vectors(row_bytes: int, count: int) -> Callable[..., Any]:
                 # Quarter q of the joined rows i, 4 + i, ... is row 4q + i.
                 result = _in_quarters(builder, [join(builder, rows[i::4]) for i in range(4)])
             result = [builder.bitcast(vector, U8.llvm_type) for vector in result]
-            return context.make_tuple(builder, signature.return_type, result)
+            return tuple(result)
 
-        return types.UniTuple(U8, count)(types.int64), codegen
+        return types.UniTuple(U8, count)(types.int64), emit
 
     return operation(transposed)
 
 
 @operation
-def _store_blocks(typingctx: Any, to: Any, distance: Any, vectors: Any) -> Any:
+def _store_blocks(to: Any, distance: Any, vectors: Any) -> Any:
     """Store the vectors of a tuple in runs of four, the runs `distance` bytes apart."""
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def emit(builder: ir.IRBuilder, *args: Any) -> None:
         for index in range(len(vectors)):
             run = builder.add(args[0], builder.mul(args[1], build.I64(index // 4)))
             at = builder.add(run, build.I64(index % 4 * VECTOR_BYTES))
             value = builder.extract_value(args[2], index)
             builder.store(value, build.pointer(builder, at, value.type), align=4)
-        return context.get_dummy_value()
 
-    return types.none(types.int64, types.int64, vectors), codegen
+    return types.none(types.int64, types.int64, vectors), emit
 
 
-def _make_put(reader: Reader) -> Callable[..., Any]:
+def _make_put(reader: CpuFormatReader) -> Callable[..., Any]:
     """An inline function `put(to, group)`: one row's group to the address `to`."""
     prepare = make_operand(reader, for_panel=True).prepare
 
@@ -154,7 +153,7 @@ def _make_put(reader: Reader) -> Callable[..., Any]:
     return put
 
 
-def make_put_unit(reader: Reader) -> Callable[..., Any]:
+def make_put_unit(reader: CpuFormatReader) -> Callable[..., Any]:
     """An inline function `put_unit(to, groups)`: one row's unit to `to`, at most UNIT_ROW_BYTES."""
     put = _make_put(reader)
 
@@ -170,7 +169,7 @@ def make_put_unit(reader: Reader) -> Callable[..., Any]:
     return put_two if reader.groups == 2 else put_one
 
 
-def _make_transpose(reader: Reader, row_bytes: int) -> Callable[..., Any]:
+def _make_transpose(reader: CpuFormatReader, row_bytes: int) -> Callable[..., Any]:
     """An inline function `transpose(source, panel, distance)`: W rows -> four panel blocks.
 
     Rows are `row_bytes` apart, blocks `distance`.
@@ -203,7 +202,7 @@ def _make_transpose(reader: Reader, row_bytes: int) -> Callable[..., Any]:
     return transpose
 
 
-def make_unpack(reader: Reader, places: int = 1) -> Callable[..., Any]:
+def make_unpack(reader: CpuFormatReader, places: int = 1) -> Callable[..., Any]:
     """An inline function `unpack(w, row_bytes, last, k, panel, buffer)`: W weight rows from w on -> panel.
 
     Rows further than `last` bytes behind the first are replaced by the row there. The panel gets whole

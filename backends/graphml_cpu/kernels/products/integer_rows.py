@@ -13,7 +13,7 @@ from typing import Any
 from graphml_cpu import packed
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats import make_read
-from graphml_cpu.kernels.formats._groups import F32x16, Reader
+from graphml_cpu.kernels.formats._groups import CpuFormatReader, F32x16
 from graphml_cpu.kernels.products.integer_groups import finish, make_add_groups, make_find_rows
 from graphml_cpu.kernels.products.interleaved_rows import make_interleaved_products
 from graphml_cpu.kernels.products.interleaved_tokens import row_address
@@ -47,7 +47,7 @@ def _make_zeros(tokens: int) -> Callable[..., Any]:
     return (one, two)[tokens - 1]
 
 
-def make_four_rows(reader: Reader, tokens: int = 1) -> Callable[..., Any]:
+def make_four_rows(reader: CpuFormatReader, tokens: int = 1) -> Callable[..., Any]:
     """An inline function `four_rows(ws, x, x_stride, k)`: four rows of weights times one or two tokens.
 
     ws: a tuple of the rows' addresses, x: the address of the first token's packed row. Gives for each token
@@ -96,7 +96,7 @@ def _row_by_row(x: int, x_stride: int, y_stride: int, token: int) -> int:
     return token * y_stride
 
 
-def _make_some_tokens(reader: Reader, tokens: int) -> Callable[..., Any]:
+def _make_some_tokens(reader: CpuFormatReader, tokens: int) -> Callable[..., Any]:
     """An inline function: weight rows begin to end, four at a time, times `tokens` packed rows."""
     four_rows = make_four_rows(reader, tokens)
 
@@ -127,7 +127,7 @@ def _make_some_tokens(reader: Reader, tokens: int) -> Callable[..., Any]:
 
 
 def make_integer_rows(kind: str) -> Callable[..., Any]:
-    """An inline function `multiply(begin, end, w, x, y, residual, bias, k, x_stride, y_stride, rows)`.
+    """An inline function `multiply(begin, end, product)`, see `mul_mat`.
 
     Weight rows begin to end of format `kind` times all `rows` packed rows.
     """
@@ -137,20 +137,8 @@ def make_integer_rows(kind: str) -> Callable[..., Any]:
     block_bytes, block_elements = reader.block_bytes, reader.block_elements
 
     @inline
-    def multiply(
-        begin: int,
-        end: int,
-        w: int,
-        x: int,
-        y: int,
-        residual: int,
-        bias: int,
-        k: int,
-        x_stride: int,
-        y_stride: int,
-        rows: int,
-        scratch: int,
-    ) -> None:
+    def multiply(begin: int, end: int, product: Any) -> None:
+        w, x, y, residual, bias, k, x_stride, y_stride, rows, scratch = product
         row_bytes = k // block_elements * block_bytes
         if rows == 1:
             one(begin, end, w, x, y, residual, bias, k, row_bytes, x_stride, y_stride, scratch)

@@ -1,7 +1,8 @@
 """Panels of quantised weights times many packed rows: the register tile of the integer products.
 
 A tile keeps the eight vectors of a panel's block (`integer_panels`) in registers while the tokens pass: each
-brings four bytes at a time into all lanes. Knows panels and the packed layout; a format is its `Reader`.
+brings four bytes at a time into all lanes. Knows panels and the packed layout; a format is its
+`CpuFormatReader`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from graphml_cpu import packed, target
 from graphml_cpu.frontend import inline, types
 from graphml_cpu.frontend.operation import operation
 from graphml_cpu.kernels.formats import make_read
-from graphml_cpu.kernels.formats._groups import Reader
+from graphml_cpu.kernels.formats._groups import CpuFormatReader
 from graphml_cpu.kernels.products.integer_groups import Operand, make_operand
 from graphml_cpu.kernels.products.integer_panels import make_unpack, panel_block_bytes
 from graphml_cpu.kernels.products.outputs import store_outputs
@@ -27,16 +28,7 @@ from graphml_cpu.kernels.products.register_tiles import (
     make_zeros,
     store_tuple,
 )
-from graphml_cpu.simd import (
-    F32,
-    I32,
-    U8,
-    WIDTH,
-    build,
-    load,
-    prefetch_near,
-    prefetch_write,
-)
+from graphml_cpu.simd import F32, I32, U8, WIDTH, build, load, prefetch_near, prefetch_write
 from graphml_cpu.simd.bytes import emit_dot4, emit_dot4_signed, emit_fours
 from graphml_cpu.simd.types import splat_value
 
@@ -92,7 +84,7 @@ def _dots(
     return {pair: builder.sitofp(total, F32.llvm_type) for pair, total in sums.items()}
 
 
-def make_add_block(reader: Reader) -> Callable[..., Any]:
+def make_add_block(reader: CpuFormatReader) -> Callable[..., Any]:
     """An operation `add_block(panel, next, xs, group, place, sums)`: a block of panels times the tokens `xs`.
 
     `panel` is the first panel's block, the others' are `next` bytes behind one another; `xs` are the
@@ -103,8 +95,8 @@ def make_add_block(reader: Reader) -> Callable[..., Any]:
     halves_of = ((0, 1),) if reader.scales == 1 else ((0,), (1,))
     sums_at = ((), (packed.SUM,), (packed.LOW_SUM, packed.HIGH_SUM))[reader.minima]
 
-    def add_block(typingctx: Any, panel: Any, next: Any, xs: Any, group: Any, place: Any, sums: Any) -> Any:
-        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def add_block(panel: Any, next: Any, xs: Any, group: Any, place: Any, sums: Any) -> Any:
+        def emit(builder: ir.IRBuilder, *args: Any) -> Any:
             panel_at, next_at, xs_at, group_at, place_at, totals = args
             starts = [builder.add(panel_at, builder.mul(next_at, build.I64(i))) for i in range(PANELS)]
             weights = [_vectors_at(builder, start, 0, 8, U8) for start in starts]
@@ -129,14 +121,14 @@ def make_add_block(reader: Reader) -> Callable[..., Any]:
                 for token, i in itertools.product(range(len(xs)), range(PANELS)):
                     number, at = _everywhere(builder, floats[token], where, F32), token * PANELS + i
                     result[at] = build.multiply_add(builder, minima[i][index], number, result[at])
-            return context.make_tuple(builder, signature.return_type, result)
+            return tuple(result)
 
-        return sums(types.int64, types.int64, xs, types.int64, types.int64, sums), codegen
+        return sums(types.int64, types.int64, xs, types.int64, types.int64, sums), emit
 
     return operation(add_block)
 
 
-def make_tile(reader: Reader, tokens: int, token_addresses: Any, places: int) -> Callable[..., Any]:
+def make_tile(reader: CpuFormatReader, tokens: int, token_addresses: Any, places: int) -> Callable[..., Any]:
     """An inline function: columns of panels times `tokens` rows (past the end the last again).
 
     `groups` groups of 128 columns, which begin with the group at byte `start` of the packed rows. What is
@@ -210,7 +202,11 @@ def _fetch_some(at: int, count: int, end: int) -> int:
 
 
 def make_panel_products(
-    reader: Reader, in_tile: int, token_addresses: Any, offset_of: Callable[..., Any], places: int = 1
+    reader: CpuFormatReader,
+    in_tile: int,
+    token_addresses: Any,
+    offset_of: Callable[..., Any],
+    places: int = 1,
 ) -> Callable[..., Any]:
     """An inline function `products(first, end, w, y, residual, bias, n, k, ..., scratch)`.
 
@@ -279,7 +275,7 @@ def _row_by_row(x: int, x_stride: int, y_stride: int, token: int) -> int:
 
 
 def make_integer_tiles(kind: str, tokens: int = TOKENS, one_order: bool = False) -> Callable[..., Any]:
-    """An inline function `multiply(begin, end, w, x, ..., rows, scratch)`.
+    """An inline function `multiply(begin, end, product)`, see `mul_mat`.
 
     Weights of format `kind`, PANELS * W rows at a time, begin to end of these, times all packed rows,
     `tokens` of them (at most `packed.TILE_TOKENS`) in a tile. one_order: that of `integer_rows`, to the bit.
@@ -291,10 +287,8 @@ def make_integer_tiles(kind: str, tokens: int = TOKENS, one_order: bool = False)
     rows_at_once = packed.PAIRS * PANELS * WIDTH
 
     @inline
-    def multiply(
-        begin: int, end: int, w: int, x: int, y: int, residual: int, bias: int, n: int, k: int, x_stride: int,
-        y_stride: int, rows: int, scratch: int,
-    ) -> None:  # fmt: skip
+    def multiply(begin: int, end: int, product: Any) -> None:
+        w, x, y, residual, bias, n, k, x_stride, y_stride, rows, scratch = product
         row_bytes = k // stored_elements * stored_bytes
         for start in range(0, rows, packed.TOKENS):
             taken, at, to = min(packed.TOKENS, rows - start), x + start * x_stride, y + start * y_stride

@@ -2,7 +2,7 @@
 
 Weights are read once: of ROWS rows each group of 128 columns is unpacked and stays in registers while all
 tokens pass, two at a time (`interleaved_sets`). All columns pass at once, unless the tokens would fill the
-second cache. Knows what a `Reader` says; nothing of threads.
+second cache. Knows what a `CpuFormatReader` says; nothing of threads.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from graphml_cpu import packed
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import F32x16, Reader
+from graphml_cpu.kernels.formats._groups import CpuFormatReader, F32x16
 from graphml_cpu.kernels.products.half_groups import ELEMENTS, make_add_half_group, takes_half_groups
 from graphml_cpu.kernels.products.integer_groups import make_read_rows
 from graphml_cpu.kernels.products.integer_panels import ROW_GROUP_BYTES
@@ -37,7 +37,7 @@ _neighbours = shuffle_by([lane ^ 1 for lane in range(16)])
 _rows_in_order = shuffle_by((0, 4, 8, 12, 2, 6, 10, 14))
 
 
-def _make_add_group(reader: Reader, rest: bool = False) -> Callable[..., Any]:
+def _make_add_group(reader: CpuFormatReader, rest: bool = False) -> Callable[..., Any]:
     """An inline function `add(buffer, first, second, group, at, tokens, sums)`: a group of ROWS rows.
 
     What `make_load_set` wants: of the rows at `buffer`, their units' addresses, four and four, and `group`.
@@ -78,7 +78,7 @@ def _four_rows(w: int, row: int, row_bytes: int, last: int) -> Any:
     return w + min(at, last), second, w + min(third, last), fourth
 
 
-def _make_add_rest(reader: Reader) -> Callable[..., Any]:
+def _make_add_rest(reader: CpuFormatReader) -> Callable[..., Any]:
     """As `_make_add_group`, for `group` blocks that are left of rows."""
     whole = _make_add_group(reader, True)
     if not takes_half_groups(reader):
@@ -116,7 +116,7 @@ def _make_fetch(unit_bytes: int) -> Callable[..., Any]:
     return fetch
 
 
-def _make_add_columns(reader: Reader) -> Callable[..., Any]:
+def _make_add_columns(reader: CpuFormatReader) -> Callable[..., Any]:
     """An inline function `add(w, row_bytes, last, first, end, k, at, tokens, sums, buffer)`.
 
     Groups `first` to `end` of ROWS rows of weights from w on (those further than `last` bytes behind it are
@@ -195,7 +195,7 @@ def _put_results(sums: int, to: int, tokens: int) -> None:
 
 
 def make_interleaved_products(
-    reader: Reader, address_of: Callable[..., Any], offset_of: Callable[..., Any]
+    reader: CpuFormatReader, address_of: Callable[..., Any], offset_of: Callable[..., Any]
 ) -> Callable[..., Any]:
     """An inline function `products(begin, end, w, y, residual, bias, k, ..., scratch)`.
 

@@ -4,7 +4,8 @@ Lane 4 * row + block of eight vectors holds the row's bytes 4c to 4c + 3 of a ha
 minima are in the same lanes. Where a format can they are interleaved before they are unpacked. So a dot
 product with a token's bytes (`interleaved_tokens`), the same in every quarter, adds up a block in its lane:
 no sum crosses lanes, and a vector of sums has four for each row, one for each block of a group.
-They are added up as `integer_rows` does, to the bit. Knows what a `Reader` says, and how a unit is put down.
+They are added up as `integer_rows` does, to the bit. Knows what a `CpuFormatReader` says, and how a unit is
+put down.
 """
 
 from __future__ import annotations
@@ -14,23 +15,13 @@ from typing import Any
 
 from graphml_cpu import packed, target
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import F32x4, F32x16, I8x64, Reader, U8x64
+from graphml_cpu.kernels.formats._groups import CpuFormatReader, F32x4, F32x16, I8x64, U8x64
 from graphml_cpu.kernels.products import interleaved_tokens
 from graphml_cpu.kernels.products.integer_groups import I32x16, make_operand
 from graphml_cpu.kernels.products.integer_panels import ROW_GROUP_BYTES
 from graphml_cpu.kernels.products.interleaved_tokens import SCALE, SEEDS, token_bytes
 from graphml_cpu.kernels.share import Vector
-from graphml_cpu.simd import (
-    bitcast,
-    fma,
-    load,
-    shuffle_by,
-    shuffle_pair_by,
-    store,
-    to_float,
-    vector,
-    zero,
-)
+from graphml_cpu.simd import bitcast, fma, load, shuffle_by, shuffle_pair_by, store, to_float, vector, zero
 
 # Where a row's group has the vector of the four rows: the first two rows' have scales, the others' minima.
 _SCALES = 128
@@ -47,12 +38,12 @@ _low_halves, _high_halves = (
 )
 
 
-def reads_words(reader: Reader) -> bool:
+def reads_words(reader: CpuFormatReader) -> bool:
     """Whether a set is read from the weights as it is multiplied, not unpacked into a buffer before."""
     return reader.read_words is not None and target.current().vector_bytes == 64
 
 
-def make_put_set(reader: Reader) -> Callable[..., Any]:
+def make_put_set(reader: CpuFormatReader) -> Callable[..., Any]:
     """An inline function `put(to, found)`: what `make_read_rows` reads of four rows, to `to`.
 
     A row takes UNIT_ROW_BYTES, and each group of it ROW_GROUP_BYTES: its values, unless a set `reads_words`,
@@ -112,7 +103,7 @@ def make_put_set(reader: Reader) -> Callable[..., Any]:
     return put_one if groups == 1 else put_two
 
 
-def make_load_set(reader: Reader, rest: bool = False) -> Callable[..., Any]:
+def make_load_set(reader: CpuFormatReader, rest: bool = False) -> Callable[..., Any]:
     """An inline function `load_set(at, ws, group)`: four rows' group, as vectors of a set.
 
     Eight vectors of values; scales, one or two; minima, none, one or two. at: where `make_put_set` left it.
@@ -183,7 +174,7 @@ def _floats(at: int) -> Vector:
     return _in_all_quarters(load(F32x4, at))
 
 
-def _make_add_minima(reader: Reader) -> Callable[..., Any]:
+def _make_add_minima(reader: CpuFormatReader) -> Callable[..., Any]:
     """An inline function `add(row, at, total) -> total`: a set's minima times a token's sums."""
     sums_at = interleaved_tokens.minima_at(reader)
 
@@ -203,7 +194,7 @@ def _make_add_minima(reader: Reader) -> Callable[..., Any]:
     return (no_minima, one_minimum, two_minima)[reader.minima]
 
 
-def _make_seeds(reader: Reader) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def _make_seeds(reader: CpuFormatReader) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Inline functions `seed(at)`: what sums of a token's group begin with, of blocks or halves."""
     seeds = interleaved_tokens.number_of_seeds(reader)
 
@@ -221,7 +212,7 @@ def _make_seeds(reader: Reader) -> tuple[Callable[..., Any], Callable[..., Any]]
     return make_seed(SEEDS), make_seed(SEEDS + 16)
 
 
-def _make_half(reader: Reader) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def _make_half(reader: CpuFormatReader) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Inline functions: a half of two sets times that of the token at `at`, and of the next one, too."""
     dot, size = make_operand(reader).dot, token_bytes(reader)
 
@@ -250,7 +241,7 @@ def _make_half(reader: Reader) -> tuple[Callable[..., Any], Callable[..., Any]]:
     return half, half_of_two
 
 
-def make_add_tokens(reader: Reader) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def make_add_tokens(reader: CpuFormatReader) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Inline functions `add(a, b, at, totals) -> totals`: two sets times two tokens, and times one.
 
     a, b: sets; the first token's group is at `at`, the second's behind it. Totals: of a and b with the first

@@ -4,7 +4,7 @@ Of each row and group of 128 columns there are eight times 16 bytes, those with 
 blocks, for the lower half of the blocks and for the upper; then four numbers, one for each block: scales,
 what integer sums begin with, and sums for minima. For each group those of all rows lie together. Each 16
 bytes are read into all quarters of a vector, which are four rows of weights (`interleaved_sets`). Knows the
-packed layout and what a `Reader` says.
+packed layout and what a `CpuFormatReader` says.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from graphml_cpu import packed
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import F32x4, Reader
+from graphml_cpu.kernels.formats._groups import CpuFormatReader, F32x4
 from graphml_cpu.kernels.products.integer_groups import I32x16, make_operand
 from graphml_cpu.simd import load, load_i64, shuffle_by, store
 
@@ -26,22 +26,22 @@ _nth = [shuffle_by([4 * block + word for block in range(4)]) for word in range(3
 _first, _second, _third = _nth
 
 
-def number_of_seeds(reader: Reader) -> int:
+def number_of_seeds(reader: CpuFormatReader) -> int:
     """How many vectors integer sums begin with: none, one, or one for each half of the blocks."""
     return 0 if make_operand(reader).shift is None else reader.scales
 
 
-def minima_at(reader: Reader) -> int:
+def minima_at(reader: CpuFormatReader) -> int:
     """Where the sums for minima lie behind a token's group."""
     return SEEDS + 16 * number_of_seeds(reader)
 
 
-def token_bytes(reader: Reader) -> int:
+def token_bytes(reader: CpuFormatReader) -> int:
     """Bytes of a group of a token."""
     return minima_at(reader) + 16 * reader.minima
 
 
-def make_interleave_token(reader: Reader) -> Callable[..., Any]:
+def make_interleave_token(reader: CpuFormatReader) -> Callable[..., Any]:
     """An inline function `interleave(x, groups, to, step)`: a packed row to `to`, its groups `step` apart."""
     shift, seeds, minima = (
         make_operand(reader).shift or 0,

@@ -1,15 +1,16 @@
 """The kernels of products with weights: y = x @ w.T (+ bias) (+ residual), float32 results.
 
 `w` is [n, k] in the file's own layout, row after row; `x` is [rows, k], its rows `x_stride` bytes apart:
-packed int8 rows (`graphml_cpu.packed`) for the formats that have a `Reader`, float32 for F32, F16 and BF16;
-the kind `packed.BF16_PAIRS` is BF16 weights and rows packed to bfloat16.
-`bias` is float32 [n], `residual` float32 [rows, n] with the stride of y and perhaps y itself; address 0: no
-such. `scratch` is each thread's own, `packed.scratch_bytes(kind, k)` of it, aligned to 64 bytes.
+packed int8 rows (`graphml_cpu.packed`) for the formats that have a `CpuFormatReader`, float32 for F32, F16
+and BF16; the kind `packed.BF16_PAIRS` is BF16 weights and rows packed to bfloat16. `bias` is float32 [n],
+`residual` float32 [rows, n] with the stride of y and perhaps y itself; address 0: no such. `scratch` is each
+thread's own, `packed.scratch_bytes(kind, k)` of it, aligned to 64 bytes.
 
 The loops of a format are two kernels, `mul_mat_rows` for a few rows of x and `mul_mat_tiles` for many, which
 multiply weight rows `begin` to `end`. What shares the rows of one product or of several among threads calls
-them (`mul_mat` here, `linears`, `mul_mat_glu`), so a format's loops are compiled once. Knows which of the
-other modules multiplies what.
+them (`mul_mat` here, `linears`, `mul_mat_glu`), so a format's loops are compiled once. A module's loop is an
+inline function `multiply(begin, end, product)`: the kernel's other parameters, a tuple in their order. Knows
+which of the other modules multiplies what.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def make_mul_mat_rows(kind: str) -> Callable[..., None]:
         ith: Int, nth: Int, begin: Int, end: Int, w: Address, x: Address, y: Address, residual: Address,
         bias: Address, k: Int, x_stride: Int, y_stride: Int, rows: Int, scratch: Address,
     ) -> None:  # fmt: skip
-        multiply(begin, end, w, x, y, residual, bias, k, x_stride, y_stride, rows, scratch)
+        multiply(begin, end, (w, x, y, residual, bias, k, x_stride, y_stride, rows, scratch))
 
     return mul_mat_rows
 
@@ -61,7 +62,7 @@ def make_mul_mat_tiles(
         ith: Int, nth: Int, begin: Int, end: Int, w: Address, x: Address, y: Address, residual: Address,
         bias: Address, n: Int, k: Int, x_stride: Int, y_stride: Int, rows: Int, scratch: Address,
     ) -> None:  # fmt: skip
-        multiply(begin, end, w, x, y, residual, bias, n, k, x_stride, y_stride, rows, scratch)
+        multiply(begin, end, (w, x, y, residual, bias, n, k, x_stride, y_stride, rows, scratch))
 
     return mul_mat_tiles
 

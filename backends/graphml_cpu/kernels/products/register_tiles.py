@@ -36,91 +36,76 @@ def join(builder: ir.IRBuilder, parts: list[ir.Value]) -> ir.Value:
 
 
 @operation
-def store_tuple(typingctx: Any, address: Any, vectors: Any) -> Any:
+def store_tuple(address: Any, vectors: Any) -> Any:
     """Store the vectors of a tuple one after the other."""
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def emit(builder: ir.IRBuilder, *args: Any) -> None:
         for index in range(len(vectors)):
             value = builder.extract_value(args[1], index)
             at = builder.add(args[0], build.I64(index * VECTOR_BYTES))
             builder.store(value, build.pointer(builder, at, value.type), align=4)
-        return context.get_dummy_value()
 
-    return types.none(types.int64, vectors), codegen
+    return types.none(types.int64, vectors), emit
 
 
 def make_load_tuple(count: int) -> Callable[..., Any]:
     """An operation `(address)` -> the `count` F32 vectors that lie there, one after the other."""
 
-    def load_tuple(typingctx: Any, address: Any) -> Any:
-        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def load_tuple(address: Any) -> Any:
+        def emit(builder: ir.IRBuilder, *args: Any) -> Any:
             vectors = []
             for index in range(count):
                 at = builder.add(args[0], build.I64(index * VECTOR_BYTES))
                 vectors.append(builder.load(build.pointer(builder, at, F32.llvm_type), align=4))
-            return context.make_tuple(builder, signature.return_type, vectors)
+            return tuple(vectors)
 
-        return types.UniTuple(F32, count)(types.int64), codegen
+        return types.UniTuple(F32, count)(types.int64), emit
 
     return operation(load_tuple)
 
 
-def make_token_addresses(tokens: int) -> Callable[..., Any]:
-    """An operation `(x, stride, last)` -> addresses of `tokens` rows, none further than `last` behind x."""
+def make_token_addresses(tokens: int, stored: bool = False) -> Callable[..., Any]:
+    """An operation `(x, stride, last)` -> addresses of `tokens` rows, none further than `last` behind x.
 
-    def token_addresses(typingctx: Any, x: Any, stride: Any, last: Any) -> Any:
-        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-            result = []
-            for token in range(tokens):
-                offset = builder.mul(args[1], build.I64(token))
-                bounded = builder.select(builder.icmp_signed("<", offset, args[2]), offset, args[2])
-                result.append(builder.add(args[0], bounded))
-            return context.make_tuple(builder, signature.return_type, result)
+    stored: x has the addresses of the rows, `stride` bytes apart.
+    """
 
-        return types.UniTuple(types.int64, tokens)(types.int64, types.int64, types.int64), codegen
-
-    return operation(token_addresses)
-
-
-def make_record_addresses(tokens: int) -> Callable[..., Any]:
-    """As `make_token_addresses`, but x has the addresses of the rows, `stride` bytes apart."""
-
-    def record_addresses(typingctx: Any, x: Any, stride: Any, last: Any) -> Any:
-        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def token_addresses(x: Any, stride: Any, last: Any) -> Any:
+        def emit(builder: ir.IRBuilder, *args: Any) -> Any:
             result = []
             for token in range(tokens):
                 offset = builder.mul(args[1], build.I64(token))
                 bounded = builder.select(builder.icmp_signed("<", offset, args[2]), offset, args[2])
                 at = builder.add(args[0], bounded)
-                result.append(builder.load(build.pointer(builder, at, build.I64), align=8))
-            return context.make_tuple(builder, signature.return_type, result)
+                result.append(builder.load(build.pointer(builder, at, build.I64), align=8) if stored else at)
+            return tuple(result)
 
-        return types.UniTuple(types.int64, tokens)(types.int64, types.int64, types.int64), codegen
+        return types.UniTuple(types.int64, tokens)(types.int64, types.int64, types.int64), emit
 
-    return operation(record_addresses)
+    return operation(token_addresses)
 
 
 def make_zeros(count: int) -> Callable[..., Any]:
     """An operation `()` -> `count` F32 vectors of zeros."""
 
-    def zeros(typingctx: Any) -> Any:
-        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def zeros() -> Any:
+        def emit(builder: ir.IRBuilder, *_args: Any) -> Any:
             zero_value = build.constant(F32.llvm_type, 0)
-            return context.make_tuple(builder, signature.return_type, [zero_value] * count)
+            return (zero_value,) * count
 
-        return types.UniTuple(F32, count)(), codegen
+        return types.UniTuple(F32, count)(), emit
 
     return operation(zeros)
 
 
 @operation
-def transpose(typingctx: Any, source: Any, row_bytes: Any, destination: Any, distance: Any) -> Any:
+def transpose(source: Any, row_bytes: Any, destination: Any, distance: Any) -> Any:
     """`transpose(source, row_bytes, destination, distance)`: W x W float32, rows `row_bytes` apart.
 
     Column c is stored at `destination` + c * `distance` bytes.
     """
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def emit(builder: ir.IRBuilder, *args: Any) -> None:
         vectors = []
         for row in range(WIDTH):
             at = builder.add(args[0], builder.mul(args[1], build.I64(row)))
@@ -139,6 +124,5 @@ def transpose(typingctx: Any, source: Any, row_bytes: Any, destination: Any, dis
         for column, value in enumerate(vectors):
             at = builder.add(args[2], builder.mul(args[3], build.I64(column)))
             builder.store(value, build.pointer(builder, at, value.type), align=4)
-        return context.get_dummy_value()
 
-    return types.none(*[types.int64] * 4), codegen
+    return types.none(*[types.int64] * 4), emit

@@ -120,7 +120,7 @@ def make_memory_tile(rule: str, k_width: int, lanes: int, each: bool, before: bo
     assert updates == 1 or (rule == DELTA and not before)
     vectors = k_width // lanes
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def emit(builder: ir.IRBuilder, *args: Any) -> None:
         state, q, k, key_step, v, out, value_step, decay, decay_step, *others = args
         first, first_step, second, count, fresh, scale = others
         g = _Rows(builder, ir.VectorType(_F32, lanes), vectors)
@@ -167,14 +167,13 @@ def make_memory_tile(rule: str, k_width: int, lanes: int, each: bool, before: bo
             builder.store(y, build.pointer(builder, to, _FOUR), align=4)
         for slot, place in zip(slots, places, strict=True):
             builder.store(builder.load(slot), place, align=4)
-        return context.get_dummy_value()
 
     @operation
     def memory_tile(
-        typingctx: Any, state: Any, q: Any, k: Any, key_step: Any, v: Any, out: Any, value_step: Any,
+        state: Any, q: Any, k: Any, key_step: Any, v: Any, out: Any, value_step: Any,
         decay: Any, decay_step: Any, first: Any, first_step: Any, second: Any, count: Any, fresh: Any,
         scale: Any,
     ) -> Any:  # fmt: skip
-        return types.none(*[types.int64] * 14, types.float32), codegen
+        return types.none(*[types.int64] * 14, types.float32), emit
 
     return memory_tile

@@ -8,6 +8,7 @@ from typing import Any
 
 from graphml_gpu.kernels.attention import cache_loads as loads
 from graphml_gpu.kernels.attention import cache_stores as stores
+from graphml_gpu.kernels.formats._words import unpack_bf16, unpack_f16
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,8 @@ class CacheType:
 
 CACHE_TYPES = {
     "f32": CacheType(1, stores.store_f32, "f32x4", loads.load_f32, loads.load_f32_uneven),
-    "f16": CacheType(2, stores.store_f16, "u32x2", loads.load_f16, loads.load_f16_uneven, loads.unpack_f16),
-    "bf16": CacheType(
-        2, stores.store_bf16, "u32x2", loads.load_bf16, loads.load_bf16_uneven, loads.unpack_bf16
-    ),
+    "f16": CacheType(2, stores.store_f16, "u32x2", loads.load_f16, loads.load_f16_uneven, unpack_f16),
+    "bf16": CacheType(2, stores.store_bf16, "u32x2", loads.load_bf16, loads.load_bf16_uneven, unpack_bf16),
     "q8_0": CacheType(64, stores.store_q8_0, "u32", loads.load_q8_0),
     "q5_1": CacheType(32, stores.store_q5_1, "u32", loads.load_q5_1),
     "q5_0": CacheType(64, stores.store_q5_0, "u32", loads.load_q5_0),

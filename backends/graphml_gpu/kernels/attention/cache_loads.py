@@ -10,11 +10,10 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from graphml_gpu.kernels.formats._words import bytes4, low4, spread4
+from graphml_gpu.kernels.formats._words import bytes4, low4, spread4, unpack_bf16, unpack_f16
 from graphml_gpu.kernels.formats.iq4_nl import levels4
 from graphml_gpu.language import (
     Vector,
-    bf16_high,
     bf16_low,
     f32,
     f32x4,
@@ -34,19 +33,6 @@ ELEMENTS: tuple[Any, ...] = (f32x4, f32, u32x2, u32)
 """What caches are bound as arrays of."""
 PAIRS = tuple(itertools.product(ELEMENTS, repeat=2))
 """What keys and values are bound as arrays of."""
-
-
-@function
-def unpack_f16(low: u32, high: u32) -> Vector[float]:
-    """Four halves of two words."""
-    first, second = unpack_half2(low), unpack_half2(high)
-    return f32x4(first.x, first.y, second.x, second.y)
-
-
-@function
-def unpack_bf16(low: u32, high: u32) -> Vector[float]:
-    """Four bfloat16 of two words."""
-    return f32x4(bf16_low(low), bf16_high(low), bf16_low(high), bf16_high(high))
 
 
 @function

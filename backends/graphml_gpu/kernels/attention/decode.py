@@ -27,7 +27,7 @@ from graphml_gpu.language import (
     Array,
     Kernel,
     Read,
-    Type,
+    ValueType,
     Write,
     barrier,
     cluster_sum,
@@ -250,5 +250,5 @@ def _attention(k_element: Any, v_element: Any) -> Kernel:
     return attention
 
 
-ATTENTION: Mapping[tuple[Type, Type], Kernel] = {pair: _attention(*pair) for pair in PAIRS}
+ATTENTION: Mapping[tuple[ValueType, ValueType], Kernel] = {pair: _attention(*pair) for pair in PAIRS}
 """What keys and values are bound as arrays of -> kernel."""

@@ -41,7 +41,7 @@ from graphml_gpu.language import (
     Array,
     Kernel,
     Read,
-    Type,
+    ValueType,
     Write,
     barrier,
     cluster_sum,
@@ -274,5 +274,7 @@ def _attention_teams(k_element: Any, v_element: Any) -> Kernel:
     return attention_teams
 
 
-ATTENTION_TEAMS: Mapping[tuple[Type, Type], Kernel] = {pair: _attention_teams(*pair) for pair in WIDE_PAIRS}
+ATTENTION_TEAMS: Mapping[tuple[ValueType, ValueType], Kernel] = {
+    pair: _attention_teams(*pair) for pair in WIDE_PAIRS
+}
 """What keys and values are bound as arrays of -> kernel."""

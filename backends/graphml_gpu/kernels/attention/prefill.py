@@ -27,7 +27,7 @@ from graphml_gpu.language import (
     Array,
     Kernel,
     Read,
-    Type,
+    ValueType,
     Write,
     barrier,
     dot,
@@ -321,5 +321,7 @@ def _attention_tiles(k_element: Any, v_element: Any) -> Kernel:
     return attention_tiles
 
 
-ATTENTION_TILES: Mapping[tuple[Type, Type], Kernel] = {pair: _attention_tiles(*pair) for pair in PAIRS}
+ATTENTION_TILES: Mapping[tuple[ValueType, ValueType], Kernel] = {
+    pair: _attention_tiles(*pair) for pair in PAIRS
+}
 """What keys and values are bound as arrays of -> kernel."""

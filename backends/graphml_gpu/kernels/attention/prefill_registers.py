@@ -37,7 +37,7 @@ from graphml_gpu.language import (
     Array,
     Kernel,
     Read,
-    Type,
+    ValueType,
     Write,
     barrier,
     cluster_max,
@@ -295,7 +295,7 @@ def _attention_registers(k_element: Any, v_element: Any) -> Kernel:
     return attention_registers
 
 
-ATTENTION_REGISTERS: Mapping[tuple[Type, Type], Kernel] = {
+ATTENTION_REGISTERS: Mapping[tuple[ValueType, ValueType], Kernel] = {
     pair: _attention_registers(*pair) for pair in WIDE_PAIRS
 }
 """What keys and values are bound as arrays of -> kernel."""

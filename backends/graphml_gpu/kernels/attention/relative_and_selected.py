@@ -33,7 +33,7 @@ from graphml_gpu.language import (
     Array,
     Kernel,
     Read,
-    Type,
+    ValueType,
     Write,
     barrier,
     f32,
@@ -258,6 +258,6 @@ def _selected(k_element: Any, v_element: Any) -> Kernel:
     return selected_attention
 
 
-RELATIVE_ATTENTION: Mapping[tuple[Type, Type], Kernel] = {pair: _relative(*pair) for pair in PAIRS}
-SELECTED_ATTENTION: Mapping[tuple[Type, Type], Kernel] = {pair: _selected(*pair) for pair in PAIRS}
+RELATIVE_ATTENTION: Mapping[tuple[ValueType, ValueType], Kernel] = {pair: _relative(*pair) for pair in PAIRS}
+SELECTED_ATTENTION: Mapping[tuple[ValueType, ValueType], Kernel] = {pair: _selected(*pair) for pair in PAIRS}
 """What keys and values are bound as arrays of -> kernel."""

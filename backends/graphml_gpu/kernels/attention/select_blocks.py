@@ -16,8 +16,8 @@ from graphml_gpu.language import (
     Array,
     Kernel,
     Read,
-    Type,
     Update,
+    ValueType,
     Write,
     atomic_add,
     barrier,
@@ -90,7 +90,7 @@ def _score_blocks(element: Any) -> Kernel:
     return score_blocks
 
 
-SCORE_BLOCKS: Mapping[Type, Kernel] = {element: _score_blocks(element) for element in ELEMENTS}
+SCORE_BLOCKS: Mapping[ValueType, Kernel] = {element: _score_blocks(element) for element in ELEMENTS}
 """Element type of the cache -> kernel."""
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from graphml_gpu.kernels.grid import group_number
 from graphml_gpu.kernels.products.mat_mul import load_quad, load_weights, multiply, padded
 from graphml_gpu.kernels.products.mat_vec_rows import Teams, first_row, float_products
-from graphml_gpu.kernels.weight_rows import RowFormat, row_bytes
+from graphml_gpu.kernels.weight_rows import WeightRowFormat, row_bytes
 from graphml_gpu.language import (
     Kernel,
     Read,
@@ -47,7 +47,7 @@ def make_mat_vec_id(ELEMENT: Any) -> Kernel:
 
         w [count, n, k] are those of experts `first` and on, of so many; pairs of others are left alone.
         """
-        form, teams = RowFormat(FORMAT, ALIGN, EVEN), Teams(GROUP, LANES, ROWS, 1)
+        form, teams = WeightRowFormat(FORMAT, ALIGN, EVEN), Teams(GROUP, LANES, ROWS, 1)
         row = first_row(group_number(), teams)
         pair = group_id(2)
         expert = u32(ids[pair]) - first
@@ -115,7 +115,7 @@ def make_mat_mul_id(ELEMENT: Any) -> Kernel:
         TILE_COLUMNS: int = 32, UNITS: int = 2,
     ) -> None:  # fmt: skip
         """As `mat_vec_id`, by the plan of `expert_tiles`. Groups: tiles of rows, tiles of pairs."""
-        form = RowFormat(FORMAT, ALIGN, EVEN)
+        form = WeightRowFormat(FORMAT, ALIGN, EVEN)
         row, entry = group_id(0) * TILE_ROWS, most_pairs + 3 * group_id(1)
         expert, pair, end = plan[entry] - first, plan[entry + 1], plan[entry + 2]
         begin = min(expert, count - 1) * n * row_bytes(k, FORMAT)

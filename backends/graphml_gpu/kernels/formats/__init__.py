@@ -1,7 +1,7 @@
 """Readers of weight formats for kernels: one file per format, named as the format, found by its name.
 
-A file holds one `Reader`. Its functions are written into every kernel that reads weights (products, look-ups,
-conversions), so a format that gets a file here is known to all of them, and a kernel exists once.
+A file holds one `GpuFormatReader`. Its functions are written into every kernel that reads weights (products,
+look-ups, conversions), so a format that gets a file here is known to all of them, and a kernel exists once.
 Knows the block layouts (`graphml_quant` says what they mean); knows no kernel and no device.
 """
 
@@ -12,9 +12,9 @@ import importlib
 import pkgutil
 
 from graphml.errors import BackendError
-from graphml_gpu.kernels.formats._reader import UNIT, Reader
+from graphml_gpu.kernels.formats._reader import UNIT, GpuFormatReader
 
-__all__ = ["UNIT", "Reader", "names", "reader"]
+__all__ = ["UNIT", "GpuFormatReader", "names", "reader"]
 
 
 @functools.cache
@@ -24,9 +24,9 @@ def names() -> tuple[str, ...]:
 
 
 @functools.cache
-def reader(format: str) -> Reader:
+def reader(format: str) -> GpuFormatReader:
     """The reader of a format ("q4_k"); `BackendError` listing the known formats if there is none."""
     if format not in names():
         raise BackendError(f"kernels cannot read the format {format!r}; known are {', '.join(names())}")
     values = vars(importlib.import_module(f"{__name__}.{format}")).values()
-    return next(value for value in values if isinstance(value, Reader))
+    return next(value for value in values if isinstance(value, GpuFormatReader))

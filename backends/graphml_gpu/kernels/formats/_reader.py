@@ -36,7 +36,7 @@ class Integers:
 
 
 @dataclass(frozen=True)
-class Reader:
+class GpuFormatReader:
     """How kernels read a format. Rows are cut into blocks, and each block into units of `UNIT` elements.
 
     block_elements, block_bytes: of a block; formats that store each element alone have blocks of one unit.

@@ -11,6 +11,8 @@ import numpy as np
 from graphml_gpu.language import (
     Read,
     Vector,
+    bf16_high,
+    bf16_low,
     byte_at,
     count_bits,
     f32,
@@ -19,6 +21,7 @@ from graphml_gpu.language import (
     select,
     u32,
     u32x4,
+    unpack_half2,
     unpack_i8x4,
     unpack_u8x4,
 )
@@ -200,3 +203,46 @@ def signs4(values: Vector[f32], bits: u32) -> Vector[f32]:
         select((bits & 4) != 0, -values.z, values.z),
         select((bits & 8) != 0, -values.w, values.w),
     )
+
+
+@function
+def signed_vectors(table: Read[u32], first: u32, second: u32, signs: u32, more: u32, scale: f32) -> Any:
+    """Two vectors of 8 of a codebook as quads, negated where 8 bits of signs (and more) are set, scaled."""
+    return (
+        signs4(signed4(table[2 * first]), signs) * scale,
+        signs4(signed4(table[2 * first + 1]), signs >> 4) * scale,
+        signs4(signed4(table[2 * second]), more) * scale,
+        signs4(signed4(table[2 * second + 1]), more >> 4) * scale,
+    )
+
+
+@function
+def shifted_vectors(table: Read[u32], first: u32, second: u32, shift: f32, more: f32, scale: f32) -> Any:
+    """Two vectors of 8 of a codebook as quads, each with a shift (and more) of its own, scaled."""
+    return (
+        (signed4(table[2 * first]) + shift) * scale,
+        (signed4(table[2 * first + 1]) + shift) * scale,
+        (signed4(table[2 * second]) + more) * scale,
+        (signed4(table[2 * second + 1]) + more) * scale,
+    )
+
+
+@function
+def unpack_f16(low: u32, high: u32) -> Vector[float]:
+    """Four halves of two words."""
+    first, second = unpack_half2(low), unpack_half2(high)
+    return f32x4(first.x, first.y, second.x, second.y)
+
+
+@function
+def unpack_bf16(low: u32, high: u32) -> Vector[float]:
+    """Four bfloat16 of two words."""
+    return f32x4(bf16_low(low), bf16_high(low), bf16_low(high), bf16_high(high))
+
+
+@function
+def unpack_sixteen(w: Read[u32], at: u32, ALIGN: int, UNPACK: Callable[..., Any]) -> Any:
+    """Sixteen numbers of two bytes each from byte `at`, a multiple of ALIGN; UNPACK: four of two words."""
+    a, b, c, d = four_words(w, at, ALIGN)
+    e, f, g, h = four_words(w, at + 16, ALIGN)
+    return UNPACK(a, b), UNPACK(c, d), UNPACK(e, f), UNPACK(g, h)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml_gpu.kernels.formats._reader import Reader
+from graphml_gpu.kernels.formats._reader import GpuFormatReader
 from graphml_gpu.kernels.formats._words import in_order
 from graphml_gpu.language import Read, bitcast, f32, f32x4, function, u32
 
@@ -33,4 +33,4 @@ def element(w: Read[u32], row: u32, i: u32) -> Any:
     return bitcast(f32, w[(row >> 2) + i])
 
 
-F32 = Reader(16, 64, unpack, in_order, element=element)
+F32 = GpuFormatReader(16, 64, unpack, in_order, element=element)

@@ -6,8 +6,8 @@ from typing import Any
 
 from graphml_quant.codebooks import iq1_codebook
 
-from graphml_gpu.kernels.formats._reader import Reader
-from graphml_gpu.kernels.formats._words import codebook_words, in_order, signed4
+from graphml_gpu.kernels.formats._reader import GpuFormatReader
+from graphml_gpu.kernels.formats._words import codebook_words, in_order, shifted_vectors
 from graphml_gpu.language import Read, byte_at, f32, function, select, short_at, u32, unpack_half2
 
 
@@ -22,12 +22,7 @@ def unpack(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> An
     indices, tails = short_at(w, at + 2 * part), byte_at(w, at + 32 + part)
     first, second = (indices & 255) | ((tails & 7) << 8), (indices >> 8) | (((tails >> 4) & 7) << 8)
     shift, more = select((tails & 8) != 0, -0.125, 0.125), select((tails & 128) != 0, -0.125, 0.125)
-    return (
-        (signed4(table[2 * first]) + shift) * scale,
-        (signed4(table[2 * first + 1]) + shift) * scale,
-        (signed4(table[2 * second]) + more) * scale,
-        (signed4(table[2 * second + 1]) + more) * scale,
-    )
+    return shifted_vectors(table, first, second, shift, more, scale)
 
 
-IQ1_M = Reader(256, 56, unpack, in_order, table=codebook_words(iq1_codebook))
+IQ1_M = GpuFormatReader(256, 56, unpack, in_order, table=codebook_words(iq1_codebook))

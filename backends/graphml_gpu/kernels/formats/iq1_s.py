@@ -6,8 +6,8 @@ from typing import Any
 
 from graphml_quant.codebooks import iq1_codebook
 
-from graphml_gpu.kernels.formats._reader import Reader
-from graphml_gpu.kernels.formats._words import codebook_words, in_order, signed4
+from graphml_gpu.kernels.formats._reader import GpuFormatReader
+from graphml_gpu.kernels.formats._words import codebook_words, in_order, shifted_vectors
 from graphml_gpu.language import Read, f32, function, half_at, select, short_at, u32
 
 
@@ -19,12 +19,7 @@ def unpack(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> An
     shift = select((head >> 15) != 0, -0.125, 0.125)
     upper = head >> (6 * (part & 1))
     first, second = (indices & 255) | ((upper & 7) << 8), (indices >> 8) | (((upper >> 3) & 7) << 8)
-    return (
-        (signed4(table[2 * first]) + shift) * scale,
-        (signed4(table[2 * first + 1]) + shift) * scale,
-        (signed4(table[2 * second]) + shift) * scale,
-        (signed4(table[2 * second + 1]) + shift) * scale,
-    )
+    return shifted_vectors(table, first, second, shift, shift, scale)
 
 
-IQ1_S = Reader(256, 50, unpack, in_order, table=codebook_words(iq1_codebook))
+IQ1_S = GpuFormatReader(256, 50, unpack, in_order, table=codebook_words(iq1_codebook))

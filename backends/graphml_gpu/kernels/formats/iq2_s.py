@@ -6,8 +6,8 @@ from typing import Any
 
 from graphml_quant.codebooks import iq2_s_codebook
 
-from graphml_gpu.kernels.formats._reader import Reader
-from graphml_gpu.kernels.formats._words import codebook_words, in_order, nibble_at, signed4, signs4
+from graphml_gpu.kernels.formats._reader import GpuFormatReader
+from graphml_gpu.kernels.formats._words import codebook_words, in_order, nibble_at, signed_vectors
 from graphml_gpu.language import Read, f32, function, half_at, short_at, u32
 
 
@@ -18,12 +18,7 @@ def unpack(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> An
     upper = nibble_at(w, at + 66, part)
     scale = half_at(w, at) * (0.5 + f32(nibble_at(w, at + 74, part))) * 0.25
     first, second = (indices & 255) | ((upper & 3) << 8), (indices >> 8) | ((upper >> 2) << 8)
-    return (
-        signs4(signed4(table[2 * first]), signs) * scale,
-        signs4(signed4(table[2 * first + 1]), signs >> 4) * scale,
-        signs4(signed4(table[2 * second]), signs >> 8) * scale,
-        signs4(signed4(table[2 * second + 1]), signs >> 12) * scale,
-    )
+    return signed_vectors(table, first, second, signs, signs >> 8, scale)
 
 
-IQ2_S = Reader(256, 82, unpack, in_order, table=codebook_words(iq2_s_codebook))
+IQ2_S = GpuFormatReader(256, 82, unpack, in_order, table=codebook_words(iq2_s_codebook))

@@ -6,14 +6,13 @@ from typing import Any
 
 from graphml_quant.codebooks import iq2_xs_codebook
 
-from graphml_gpu.kernels.formats._reader import Reader
+from graphml_gpu.kernels.formats._reader import GpuFormatReader
 from graphml_gpu.kernels.formats._words import (
     codebook_words,
     even_signs,
     in_order,
     nibble_at,
-    signed4,
-    signs4,
+    signed_vectors,
     word,
 )
 from graphml_gpu.language import Read, f32, function, half_at, u32
@@ -26,12 +25,7 @@ def unpack(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> An
     scale = half_at(w, at) * (0.5 + f32(nibble_at(w, at + 66, part))) * 0.25
     first, second = codes & 511, (codes >> 16) & 511
     signs, more = even_signs(codes >> 9), even_signs(codes >> 25)
-    return (
-        signs4(signed4(table[2 * first]), signs) * scale,
-        signs4(signed4(table[2 * first + 1]), signs >> 4) * scale,
-        signs4(signed4(table[2 * second]), more) * scale,
-        signs4(signed4(table[2 * second + 1]), more >> 4) * scale,
-    )
+    return signed_vectors(table, first, second, signs, more, scale)
 
 
-IQ2_XS = Reader(256, 74, unpack, in_order, table=codebook_words(iq2_xs_codebook))
+IQ2_XS = GpuFormatReader(256, 74, unpack, in_order, table=codebook_words(iq2_xs_codebook))

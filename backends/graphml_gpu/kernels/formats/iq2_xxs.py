@@ -6,13 +6,12 @@ from typing import Any
 
 from graphml_quant.codebooks import iq2_xxs_codebook
 
-from graphml_gpu.kernels.formats._reader import Reader
+from graphml_gpu.kernels.formats._reader import GpuFormatReader
 from graphml_gpu.kernels.formats._words import (
     codebook_words,
     even_signs,
     in_order,
-    signed4,
-    signs4,
+    signed_vectors,
     two_words,
 )
 from graphml_gpu.language import Read, f32, function, half_at, u32
@@ -26,12 +25,7 @@ def unpack(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> An
     shift = 2 * (part & 1)
     first, second = (indices >> (8 * shift)) & 255, (indices >> (8 * shift + 8)) & 255
     signs, more = even_signs(codes >> (7 * shift)), even_signs(codes >> (7 * shift + 7))
-    return (
-        signs4(signed4(table[2 * first]), signs) * scale,
-        signs4(signed4(table[2 * first + 1]), signs >> 4) * scale,
-        signs4(signed4(table[2 * second]), more) * scale,
-        signs4(signed4(table[2 * second + 1]), more >> 4) * scale,
-    )
+    return signed_vectors(table, first, second, signs, more, scale)
 
 
-IQ2_XXS = Reader(256, 66, unpack, in_order, table=codebook_words(iq2_xxs_codebook))
+IQ2_XXS = GpuFormatReader(256, 66, unpack, in_order, table=codebook_words(iq2_xxs_codebook))

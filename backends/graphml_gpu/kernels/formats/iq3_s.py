@@ -6,7 +6,7 @@ from typing import Any
 
 from graphml_quant.codebooks import iq3_s_codebook
 
-from graphml_gpu.kernels.formats._reader import Reader
+from graphml_gpu.kernels.formats._reader import GpuFormatReader
 from graphml_gpu.kernels.formats._words import codebook_words, in_order, nibble_at, signed4, signs4, word
 from graphml_gpu.language import Read, f32, function, half_at, short_at, u32
 
@@ -25,4 +25,4 @@ def unpack(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> An
     )
 
 
-IQ3_S = Reader(256, 110, unpack, in_order, table=codebook_words(iq3_s_codebook))
+IQ3_S = GpuFormatReader(256, 110, unpack, in_order, table=codebook_words(iq3_s_codebook))

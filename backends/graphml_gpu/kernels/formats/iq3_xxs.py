@@ -6,7 +6,7 @@ from typing import Any
 
 from graphml_quant.codebooks import iq3_xxs_codebook
 
-from graphml_gpu.kernels.formats._reader import Reader
+from graphml_gpu.kernels.formats._reader import GpuFormatReader
 from graphml_gpu.kernels.formats._words import codebook_words, even_signs, in_order, signed4, signs4, word
 from graphml_gpu.language import Read, f32, function, half_at, u32
 
@@ -27,4 +27,4 @@ def unpack(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> An
     )
 
 
-IQ3_XXS = Reader(256, 98, unpack, in_order, table=codebook_words(iq3_xxs_codebook))
+IQ3_XXS = GpuFormatReader(256, 98, unpack, in_order, table=codebook_words(iq3_xxs_codebook))

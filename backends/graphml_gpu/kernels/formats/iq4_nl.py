@@ -6,7 +6,7 @@ from typing import Any
 
 from graphml_quant.iq4_nl import LEVELS
 
-from graphml_gpu.kernels.formats._reader import Reader
+from graphml_gpu.kernels.formats._reader import GpuFormatReader
 from graphml_gpu.kernels.formats._words import high4, low4, nibble_place, packed_bytes, two_words
 from graphml_gpu.language import Read, bitcast, f32, f32x4, function, half_at, i32, select, u32
 
@@ -38,4 +38,4 @@ def unpack(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> An
     return levels4(low4(a)) * d, levels4(low4(b)) * d, levels4(high4(a)) * d, levels4(high4(b)) * d
 
 
-IQ4_NL = Reader(32, 18, unpack, nibble_place)
+IQ4_NL = GpuFormatReader(32, 18, unpack, nibble_place)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml_gpu.kernels.formats._reader import Reader
+from graphml_gpu.kernels.formats._reader import GpuFormatReader
 from graphml_gpu.kernels.formats._words import high4, low4, two_words
 from graphml_gpu.kernels.formats.iq4_nl import levels4
 from graphml_gpu.language import Read, f32, function, u32, unpack_half2
@@ -32,4 +32,4 @@ def unpack(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> An
     )
 
 
-IQ4_XS = Reader(256, 136, unpack, place)
+IQ4_XS = GpuFormatReader(256, 136, unpack, place)

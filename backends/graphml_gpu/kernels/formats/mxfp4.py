@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml_gpu.kernels.formats._reader import Reader
+from graphml_gpu.kernels.formats._reader import GpuFormatReader
 from graphml_gpu.kernels.formats._words import high4, low4, nibble_place, two_words
 from graphml_gpu.language import Read, bitcast, byte_at, f32, f32x4, function, select, u32
 
@@ -41,4 +41,4 @@ def unpack(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> An
     return doubled4(low4(a)) * d, doubled4(low4(b)) * d, doubled4(high4(a)) * d, doubled4(high4(b)) * d
 
 
-MXFP4 = Reader(32, 17, unpack, nibble_place)
+MXFP4 = GpuFormatReader(32, 17, unpack, nibble_place)

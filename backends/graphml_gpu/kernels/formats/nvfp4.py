@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml_gpu.kernels.formats._reader import Reader
+from graphml_gpu.kernels.formats._reader import GpuFormatReader
 from graphml_gpu.kernels.formats._words import high4, in_order, low4, two_words
 from graphml_gpu.kernels.formats.mxfp4 import doubled4
 from graphml_gpu.language import Read, bitcast, byte_at, f32, function, select, u32
@@ -27,4 +27,4 @@ def unpack(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> An
     return doubled4(low4(a)) * d, doubled4(low4(b)) * d, doubled4(high4(a)) * d, doubled4(high4(b)) * d
 
 
-NVFP4 = Reader(64, 36, unpack, in_order)
+NVFP4 = GpuFormatReader(64, 36, unpack, in_order)

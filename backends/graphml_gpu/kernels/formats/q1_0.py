@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml_gpu.kernels.formats._reader import Reader
+from graphml_gpu.kernels.formats._reader import GpuFormatReader
 from graphml_gpu.kernels.formats._words import bytes4, in_order, spread4
 from graphml_gpu.language import Read, function, half_at, short_at, u32
 
@@ -22,4 +22,4 @@ def unpack(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> An
     )
 
 
-Q1_0 = Reader(128, 18, unpack, in_order)
+Q1_0 = GpuFormatReader(128, 18, unpack, in_order)

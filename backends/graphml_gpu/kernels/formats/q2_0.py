@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml_gpu.kernels.formats._reader import Reader
+from graphml_gpu.kernels.formats._reader import GpuFormatReader
 from graphml_gpu.kernels.formats._words import in_order, word
 from graphml_gpu.language import Read, Vector, f32, f32x4, function, half_at, u32
 
@@ -25,4 +25,4 @@ def unpack(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> An
     return fields4(packed) * d, fields4(packed >> 8) * d, fields4(packed >> 16) * d, fields4(packed >> 24) * d
 
 
-Q2_0 = Reader(64, 18, unpack, in_order)
+Q2_0 = GpuFormatReader(64, 18, unpack, in_order)

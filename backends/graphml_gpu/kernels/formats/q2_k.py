@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml_gpu.kernels.formats._reader import Reader
+from graphml_gpu.kernels.formats._reader import GpuFormatReader
 from graphml_gpu.kernels.formats._words import bytes4, planes_place, word
 from graphml_gpu.language import Read, byte_at, f32, function, u32, unpack_half2
 
@@ -30,4 +30,4 @@ def unpack(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> An
     )
 
 
-Q2_K = Reader(256, 84, unpack, planes_place)
+Q2_K = GpuFormatReader(256, 84, unpack, planes_place)

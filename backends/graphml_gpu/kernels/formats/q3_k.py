@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml_gpu.kernels.formats._reader import Reader
+from graphml_gpu.kernels.formats._reader import GpuFormatReader
 from graphml_gpu.kernels.formats._words import bytes4, planes_place, word
 from graphml_gpu.language import Read, byte_at, f32, function, half_at, u32
 
@@ -36,4 +36,4 @@ def unpack(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> An
     )
 
 
-Q3_K = Reader(256, 110, unpack, planes_place)
+Q3_K = GpuFormatReader(256, 110, unpack, planes_place)

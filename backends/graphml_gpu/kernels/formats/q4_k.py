@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml_gpu.kernels.formats._reader import Integers, Reader
+from graphml_gpu.kernels.formats._reader import GpuFormatReader, Integers
 from graphml_gpu.kernels.formats._words import bytes4, high4, low4, two_words
 from graphml_gpu.language import Read, Vector, f32, function, select, u32, u32x4, unpack_half2
 
@@ -75,4 +75,6 @@ def numbers(w: Read[u32x4], table: Read[u32], at: u32, part: u32, ALIGN: int) ->
     )  # fmt: skip
 
 
-Q4_K = Reader(256, 144, unpack, pairs_place, integers=Integers(numbers, pair_place, groups=2, wide=True))
+Q4_K = GpuFormatReader(
+    256, 144, unpack, pairs_place, integers=Integers(numbers, pair_place, groups=2, wide=True)
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml_gpu.kernels.formats._reader import Integers, Reader
+from graphml_gpu.kernels.formats._reader import GpuFormatReader, Integers
 from graphml_gpu.kernels.formats._words import bytes4, high4, low4, two_words
 from graphml_gpu.kernels.formats.q4_k import group_scale, pair_place, pair_scales, pairs_place
 from graphml_gpu.language import Read, function, u32, u32x4
@@ -46,4 +46,6 @@ def numbers(w: Read[u32x4], table: Read[u32], at: u32, part: u32, ALIGN: int) ->
     )  # fmt: skip
 
 
-Q5_K = Reader(256, 176, unpack, pairs_place, integers=Integers(numbers, pair_place, groups=2, wide=True))
+Q5_K = GpuFormatReader(
+    256, 176, unpack, pairs_place, integers=Integers(numbers, pair_place, groups=2, wide=True)
+)

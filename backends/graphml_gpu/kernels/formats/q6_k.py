@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml_gpu.kernels.formats._reader import Integers, Reader
+from graphml_gpu.kernels.formats._reader import GpuFormatReader, Integers
 from graphml_gpu.kernels.formats._words import bytes4, eight_words, high4, low4, minus32x4, planes_place, word
 from graphml_gpu.language import (
     Read,
@@ -72,4 +72,6 @@ def numbers(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> A
     )  # fmt: skip
 
 
-Q6_K = Reader(256, 210, unpack, planes_place, integers=Integers(numbers, side_place, groups=2, halves=True))
+Q6_K = GpuFormatReader(
+    256, 210, unpack, planes_place, integers=Integers(numbers, side_place, groups=2, halves=True)
+)

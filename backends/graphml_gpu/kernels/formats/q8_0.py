@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml_gpu.kernels.formats._reader import Integers, Reader
+from graphml_gpu.kernels.formats._reader import GpuFormatReader, Integers
 from graphml_gpu.kernels.formats._words import eight_words, four_words, in_order, only_group, signed4
 from graphml_gpu.language import Read, f32, function, half_at, u32
 
@@ -25,4 +25,4 @@ def numbers(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> A
     return first, last, d, d, f32(0.0)
 
 
-Q8_0 = Reader(32, 34, unpack, in_order, integers=Integers(numbers, only_group))
+Q8_0 = GpuFormatReader(32, 34, unpack, in_order, integers=Integers(numbers, only_group))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml_gpu.kernels.formats._reader import Reader
+from graphml_gpu.kernels.formats._reader import GpuFormatReader
 from graphml_gpu.kernels.formats._words import in_order, word
 from graphml_gpu.language import Read, Vector, f32, f32x4, function, half_at, select, u32
 
@@ -48,4 +48,4 @@ def unpack(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> An
     )
 
 
-TQ1_0 = Reader(256, 54, unpack, in_order)
+TQ1_0 = GpuFormatReader(256, 54, unpack, in_order)

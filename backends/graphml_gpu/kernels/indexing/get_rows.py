@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from graphml_gpu.kernels.weight_rows import RowFormat, place, row_bytes, unpacked
-from graphml_gpu.language import (
-    Read,
-    Write,
-    f32,
-    group_id,
-    i32,
-    kernel,
-    local_id,
-    num_groups,
-    u32,
-    unroll,
-)
+from graphml_gpu.kernels.weight_rows import WeightRowFormat, place, row_bytes, unpacked
+from graphml_gpu.language import Read, Write, f32, group_id, i32, kernel, local_id, num_groups, u32, unroll
 
 
 @kernel
@@ -47,7 +36,7 @@ def get_rows(
         wanted = u32(indices[row]) if CHOSEN else row
         source = wanted - first
         if source < n:
-            form = RowFormat(FORMAT, ALIGN, EVEN)
+            form = WeightRowFormat(FORMAT, ALIGN, EVEN)
             quads = unpacked(w, table, source * row_bytes(k, FORMAT), unit, k, form)
             for quad in unroll(4):
                 at = place(unit, quad, FORMAT)

@@ -33,7 +33,7 @@ from graphml_gpu.language import (
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldRow:
     """How a workgroup of `group` invocations holds a row: `each` quads of an invocation, `group` apart."""
 
     group: int
@@ -41,7 +41,7 @@ class Held:
 
 
 @function
-def quads_of(x: Read[f32x4], begin: u32, quads: u32, HELD: Held) -> Array[f32x4]:
+def quads_of(x: Read[f32x4], begin: u32, quads: u32, HELD: HeldRow) -> Array[f32x4]:
     """An invocation's quads of a row that begins at quad `begin`; beyond its end zeros."""
     values = private_array(f32x4, HELD.each)
     for i in unroll(HELD.each):
@@ -53,7 +53,7 @@ def quads_of(x: Read[f32x4], begin: u32, quads: u32, HELD: Held) -> Array[f32x4]
 
 
 @function
-def centre(values: Array[f32x4], quads: u32, n: u32, HELD: Held) -> None:
+def centre(values: Array[f32x4], quads: u32, n: u32, HELD: HeldRow) -> None:
     """Take the row's mean from its numbers; beyond its end stay zeros."""
     total = f32(0.0)
     for i in unroll(HELD.each):
@@ -65,7 +65,7 @@ def centre(values: Array[f32x4], quads: u32, n: u32, HELD: Held) -> None:
 
 
 @function
-def squares_of(values: Array[f32x4], HELD: Held) -> f32:
+def squares_of(values: Array[f32x4], HELD: HeldRow) -> f32:
     """The sum of the squares of a row."""
     total = f32(0.0)
     for i in unroll(HELD.each):
@@ -74,7 +74,7 @@ def squares_of(values: Array[f32x4], HELD: Held) -> f32:
 
 
 @function
-def store_quads(out: Any, begin: u32, quads: u32, values: Array[f32x4], HELD: Held) -> None:
+def store_quads(out: Any, begin: u32, quads: u32, values: Array[f32x4], HELD: HeldRow) -> None:
     """Write a row that begins at quad `begin`."""
     for i in unroll(HELD.each):
         at = local_id(0) + i * HELD.group
@@ -84,7 +84,7 @@ def store_quads(out: Any, begin: u32, quads: u32, values: Array[f32x4], HELD: He
 
 @function
 def store_result(
-    out: Any, row: u32, quads: u32, end: u32, values: Array[f32x4], HELD: Held, ELEMENT: Any
+    out: Any, row: u32, quads: u32, end: u32, values: Array[f32x4], HELD: HeldRow, ELEMENT: Any
 ) -> None:
     """Write a row number up to quad `end`, converted where the buffer is one of words. All must call it."""
     if ELEMENT is u32:
@@ -114,7 +114,7 @@ def make_row_norm(ELEMENT: Any) -> Kernel:
         *, KIND: str = "rms", WEIGHT: bool = False, BIAS: bool = False, EACH: int = 1, GROUP: int = 64,
     ) -> None:  # fmt: skip
         """As `norm`; EACH: quads of an invocation."""
-        held, row, quads = Held(GROUP, EACH), group_number(), n // 4
+        held, row, quads = HeldRow(GROUP, EACH), group_number(), n // 4
         end = stored_quads(row, rows, quads)
         values = quads_of(x, row * quads, end, held)
         # Read before the sums, so that nothing is waited for after them.
@@ -150,7 +150,7 @@ def make_add_row_norm(ELEMENT: Any) -> Kernel:
         rows: u32, n: u32, eps: f32, *, EACH: int = 1, GROUP: int = 64,
     ) -> None:  # fmt: skip
         """As `add_rms_norm`; EACH: quads of an invocation."""
-        held, row, quads = Held(GROUP, EACH), group_number(), n // 4
+        held, row, quads = HeldRow(GROUP, EACH), group_number(), n // 4
         end = stored_quads(row, rows, quads)
         values = quads_of(x, row * quads, end, held)
         others = quads_of(y, row * quads, end, held)

@@ -14,7 +14,7 @@ from typing import Any
 
 from graphml_gpu.kernels.formats import reader
 from graphml_gpu.kernels.products.mat_vec_rows import Teams, sum_over_lanes
-from graphml_gpu.kernels.weight_rows import RowFormat, row_bytes
+from graphml_gpu.kernels.weight_rows import WeightRowFormat, row_bytes
 from graphml_gpu.language import (
     Array,
     Read,
@@ -74,7 +74,7 @@ def group_product(
 @function
 def int8_products(
     w: Any, table: Read[u32], x: Read[u32], begin: u32, row: u32, column: u32, n: u32, k: u32, columns: u32,
-    FORMAT: RowFormat, TEAMS: Teams,
+    FORMAT: WeightRowFormat, TEAMS: Teams,
 ) -> Array[f32]:  # fmt: skip
     """As `mat_vec_rows.float_products`, with rows of x as this file says."""
     integers = reader(FORMAT.name).integers

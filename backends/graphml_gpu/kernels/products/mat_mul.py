@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_gpu.kernels.elementwise import formulas
-from graphml_gpu.kernels.weight_rows import RowFormat, place, quad_of, row_bytes, unpacked
+from graphml_gpu.kernels.weight_rows import WeightRowFormat, place, quad_of, row_bytes, unpacked
 from graphml_gpu.language import (
     Array,
     Kernel,
@@ -39,7 +39,7 @@ def padded(columns: int) -> int:
 @function
 def load_weights(
     w: Read[u32], table: Read[u32], tile: Array[f32], begin: u32, row: u32, n: u32, unit: u32, k: u32,
-    FORMAT: RowFormat, GROUP: int, TILE_ROWS: int, UNITS: int,
+    FORMAT: WeightRowFormat, GROUP: int, TILE_ROWS: int, UNITS: int,
 ) -> None:  # fmt: skip
     """Units `unit` and on of rows `row` and on to tile [UNITS * 16, TILE_ROWS]; begin: the matrix's byte."""
     last = (k + 15) // 16 - 1
@@ -55,7 +55,7 @@ def load_weights(
 @function
 def load_quad(
     x: Any, tile: Array[f32], start: u32, here: u32, slot: u32, unit: u32, k: u32,
-    FORMAT: RowFormat, ELEMENT: Any, STRIDE: int,
+    FORMAT: WeightRowFormat, ELEMENT: Any, STRIDE: int,
 ) -> None:  # fmt: skip
     """Quad `slot` of column `here` of the tile, whose rows lie STRIDE apart; zero beyond the last unit.
 
@@ -128,7 +128,7 @@ def make_mat_mul(ELEMENT: Any) -> Kernel:
         x [columns, k], bias [stride], residual as y. GLU: what y holds is a gate's product, and the result
         goes through that gate. Groups: tiles of rows, tiles of columns.
         """
-        form = RowFormat(FORMAT, ALIGN, EVEN)
+        form = WeightRowFormat(FORMAT, ALIGN, EVEN)
         row, column = group_id(0) * TILE_ROWS, group_id(1) * TILE_COLUMNS
         weights = shared_array(f32, UNITS * 16 * TILE_ROWS)
         stride_x = padded(TILE_COLUMNS)

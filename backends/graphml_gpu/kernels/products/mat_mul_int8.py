@@ -12,7 +12,7 @@ from typing import Any
 from graphml_gpu.kernels.formats import reader
 from graphml_gpu.kernels.products.int8_rows import PLANES, group_product, scale_and_sum
 from graphml_gpu.kernels.products.mat_mul import store_tile
-from graphml_gpu.kernels.weight_rows import RowFormat, row_bytes
+from graphml_gpu.kernels.weight_rows import WeightRowFormat, row_bytes
 from graphml_gpu.language import (
     Array,
     Kernel,
@@ -38,7 +38,7 @@ FACTORS = 3
 @function
 def load_weights(
     w: Any, table: Read[u32], numbers: Array[u32x4], factors: Array[f32], row: u32, n: u32, group: u32,
-    k: u32, FORMAT: RowFormat, GROUP: int, TILE_ROWS: int, UNITS: int,
+    k: u32, FORMAT: WeightRowFormat, GROUP: int, TILE_ROWS: int, UNITS: int,
 ) -> None:  # fmt: skip
     """Groups `group` and on of rows `row` and on: numbers [2 * UNITS, TILE_ROWS], factors [3 * UNITS]."""
     integers = reader(FORMAT.name).integers
@@ -64,7 +64,7 @@ def load_weights(
 @function
 def load_activations(
     x: Read[u32], numbers: Array[u32x4], scales: Array[f32], column: u32, columns: u32, group: u32, k: u32,
-    FORMAT: RowFormat, GROUP: int, TILE_COLUMNS: int, UNITS: int,
+    FORMAT: WeightRowFormat, GROUP: int, TILE_COLUMNS: int, UNITS: int,
 ) -> None:  # fmt: skip
     """The groups that those of the weights meet: numbers and scales with sums, [2 * UNITS, TILE_COLUMNS]."""
     integers = reader(FORMAT.name).integers
@@ -130,7 +130,7 @@ def make_mat_mul_int8(WORD: Any) -> Kernel:
     ) -> None:  # fmt: skip
         """As `mat_mul`; UNITS: groups of 32 at a time, some times those that the format unpacks at once."""
         assert WORD is not None  # so that the annotations know it
-        form = RowFormat(FORMAT, ALIGN, EVEN)
+        form = WeightRowFormat(FORMAT, ALIGN, EVEN)
         integers: Any = reader(FORMAT).integers
         row, column = group_id(0) * TILE_ROWS, group_id(1) * TILE_COLUMNS
         weights = shared_array(u32x4, 2 * UNITS * TILE_ROWS)

@@ -15,7 +15,7 @@ from graphml_gpu.kernels.grid import group_number
 from graphml_gpu.kernels.products.int8_rows import int8_products
 from graphml_gpu.kernels.products.mat_vec_rows import Teams, first_row, float_products, store
 from graphml_gpu.kernels.products.own_rows import OwnRow, row_of
-from graphml_gpu.kernels.weight_rows import RowFormat
+from graphml_gpu.kernels.weight_rows import WeightRowFormat
 from graphml_gpu.language import (
     Array,
     Kernel,
@@ -37,7 +37,7 @@ from graphml_gpu.language import (
 @function
 def products(
     w: Any, table: Read[u32], x: Any, row: u32, column: u32, n: u32, k: u32, columns: u32,
-    FORMAT: RowFormat, ELEMENT: Any, TEAMS: Teams, OWN: str,
+    FORMAT: WeightRowFormat, ELEMENT: Any, TEAMS: Teams, OWN: str,
 ) -> Array[f32]:  # fmt: skip
     """Rows of weights times those of `row_of`; ELEMENT: what the buffer of the activations holds."""
     if ELEMENT is u32 or OWN != "":
@@ -64,7 +64,7 @@ def make_mat_vec(ELEMENT: Any, WORD: Any = u32) -> Kernel:
         workgroup multiplies, so that it makes its row once for so many rows of weights.
         """
         assert WORD is not None  # so that the annotations know it
-        form, teams = RowFormat(FORMAT, ALIGN, EVEN), Teams(GROUP, LANES, ROWS, COLUMNS)
+        form, teams = WeightRowFormat(FORMAT, ALIGN, EVEN), Teams(GROUP, LANES, ROWS, COLUMNS)
         column = group_id(2) * COLUMNS
         rows = row_of(x, scale, shift, eps, OwnRow(OWN, SHIFTED, K), GROUP)
         for turn in range(0, TURNS):
@@ -80,7 +80,7 @@ def make_mat_vec(ELEMENT: Any, WORD: Any = u32) -> Kernel:
 @function
 def product_of_several(
     w: Any, table: Read[u32], x: Any, bias: Read[f32], y: Any, group: u32, n: u32, k: u32, columns: u32,
-    first: u32, begin: u32, FORMAT: RowFormat, ELEMENT: Any, TEAMS: Teams, BIAS: bool, OWN: str,
+    first: u32, begin: u32, FORMAT: WeightRowFormat, ELEMENT: Any, TEAMS: Teams, BIAS: bool, OWN: str,
 ) -> None:  # fmt: skip
     """One of the products of `mat_vecs`, of which this is group number `group`."""
     row, column = first_row(group, TEAMS), group_id(2) * TEAMS.columns
@@ -118,22 +118,22 @@ def mat_vecs_of(ELEMENT: Any, WORD_0: Any, WORD_1: Any, WORD_2: Any, WORD_3: Any
         if group < end_0:
             product_of_several(
                 w_0, table, rows, bias, y, group, n_0, k, columns, u32(0), begin_0,
-                RowFormat(FORMAT_0, ALIGN_0, EVEN), ELEMENT, teams, BIAS, OWN,
+                WeightRowFormat(FORMAT_0, ALIGN_0, EVEN), ELEMENT, teams, BIAS, OWN,
             )  # fmt: skip
         elif COUNT == 2 or group < end_1:
             product_of_several(
                 w_1, table, rows, bias, y, group - end_0, n_1, k, columns, n_0, begin_1,
-                RowFormat(FORMAT_1, ALIGN_1, EVEN), ELEMENT, teams, BIAS, OWN,
+                WeightRowFormat(FORMAT_1, ALIGN_1, EVEN), ELEMENT, teams, BIAS, OWN,
             )  # fmt: skip
         elif COUNT == 3 or group < end_2:
             product_of_several(
                 w_2, table, rows, bias, y, group - end_1, n_2, k, columns, n_0 + n_1, begin_2,
-                RowFormat(FORMAT_2, ALIGN_2, EVEN), ELEMENT, teams, BIAS, OWN,
+                WeightRowFormat(FORMAT_2, ALIGN_2, EVEN), ELEMENT, teams, BIAS, OWN,
             )  # fmt: skip
         else:
             product_of_several(
                 w_3, table, rows, bias, y, group - end_2, n_3, k, columns, n_0 + n_1 + n_2, begin_3,
-                RowFormat(FORMAT_3, ALIGN_3, EVEN), ELEMENT, teams, BIAS, OWN,
+                WeightRowFormat(FORMAT_3, ALIGN_3, EVEN), ELEMENT, teams, BIAS, OWN,
             )  # fmt: skip
 
     return mat_vecs
@@ -158,11 +158,11 @@ def make_mat_vec_glu(ELEMENT: Any, WORD: Any = u32) -> Kernel:
         rows = row_of(x, scale, shift, eps, OwnRow(OWN, SHIFTED, K), GROUP)
         gates = products(
             gate, table, rows, row, column, n, k, columns,
-            RowFormat(GATE_FORMAT, GATE_ALIGN, EVEN), ELEMENT, teams, OWN,
+            WeightRowFormat(GATE_FORMAT, GATE_ALIGN, EVEN), ELEMENT, teams, OWN,
         )  # fmt: skip
         ups = products(
             up, table, rows, row, column, n, k, columns,
-            RowFormat(UP_FORMAT, UP_ALIGN, EVEN), ELEMENT, teams, OWN,
+            WeightRowFormat(UP_FORMAT, UP_ALIGN, EVEN), ELEMENT, teams, OWN,
         )  # fmt: skip
         if local_id(0) % LANES == 0:
             for r in unroll(ROWS):

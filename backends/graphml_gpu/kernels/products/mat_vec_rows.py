@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from graphml_gpu.kernels.weight_rows import RowFormat, place, quad_of, row_bytes, unpacked
+from graphml_gpu.kernels.weight_rows import WeightRowFormat, place, quad_of, row_bytes, unpacked
 from graphml_gpu.language import (
     Array,
     Read,
@@ -56,7 +56,7 @@ class Teams:
 @function
 def float_products(
     w: Read[u32], table: Read[u32], x: Any, begin: u32, row: u32, column: u32, n: u32, k: u32, columns: u32,
-    FORMAT: RowFormat, ELEMENT: Any, TEAMS: Teams,
+    FORMAT: WeightRowFormat, ELEMENT: Any, TEAMS: Teams,
 ) -> Array[f32]:  # fmt: skip
     """Rows `row` + r * teams of w [n, k] times rows `column` + c of x [columns, k]: [rows * columns].
 
