@@ -118,7 +118,7 @@ BODIES: dict[Handler, type[Struct]] = {
     embeddings.embeddings: Embeddings,
     embeddings.llama_embeddings: Embeddings,
     embeddings.rerank: Rerank,
-    activations.activations: activations.Activations,
+    activations.activations: activations.ActivationsRequest,
 }
 """What the bodies of requests are decoded as."""
 

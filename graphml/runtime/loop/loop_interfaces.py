@@ -7,10 +7,10 @@ from typing import Protocol
 from graphml.ir.op import Array
 from graphml.runtime.plans.step_plan import StepPlan
 from graphml.runtime.steps.computed_plan import Computed
-from graphml.runtime.steps.run_ahead import Submits
+from graphml.runtime.steps.run_ahead import SubmitsPlans
 
 
-class PlanRunner(Submits, Protocol):
+class PlanRunner(SubmitsPlans, Protocol):
     """What computes plans: a `Runner`, or a made-up one."""
 
     def run(self, plan: StepPlan) -> Computed:

@@ -22,7 +22,7 @@ _ROWS_AFTER_EDGE = 8
 the flatter a distribution is, the more edges it has, and the next is like it."""
 
 
-class Submits(Protocol):
+class SubmitsPlans(Protocol):
     """A `Runner`, or a `Room` of sessions."""
 
     def submit(self, plan: StepPlan, after: BegunPlan | None, wanted: Values[str]) -> BegunPlan | None:
@@ -35,7 +35,7 @@ class Submits(Protocol):
 class RunAhead:
     """The steps of an engine, or of one generation of a session."""
 
-    def __init__(self, runner: Submits) -> None:
+    def __init__(self, runner: SubmitsPlans) -> None:
         self._runner, self._rows_along, self._needs_row = runner, 0, False
         self._fed: tuple[int, ...] | None = None
 
