@@ -118,7 +118,7 @@ BODIES: dict[Handler, type[Struct]] = {
     embeddings.embeddings: Embeddings,
     embeddings.llama_embeddings: Embeddings,
     embeddings.rerank: Rerank,
-    activations.activations: activations.ActivationsRequest,
+    activations.activations: activations.Activations,
 }
 """What the bodies of requests are decoded as."""
 

@@ -65,7 +65,7 @@ def form_of(weight: Node, x: Node, context: DeviceView) -> str:
 
 
 @dataclass(frozen=True)
-class Activations:
+class ProductActivations:
     """What the kernels for few rows are told of their activations."""
 
     constants: Mapping[str, Any]
@@ -73,14 +73,14 @@ class Activations:
     scalars: Mapping[str, Scalar]
 
 
-def activations(x: Node, context: DeviceView) -> Activations:
+def activations(x: Node, context: DeviceView) -> ProductActivations:
     """The rows as they lie in memory, or what each workgroup makes its one row of."""
     row = context.own_row(x)
     if row is None:
-        return Activations({}, {"x": x, "scale": NOTHING, "shift": NOTHING}, {"eps": 0.0})
+        return ProductActivations({}, {"x": x, "scale": NOTHING, "shift": NOTHING}, {"eps": 0.0})
     constants = {"OWN": row.kind, "SHIFTED": row.shift is not None, "K": bounds(x.shape)[-1]}
     scale, shift = row.scale or NOTHING, row.shift or NOTHING
-    return Activations(constants, {"x": row.source, "scale": scale, "shift": shift}, {"eps": row.eps})
+    return ProductActivations(constants, {"x": row.source, "scale": scale, "shift": shift}, {"eps": row.eps})
 
 
 def not_f32(node: Node) -> str | None:
@@ -189,7 +189,7 @@ def product(
         way = {**many_rows(context.facts, shape), "EVEN": k % 16 == 0}
     if glu:
         constants["GLU"] = glu
-    rows_of = Activations({}, {"x": x}, {})
+    rows_of = ProductActivations({}, {"x": x}, {})
     if few and not glu:
         rows_of = activations(x, context)
     constants |= rows_of.constants

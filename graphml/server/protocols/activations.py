@@ -54,7 +54,7 @@ class ControlVector(Struct, kw_only=True):
     positions: list[int] | None = None
 
 
-class ActivationsRequest(ChatCompletion, kw_only=True):
+class Activations(ChatCompletion, kw_only=True):
     """`/v1/activations`. Of prompt and messages one is wanted; positions below 0 count from its end."""
 
     messages: list[Any] = field(default_factory=list)
@@ -70,7 +70,7 @@ async def activations(service: Service, request: Request) -> Response:
     """`POST /v1/activations`: captured values of a prompt's tokens and of those that follow."""
     if not service.options.activations:
         raise ApiError(501, "This server shows no activations. Start it with `--activations`")
-    body = await body_of(service, request, ActivationsRequest)
+    body = await body_of(service, request, Activations)
     form = _checked(body, request.headers.get("accept", ""))
 
     def prompts() -> tuple[list[list[int]], RequestSettings]:
@@ -104,7 +104,7 @@ async def activations(service: Service, request: Request) -> Response:
     return await service.access.in_thread(_written, body, form, generation.ids, results[0], about)
 
 
-def _checked(body: ActivationsRequest, accept: str) -> str:
+def _checked(body: Activations, accept: str) -> str:
     """The format of the answer; defaults that are others than those of completions are filled in."""
     form = body.format or ("npy" if NPY in accept else "safetensors")
     if form not in FORMATS:
@@ -141,7 +141,7 @@ def _places(positions: list[int], n_prompt: int) -> list[int]:
     return [place + n_prompt if place < 0 else place for place in positions]
 
 
-def _patches(service: Service, body: ActivationsRequest, n_prompt: int) -> dict[str, PatchRows]:
+def _patches(service: Service, body: Activations, n_prompt: int) -> dict[str, PatchRows]:
     """The patches of a request by the values that they are of; ApiError 400 for two of one."""
     named = [(patch.value, _rows(patch.rows), patch.positions, patch.add) for patch in body.patches]
     users = service.model.executor.build(1, 1).users() if body.control_vectors else {}
@@ -171,9 +171,7 @@ def _rows(rows: list[Any] | str) -> Array:
     return array
 
 
-def _written(
-    body: ActivationsRequest, form: str, ids: list[int], result: Result, about: dict[str, Any]
-) -> Response:
+def _written(body: Activations, form: str, ids: list[int], result: Result, about: dict[str, Any]) -> Response:
     """The answer; about: what else a safetensors file says, as JSON in its metadata."""
     captured = {name: np.ascontiguousarray(rows) for name, rows in result.captured.items()}
     if form == "npy":
