@@ -6,16 +6,10 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import gguf
 import numpy as np
 
-from graphml.errors import UsageError
+from graphml.authoring.gguf_file import write_gguf
 from graphml.loading.architecture import SampleModel
-
-KINDS = {
-    bool: gguf.GGUFValueType.BOOL, int: gguf.GGUFValueType.UINT32, float: gguf.GGUFValueType.FLOAT32,
-    str: gguf.GGUFValueType.STRING,
-}  # fmt: skip
 
 
 def write_tiny(path: Path, architecture: str, model: SampleModel) -> None:
@@ -23,28 +17,8 @@ def write_tiny(path: Path, architecture: str, model: SampleModel) -> None:
 
     Products with matrices keep the size of activations, norms are about 1; without a vocabulary.
     """
-    try:
-        with path.open("wb"):
-            pass  # checks that the file can be written before the writer opens it
-        writer = gguf.GGUFWriter(path, architecture)
-        for key, value in model.metadata.items():
-            _add(writer, key, value)
-        writer.add_tokenizer_model("no_vocab")
-        for name, shape in model.tensors.items():
-            writer.add_tensor(name, random_weights(name, shape))
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
-    except OSError as error:
-        raise UsageError(f"{path}: the sample cannot be written: {error.strerror or error}") from None
-
-
-def _add(writer: Any, key: str, value: Any) -> None:
-    if isinstance(value, list):
-        writer.add_key_value(key, value, gguf.GGUFValueType.ARRAY, sub_type=KINDS[type(value[0])])
-    else:
-        writer.add_key_value(key, value, KINDS[type(value)])
+    tensors = ((name, random_weights(name, shape)) for name, shape in model.tensors.items())
+    write_gguf(path, architecture, model.metadata, tensors, "the sample ")
 
 
 def random_weights(name: str, shape: tuple[int, ...]) -> Any:

@@ -57,13 +57,7 @@ def check_all_used(dependence: Dependence, tensors: Sequence[ParameterPlace]) ->
 
 def _leading_to(dependence: Dependence, result: str) -> list[TracedNode]:
     """The nodes that a value is computed from, in order."""
-    leading, stack = set(), [result]
-    while stack:
-        name = stack.pop()
-        node = dependence.description.nodes.get(name)
-        if node is not None and name not in leading:
-            leading.add(name)
-            stack += node.operands
+    leading = set(dependence.description.leading_to(result))
     return [node for name, node in dependence.description.nodes.items() if name in leading]
 
 

@@ -132,21 +132,10 @@ def _largest(dependence: Dependence, node: TracedNode, masks: Sequence[str]) -> 
 def _tables(dependence: Dependence, name: str) -> list[Array]:
     """The tables on the way to a mask that have numbers for pairs of positions: of each the last [n, n]."""
     inputs, values = dependence.description.inputs, dependence.description.values
-    leaves = [inputs[leaf_name] for leaf_name in _before(dependence, name) if leaf_name in inputs]
+    leaves = [inputs[before] for before in dependence.description.leading_to(name) if before in inputs]
     held = [values[leaf.name] for leaf in leaves if leaf.kind == "constant"]
     square = [table for table in held if table.ndim > 1 and 1 < table.shape[-1] == table.shape[-2]]
     return [table.reshape(-1, *table.shape[-2:])[-1] for table in square]
-
-
-def _before(dependence: Dependence, name: str) -> list[str]:
-    """A value and all that lead to it."""
-    nodes, stack, known = dependence.description.nodes, [name], dict[str, None]()
-    while stack:
-        ancestor = stack.pop()
-        if ancestor not in known:
-            known[ancestor] = None
-            stack += nodes[ancestor].operands if ancestor in nodes else []
-    return list(known)
 
 
 def _distances(dependence: Dependence, name: str) -> Iterator[int]:
@@ -154,7 +143,7 @@ def _distances(dependence: Dependence, name: str) -> Iterator[int]:
 
     A number that meets positions which were divided before is as many times as far.
     """
-    nodes, leading = dependence.description.nodes, set(_before(dependence, name))
+    nodes, leading = dependence.description.nodes, set(dependence.description.leading_to(name))
     tokens: dict[str, float] = {}  # of a step of a node's values
     for node in (node for node in nodes.values() if node.name in leading):
         numbers = _numbers(dependence, node)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphml.authoring.importing.description import TracedModule
+from graphml.authoring.importing.document import config_class
 from graphml.authoring.importing.expressions import Expression
 from graphml.authoring.importing.functions import (
     BuilderFunction,
@@ -241,24 +242,7 @@ class Writer:
             return ""
         self.imports["graphml.loading.architecture"].add("Keys")
         self.imports |= {"dataclasses": {"dataclass"}, "typing": {"Self"}, "graphml_models": {"_config"}}
-        eps = ", eps=_config.LAYER_EPS" if self.eps_key == LAYER_EPS else ""
-        lines = [
-            "@dataclass(frozen=True)",
-            "class Config(_config.Config):",
-            '    """As of every decoder, and what is special here."""',
-            "",
-            *[f"    {name}: {kind}" for name, (kind, _) in self.fields.fields.items()],
-            "",
-            "    @classmethod",
-            "    def read(cls, keys: Keys) -> Self:",
-            '        """From the file\'s metadata."""',
-            f"        known = _config.read(keys{eps})",
-            "        return cls(",
-            "            **vars(known),",
-            *[f"            {name}={read}," for name, (_, read) in self.fields.fields.items()],
-            "        )",
-        ]
-        return "\n".join(lines)
+        return config_class(self.fields.fields, self.eps_key == LAYER_EPS)
 
 
 def _table(of: Expression) -> tuple[Any, ...]:

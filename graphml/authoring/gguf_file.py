@@ -1,0 +1,45 @@
+"""Writes GGUF files without a vocabulary: metadata and float32 tensors. Knows the format alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+
+from graphml.errors import UsageError
+
+KINDS = {
+    bool: gguf.GGUFValueType.BOOL, int: gguf.GGUFValueType.UINT32, float: gguf.GGUFValueType.FLOAT32,
+    str: gguf.GGUFValueType.STRING,
+}  # fmt: skip
+
+
+def write_gguf(
+    path: Path,
+    architecture: str,
+    metadata: Mapping[str, Any],
+    tensors: Iterable[tuple[str, Any]],
+    what: str = "",
+) -> None:
+    """Write the file; a UsageError if it cannot be written, which names `what` is written."""
+    try:
+        with path.open("wb"):
+            pass  # checks that the file can be written before the writer opens it
+        writer = gguf.GGUFWriter(path, architecture)
+        for key, value in metadata.items():
+            if isinstance(value, list):
+                writer.add_key_value(key, value, gguf.GGUFValueType.ARRAY, sub_type=KINDS[type(value[0])])
+            else:
+                writer.add_key_value(key, value, KINDS[type(value)])
+        writer.add_tokenizer_model("no_vocab")
+        for name, array in tensors:
+            writer.add_tensor(name, np.ascontiguousarray(array))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+    except OSError as error:
+        raise UsageError(f"{path}: {what}cannot be written: {error.strerror or error}") from None
