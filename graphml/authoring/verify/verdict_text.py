@@ -12,9 +12,9 @@ from graphml.authoring.verify.in_steps import InSteps
 from graphml.authoring.verify.record import PeerRecord
 from graphml.authoring.verify.search import Cause, SearchResult
 from graphml.authoring.verify.stages import TOP, LogitDifferences
-from graphml.inspect.compare.compare import aligned
 from graphml.inspect.compare.tolerances import spans
 from graphml.inspect.dumps.layers import layer_of
+from graphml.inspect.profile.text_table import aligned
 
 MOST_UNUSED = 12
 
