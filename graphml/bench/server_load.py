@@ -20,7 +20,6 @@ from urllib.parse import urlsplit
 
 from graphml.bench.latencies import AnswerTimes
 from graphml.bench.timed_response import BrokenResponseError, TimedResponse, timed_post
-from graphml.errors import UsageError
 
 WORDS = re.findall(
     r"\S+",
@@ -93,14 +92,6 @@ def messages(load: ServerLoad, number: int) -> list[dict[str, str]]:
     own = random.Random(f"{load.seed} {load.clients} {number}").choices(WORDS, k=load.n_prompt)
     system = [{"role": "system", "content": " ".join(shared)}] if shared else []
     return [*system, {"role": "user", "content": f"{number}: " + " ".join(own)}]
-
-
-def http_client(load: ServerLoad) -> Any:
-    """A client of as many connections as are wanted. UsageError where httpx2 is not installed."""
-    http = _http()
-    headers = {"Authorization": f"Bearer {load.api_key}"} if load.api_key else {}
-    limits = http.Limits(max_connections=None, max_keepalive_connections=None)
-    return http.AsyncClient(timeout=http.Timeout(MOST_S), limits=limits, headers=headers)
 
 
 async def _all(address: str, load: ServerLoad) -> Outcome:
@@ -232,13 +223,3 @@ def _chunks(lines: Iterable[tuple[float, str]]) -> Iterator[tuple[float, dict[st
             yield when, chunk
         elif line.startswith("error:"):  # llama-server's name for one
             raise FailedRequestError("an error in the stream")
-
-
-def _http() -> Any:
-    try:
-        import httpx2
-    except ImportError:
-        raise UsageError(
-            "--server: wanted the package httpx2, which is not installed: install the extra 'server'"
-        ) from None
-    return httpx2

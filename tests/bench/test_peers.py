@@ -242,7 +242,7 @@ def asked(
 
 
 def test_openvino_has_the_same_lengths_threads_and_types(openvino: Any) -> None:
-    peer = openvino.Peer(setting())
+    peer = openvino.OpenVinoPeer(setting())
     assert peer.describe()["engine_version"] == "openvino-genai 1, openvino 2"
     peer.prepare(asked(8, 0, 64))
     runs = [peer.run() for _ in range(2)]
@@ -263,7 +263,7 @@ def test_openvino_has_the_same_lengths_threads_and_types(openvino: Any) -> None:
 
 
 def test_of_generated_tokens_the_first_is_not_timed(openvino: Any) -> None:
-    peer = openvino.Peer(setting())
+    peer = openvino.OpenVinoPeer(setting())
     peer.prepare(asked(0, 4, 70))
     assert peer.run() == {"ns": 400_000, "steps": []}
     assert (len(Pipeline.log[-1][0]), Pipeline.log[-1][1]) == (70, 5)
@@ -275,7 +275,7 @@ def test_of_generated_tokens_the_first_is_not_timed(openvino: Any) -> None:
 
 
 def test_what_openvino_cannot_measure_is_refused(openvino: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    peer = openvino.Peer(setting())
+    peer = openvino.OpenVinoPeer(setting())
     refused = openvino.RefusedError
     with pytest.raises(refused, match="wanted a multiple of 32 before a prompt; got 70"):
         peer.prepare(asked(8, 0, 70))
@@ -284,16 +284,16 @@ def test_what_openvino_cannot_measure_is_refused(openvino: Any, monkeypatch: pyt
     with pytest.raises(refused, match="no logits"):
         peer.logits([1, 2], 1)
     with pytest.raises(refused, match="type_k: wanted one of f32, f16, bf16; got q8_0"):
-        openvino.Peer(setting(type_k="q8_0"))
+        openvino.OpenVinoPeer(setting(type_k="q8_0"))
     with pytest.raises(refused, match=r"unknown\.gguf: OpenVINO cannot open it: RuntimeError: unsupported"):
-        openvino.Peer(setting(model="unknown.gguf"))
+        openvino.OpenVinoPeer(setting(model="unknown.gguf"))
     peer.prepare(asked(0, 4))
     monkeypatch.setattr(Pipeline, "short", 1)
     with pytest.raises(refused, match="wanted times of 5 tokens; got"):
         peer.run()
     monkeypatch.setitem(sys.modules, "openvino_genai", None)
     with pytest.raises(refused, match="openvino-genai is not installed"):
-        openvino.Peer(setting())
+        openvino.OpenVinoPeer(setting())
 
 
 def test_an_unknown_engine_is_refused() -> None:
