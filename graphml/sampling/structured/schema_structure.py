@@ -14,13 +14,14 @@ from functools import lru_cache
 from typing import Any
 
 from graphml.errors import UsageError
-from graphml.sampling.schemas.schema_checks import check_words, placed
 from graphml.sampling.schemas.schema_choice import with_choices
 from graphml.sampling.schemas.schema_closing import closed_schema, rooted_schema
 from graphml.sampling.schemas.schema_words import (
     Schema,
     UnsupportedSchemaError,
+    check_words,
     checked_schema,
+    placed,
     referred,
     with_subschemas,
 )
