@@ -13,7 +13,7 @@ import graphml
 from graphml import SamplingParams
 from graphml.errors import UsageError
 from graphml.sampling import PeekableRandom
-from graphml.sampling.candidates.sampler_states import FilterStates
+from graphml.sampling.candidates.random_numbers import FilterStates
 from tests.looped import looped
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"

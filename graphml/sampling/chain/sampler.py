@@ -18,8 +18,7 @@ from graphml.sampling.candidates.candidates import Candidates, Floats, Ids, all_
 from graphml.sampling.candidates.filter import Apply, Filter, Stateful
 from graphml.sampling.candidates.mersenne_twister import MersenneTwister
 from graphml.sampling.candidates.moment import Moment
-from graphml.sampling.candidates.random_numbers import Numbers, PeekableRandom
-from graphml.sampling.candidates.sampler_states import DIST
+from graphml.sampling.candidates.random_numbers import DIST, Numbers, PeekableRandom
 from graphml.sampling.candidates.top_k_logits import TopK
 from graphml.sampling.chain import filter_order
 from graphml.sampling.chain.top_k_sampling import candidates_of_top_k, device_sample
