@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from graphml.errors import UsageError, similar
-from graphml.loading.download.reference import REFERENCE
+from graphml.loading.download.choice import REFERENCE
 from graphml.loading.download.short_names import DEFAULT_MODEL, MODELS, HubModel, KnownModel, WheelModel
 from graphml.loading.download.wheel import fetch_wheel, is_here
 from graphml.loading.huggingface.folder import is_folder_of_model

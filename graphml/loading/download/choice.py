@@ -1,4 +1,6 @@
-"""Choice of the files of a repository that are the model of a reference.
+"""References to models of the hub, and the choice of the files of a repository that are the model of one.
+
+A reference is "user/repo", "user/repo:QUANT" or "user/repo:FILE.gguf".
 
 Knows file names alone: they name quantisations, the parts of split models, and the files of a folder of
 transformers that are read: never pickles, never code.
@@ -8,10 +10,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from graphml.errors import DownloadError
+from graphml.errors import DownloadError, UsageError
 from graphml.loading.huggingface.folder import CONFIG, INDEX, WHOLE
 from graphml.weights.file_names import is_gguf, part_name, without_ending
+
+REFERENCE = re.compile(r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(?::(?P<wanted>.+))?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class RepoReference:
+    """A repository, and the quantisation or the file in it, if any is named."""
+
+    text: str
+    repo: str
+    wanted: str | None
+
+    @property
+    def called(self) -> str:
+        """The reference's text in errors."""
+        return f"hub model {self.text!r}"
+
+
+def read_reference(text: str) -> RepoReference:
+    """Parse a reference; UsageError for any other text."""
+    match = REFERENCE.fullmatch(text)
+    if match is None:
+        raise UsageError(f"hub model {text!r}: wanted user/repo or user/repo:QUANT")
+    return RepoReference(text, match["repo"], match["wanted"])
+
 
 DEFAULT_QUANTISATION = "Q4_K_M"
 # Files that are no models of their own: image projectors and importance matrices.

@@ -13,9 +13,8 @@ from pathlib import Path
 
 from graphml.errors import UsageError
 from graphml.loading.download import cached
-from graphml.loading.download.choice import fits, folder_files, models_of
+from graphml.loading.download.choice import REFERENCE, fits, folder_files, models_of
 from graphml.loading.download.lock import is_locked
-from graphml.loading.download.reference import REFERENCE
 from graphml.loading.download.short_names import MODELS, HubModel, WheelModel
 from graphml.loading.download.wheel import lock_path, models_folder, partial_folder
 from graphml.loading.huggingface.folder import CONFIG, has_weights
