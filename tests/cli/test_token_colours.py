@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from graphml.cli.main import app
-from graphml.cli.terminal.token_colours import TokenColours, as_json, table_of
+from graphml.cli.terminal.shown_answer import TokenColours, as_json, table_of
 from graphml.sampling.candidates.logprobs import ScoredToken, TokenLogprobs
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
