@@ -98,7 +98,7 @@ MOST_K = 64
 
 
 TopRows: TypeAlias = Callable[[Floats, int, Mapping[int, Bits] | None], tuple[Ids, Floats, NDArray[np.bool_]]]
-"""What `graphml.backend.TopRowsDevice` computes: rows float32 [r, n], k -> the top k's ids and logits, [r, k],
+"""What `graphml.backend.TopRowsDevice` computes: rows float32 [r, n], k -> top k ids and logits, [r, k],
 and which rows have a NaN. Masks: row -> the tokens that may come next; others count as -inf."""
 
 One: TypeAlias = tuple[int, SamplingParams, PeekableRandom]

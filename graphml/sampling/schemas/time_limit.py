@@ -26,19 +26,19 @@ def within_seconds(name: str, compile: Callable[[], T], seconds: float = SECONDS
     """
     if not _FREE.acquire(timeout=seconds):
         raise UsageError(f"{name}: {AT_A_TIME} others are compiled since {seconds:g} seconds")
-    made: Future[T] = Future()
+    outcome: Future[T] = Future()
 
     def run() -> None:
         try:
             result = compile()
         except BaseException as error:  # raised again by who waits
             _FREE.release()
-            made.set_exception(error)
+            outcome.set_exception(error)
         else:
             _FREE.release()
-            made.set_result(result)
+            outcome.set_result(result)
 
     Thread(target=run, name="graphml-compile", daemon=True).start()
-    if not wait([made], seconds).done:
+    if not wait([outcome], seconds).done:
         raise UsageError(f"{name}: wanted one that compiles within {seconds:g} seconds")
-    return made.result()
+    return outcome.result()
