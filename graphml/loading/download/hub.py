@@ -20,9 +20,17 @@ from huggingface_hub import constants, errors
 from graphml import settings
 from graphml.errors import DownloadError
 from graphml.loading.download import cached
-from graphml.loading.download.advice import forbidden, reason_of, unreachable
 from graphml.loading.download.choice import RepoReference, choose, is_safe, models_of, read_reference
-from graphml.loading.download.resumed import TIMEOUT_S, AnsweredError, HubFile, bring, read_range
+from graphml.loading.download.resumed import (
+    TIMEOUT_S,
+    AnsweredError,
+    HubFile,
+    bring,
+    forbidden,
+    read_range,
+    reason_of,
+    unreachable,
+)
 from graphml.loading.huggingface.folder import CONFIG, INDEX, has_weights, read_index
 from graphml.weights import ModelFile
 from graphml.weights.remote_header import DistantFile, open_header
