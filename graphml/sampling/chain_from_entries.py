@@ -15,16 +15,16 @@ import numpy as np
 
 from graphml.errors import UsageError, did_you_mean
 from graphml.options.argument_checks import items_of, mapping_of, text_of, token_id, whole_number
-from graphml.sampling.candidates import choice
 from graphml.sampling.candidates.candidates import Candidates, Floats, Ids, all_candidates, softmax
 from graphml.sampling.candidates.filter import Apply, ChainEntry, Filter
 from graphml.sampling.candidates.mersenne_twister import MersenneTwister
 from graphml.sampling.candidates.moment import Moment, SamplerVocabulary
-from graphml.sampling.candidates.open_vocabulary import AnyVocabulary, opened_vocabulary
 from graphml.sampling.candidates.random_numbers import DIST
 from graphml.sampling.chain.filter_order import CHAIN
+from graphml.sampling.chain.sampler import as_llama_cpp, by_number
 from graphml.sampling.settings.params import LLAMA_CPP, SamplingParams
 from graphml.sampling.structured import grammar
+from graphml.sampling.structured.opened_tokens import AnyVocabulary, opened_vocabulary
 
 _KNOWN = ("grammar", "root", "lazy", "trigger_patterns", "trigger_tokens")
 
@@ -97,8 +97,8 @@ class _Numbers:
 
     def choose(self, candidates: Candidates, discrete: bool) -> int:
         if self._twister is None:
-            return choice.by_number(candidates.logits, self._shared.random())
-        return choice.as_llama_cpp(candidates, self._twister, discrete)
+            return by_number(candidates.logits, self._shared.random())
+        return as_llama_cpp(candidates, self._twister, discrete)
 
 
 class _Step:
