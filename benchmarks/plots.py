@@ -21,9 +21,9 @@ from benchmarks.bar_charts import FARTHEST
 from benchmarks.stored_rows import read_rows
 from graphml import settings
 from graphml.backend.optional_parts import NamedDevice
-from graphml.bench.cells import device
 from graphml.bench.logit_check import WRONG
 from graphml.bench.result_rows import ResultRow
+from graphml.bench.row_formats import device
 from graphml.cli.terminal.machine import read_bandwidth
 from graphml.inspect.dumps.node_names import printable
 from graphml.inspect.profile.measured import MeasuredStage, Profile

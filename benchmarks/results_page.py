@@ -16,7 +16,9 @@ from pathlib import Path
 
 from benchmarks.bar_charts import Bar, chart
 from benchmarks.stored_rows import read_rows
-from graphml.bench.cells import (
+from graphml.bench.logit_check import WRONG
+from graphml.bench.result_rows import ResultRow
+from graphml.bench.row_formats import (
     device,
     logits,
     notes,
@@ -28,8 +30,6 @@ from graphml.bench.cells import (
     speed,
     steps,
 )
-from graphml.bench.logit_check import WRONG
-from graphml.bench.result_rows import ResultRow
 from graphml.inspect.dumps.node_names import printable
 
 # Title of a chart -> whether its tests have a prompt and tokens after it.

@@ -22,8 +22,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx2
+
 from graphml.backend import Progress, no_progress
-from graphml.bench.server_load import MOST_S, ServerLoad, http_client, messages
+from graphml.bench.server_load import MOST_S, ServerLoad, messages
 from graphml.errors import UsageError
 
 N_PROMPTS = 16
@@ -108,7 +110,11 @@ class _Run:
     async def all(self) -> Found:
         """Answers alone, then all requests, then rest."""
         begin = time.monotonic()
-        async with http_client(self._load) as client:
+        headers = {"Authorization": f"Bearer {self._load.api_key}"} if self._load.api_key else {}
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
+        async with httpx2.AsyncClient(
+            timeout=httpx2.Timeout(MOST_S), limits=limits, headers=headers
+        ) as client:
             for number in range(N_PROMPTS):
                 alone = time.monotonic()
                 try:

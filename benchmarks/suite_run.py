@@ -14,11 +14,11 @@ from itertools import groupby, islice
 
 from benchmarks.suites import Case, Goal
 from graphml.backend import Progress, no_progress
-from graphml.bench.cells import TOO_NOISY, device, notes, of_bandwidth, ratio, speed
 from graphml.bench.job import Job
 from graphml.bench.logit_check import WRONG
 from graphml.bench.measure import measure
 from graphml.bench.result_rows import ResultRow, rows
+from graphml.bench.row_formats import TOO_NOISY, device, notes, of_bandwidth, ratio, speed
 from graphml.bench.side import ProcessSide
 from graphml.bench.test_plan import SideParameters
 from graphml.bench.written_rows import aligned, heads

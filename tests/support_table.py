@@ -11,7 +11,7 @@ from pathlib import Path
 
 from graphml.conformance import suite
 from graphml.conformance.cases import multiplies
-from graphml.conformance.support import NATIVE, NUMPY, Support, apart, support
+from graphml.conformance.suite import NATIVE, NUMPY, Support, apart, support
 from graphml.ir.cache_types import CACHE_DTYPES
 from graphml.loading import discovery
 from graphml.passes.fusion import all_ops

@@ -8,7 +8,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 
-from graphml.text.tokenizer.byte_letters import LETTER_BYTES
+from graphml.text.tokenizer.pieces import LETTER_BYTES
 
 MERGES = ["h e", "l l", "he ll", "hell o", "Ġ w", "o r", "Ġw or", "l d", "Ġwor ld"]
 SPECIAL = ["<|begin|>", "<|im_start|>", "<|im_end|>"]

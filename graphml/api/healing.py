@@ -1,6 +1,6 @@
 """Token healing: the last token of a prompt is taken back, and the text has to begin with what it spelled.
 
-Knows prompts, tokens' bytes and parameters; the mask is `graphml.sampling.structured.text_begin`'s.
+Knows prompts, tokens' bytes and parameters; the mask is `graphml.sampling.structured.params_structure`'s.
 """
 
 from __future__ import annotations

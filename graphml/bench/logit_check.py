@@ -9,7 +9,6 @@ Knows arrays; nothing of processes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +45,3 @@ def checked(got: Logits, wanted: Logits) -> LogitCheck:
         return LogitCheck(RIGHT if np.array_equal(a, b) else WRONG)
     worst = float((((a - b) ** 2).sum(-1) / energy).max())
     return LogitCheck(WRONG if worst > LIMIT else RIGHT, worst)
-
-
-def as_text(checked: LogitCheck | Any) -> str:
-    """A cell of a table: "ok 1.2e-04"."""
-    return checked.verdict + (f" {checked.nmse:.1e}" if checked.nmse >= 0 else "")

@@ -30,8 +30,8 @@ from graphml.backend import Progress, no_progress
 from graphml.bench.mixes import FileType, ModelFacts, file_type, tensor_format
 from graphml.bench.shapes import Shape, Value, metadata, shape_named, tensors
 from graphml.errors import UsageError
-from graphml.loading.download.callers_progress import with_progress
-from graphml.loading.download.lock import is_locked
+from graphml.loading.download.reports import with_progress
+from graphml.loading.download.stored import is_locked
 from graphml.system import cache_access
 from graphml.system.pages import let_go
 from graphml.weights.random_blocks import random_blocks

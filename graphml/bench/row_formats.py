@@ -1,6 +1,7 @@
-"""Formats of rows: Markdown in llama-bench's columns, CSV, JSON, JSON lines or SQL.
+"""Formats of rows: Markdown in llama-bench's columns, CSV, JSON, JSON lines or SQL; figures of a row as text.
 
-Each row is yielded whole as soon as it is received. Knows rows; nothing of terminals. Measures nothing.
+Figures that are too noisy are marked. Each row is yielded whole as soon as it is received. Knows rows;
+nothing of terminals. Measures nothing.
 """
 
 from __future__ import annotations
@@ -9,24 +10,137 @@ import csv
 import dataclasses
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from graphml.bench.cells import (
-    device,
-    logits,
-    notes,
-    of_bandwidth,
-    params,
-    ratio,
-    sides,
-    size,
-    speed,
-    steps,
-)
+from graphml.bench.logit_check import WRONG
 from graphml.bench.result_rows import SCALARS, ResultRow
+from graphml.bench.written_rows import aligned, heads
 from graphml.errors import GraphmlError
 from graphml.inspect.dumps.node_names import printable
+
+TOO_NOISY = "too noisy"
+BUSY_SHARE = 0.25  # of the processors, from which on others disturb
+WHAT_TO_DO = (
+    "the quartiles of the rounds lie further apart than their median, so it is no figure; end what else "
+    "runs, then measure again with more rounds (-r 9) or more tokens"
+)
+
+
+def speed(row: ResultRow) -> str:
+    """Median and half the distance of the quartiles, `*` if that is large; or a mark for no figure."""
+    if "t/s" in row.refused:
+        return TOO_NOISY
+    return f"{'*' * row.noisy}{row.median_ts:.2f} ± {(row.q3_ts - row.q1_ts) / 2:.2f}"
+
+
+def ratio(row: ResultRow) -> str:
+    """The same for the ratio; "" if there is none."""
+    if "ratio" in row.refused:
+        return TOO_NOISY
+    digits = 2 if row.ratio >= 0.1 else 4
+    spread = (row.ratio_q3 - row.ratio_q1) / 2
+    return f"{row.ratio:.{digits}f} ± {spread:.{digits}f}" if row.peer else ""
+
+
+def of_bandwidth(row: ResultRow) -> str:
+    """The part of its memory's bandwidth that a row used, marked above 1; "" if one is not known."""
+    if not row.bandwidth_gb_s or "t/s" in row.refused:
+        return ""
+    return f"{row.of_bandwidth:.0%}" + "?" * (row.of_bandwidth > 1)
+
+
+def logits(row: ResultRow) -> str:
+    """Whether the logits of a row's side are the reference's, and their error: "ok 1.2e-04"."""
+    return row.correct + (f" {row.logits_nmse:.1e}" if row.logits_nmse > 0 else "")
+
+
+def steps(row: ResultRow) -> str:
+    """Percentiles of a decode step in ms; "" of a test without."""
+    three = (row.step_p50_ms, row.step_p90_ms, row.step_p99_ms)
+    return " / ".join(f"{percentile:.2f}" for percentile in three) if row.step_p50_ms else ""
+
+
+def of_side(row: ResultRow) -> str:
+    """What a side cost besides its time: "cpu: opened in 0.21 s, programs in 1.30 s, at most 312.00 MiB"."""
+    parts = [f"opened in {row.load_ms / 1e3:.2f} s"]
+    parts += [f"programs made in {row.compile_ms / 1e3:.2f} s"] * (row.compile_ms > 0)
+    parts += [f"at most {size(row.peak_bytes)} of RAM"] * (row.peak_bytes > 0)
+    parts += [f"{size(row.device_bytes)} on the device"] * (row.device_bytes > 0)
+    parts += [f"{row.joules_per_token:.3g} J a token"] * (row.joules_per_token > 0)
+    return f"{row.backends}: {', '.join(parts)}"
+
+
+def device(row: ResultRow) -> str:
+    """The device of a row, as "lavapipe on EPYC (processor; Vulkan, Mesa 22.3.6)", or the host processor."""
+    if not row.driver:
+        return printable(row.device)
+    made_of = f"{_software(row)} on {row.cpu_info}" if row.device_kind == "processor" else row.device
+    return printable(f"{made_of} ({row.device_kind}; {row.driver})")
+
+
+def _software(row: ResultRow) -> str:
+    """What makes a device of the processor: lavapipe, whose renderer is llvmpipe, or "PoCL"."""
+    if row.device.startswith("llvmpipe"):
+        return "lavapipe"
+    return re.split(r"[ ,]*\d", row.driver, maxsplit=1)[0] or row.device
+
+
+def notes(rows: Sequence[ResultRow]) -> Iterator[str]:
+    """Explanations of the marks that a table of these rows has, and what may have disturbed it."""
+    if not rows:
+        return
+    if any(row.noisy for row in rows):
+        yield "noisy: the quartiles of rows marked * lie more than 10 % of the median apart\n"
+    if any(row.refused for row in rows):
+        yield f"{TOO_NOISY}: {WHAT_TO_DO}\n"
+    if any(of_bandwidth(row).endswith("?") for row in rows):
+        yield (
+            "?: more than the bandwidth that was measured cannot be: caches hold a part of what is read, or "
+            "the machine was busy while it was measured\n"
+        )
+    yield from _disturbances(rows)
+    if any(row.correct == WRONG for row in rows):
+        yield f"{WRONG}: the logits are not those of the reference, so no ratio counts\n"
+    for why in dict.fromkeys(row.why_unchecked for row in rows if row.why_unchecked):
+        yield f"logits: not compared with the reference's: {printable(why)}\n"
+
+
+def _disturbances(rows: Sequence[ResultRow]) -> Iterator[str]:
+    """Warnings of other work on the machine, before the run and during it."""
+    first = rows[0]
+    if first.load_average > BUSY_SHARE * first.cpu_cores:
+        yield (
+            f"busy: before the first run the load average was {first.load_average:.2f} on "
+            f"{first.cpu_cores} processors\n"
+        )
+    worst = max(rows, key=lambda row: row.others_busy)
+    if worst.others_busy > BUSY_SHARE * worst.cpu_cores:
+        yield (
+            f"busy: other processes kept {worst.others_busy:.1f} of {worst.cpu_cores} processors busy during "
+            f"{worst.test}\n"
+        )
+
+
+def sides(rows: Sequence[ResultRow]) -> Iterator[str]:
+    """A line for each side, of its last row: what it cost besides its time; and why energy is missing."""
+    for row in {row.backends: row for row in rows}.values():
+        yield f"{of_side(row)}\n"
+    why = rows[-1].why_no_energy
+    if why:
+        yield f"energy: not known: {printable(why)}\n"
+
+
+def size(n_bytes: int) -> str:
+    """As llama-bench writes it: "606.53 MiB"."""
+    return f"{n_bytes / 2**20:.2f} MiB" if n_bytes < 2**30 else f"{n_bytes / 2**30:.2f} GiB"
+
+
+def params(count: int) -> str:
+    """As llama-bench writes it: "1.10 B"."""
+    return f"{count / 1e6:.2f} M" if count < 10**9 else f"{count / 1e9:.2f} B"
+
 
 TABLE = "llama_bench"
 Spell = Callable[[Iterable[ResultRow], Sequence[str]], Iterator[str]]
@@ -47,16 +161,18 @@ _LAST = ("test", "t/s", "GB/s", "of bandwidth", "GFLOP/s", "bound by")
 def markdown(rows: Iterable[ResultRow], shown: Sequence[str] = ()) -> Iterator[str]:
     """A table; its t/s is the median and half the distance of the quartiles. shown: more columns."""
     columns: tuple[str, ...] = ()
+    widths: list[tuple[str, int, None]] = []
     bandwidths: dict[str, float] = {}
     kept, head, compared = list[ResultRow](), "", "ratio" in shown
     for row in rows:
         if not columns:
             columns = (*_FIRST, *(name for name in shown if name != "ratio"), *_LAST)
             columns += (*_COMPARED * compared, "device")
-            names = {name: name for name in columns} | {"ratio": f"ratio to {row.judge}"}
-            rules = {name: "-" * (abs(_WIDTHS[name]) - 1) + ":-"[_WIDTHS[name] < 0] for name in columns}
-            head = _line(columns, names) + _line(columns, rules)
-        yield head + _line(columns, _cells(row))
+            names = {"ratio": f"ratio to {row.judge}"}
+            widths = [(names.get(name, name), _WIDTHS[name], None) for name in columns]
+            head = heads(widths)
+        cells = _cells(row)
+        yield head + aligned(widths, [cells[name] for name in columns])
         head = ""
         bandwidths[device(row)] = max(row.bandwidth_gb_s, bandwidths.get(device(row), 0.0))
         kept.append(row)
@@ -74,14 +190,6 @@ def _memory(bandwidths: Mapping[str, float]) -> str:
     if len(known) == 1:
         return f"; memory is read at {next(iter(known.values())):.1f} GB/s"
     return "".join(f"; memory of {name} gives {best:.1f} GB/s" for name, best in known.items())
-
-
-def _line(columns: Sequence[str], cells: Mapping[str, str]) -> str:
-    padded = [
-        cells[name].rjust(_WIDTHS[name]) if _WIDTHS[name] > 0 else cells[name].ljust(-_WIDTHS[name])
-        for name in columns
-    ]
-    return f"| {' | '.join(padded)} |\n"
 
 
 def _cells(row: ResultRow) -> dict[str, str]:

@@ -9,7 +9,7 @@ import typer
 from graphml.bench.describe import describe_file
 from graphml.cli.options import options
 from graphml.cli.options.checks import bytes_of
-from graphml.cli.terminal.console import size, write_json
+from graphml.cli.terminal.console import columns, size, write_json
 from graphml.errors import GraphmlError, UsageError
 from graphml.loading import fetch
 from graphml.loading.download.short_names import memory_of
@@ -119,8 +119,5 @@ def _type(model: StoredModel) -> str:
 
 
 def _table(rows: list[list[str]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        # repr() of a name escapes what could steer the terminal
-        print(f"  {repr('  '.join(cells).rstrip())[1:-1]}")
+    for line in columns(rows):
+        print(f"  {repr(line)[1:-1]}")  # of a name it escapes what could steer the terminal

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from graphml.authoring.draft.tiny import write_tiny
 from graphml.authoring.draft.write import draft
+from graphml.authoring.gguf_file import write_tiny
 from graphml.cli.options.checks import check_file, check_target
 from graphml.cli.terminal.console import write_file
 from graphml.errors import ArchitectureError, UsageError

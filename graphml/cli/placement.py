@@ -11,7 +11,7 @@ import typer
 from graphml.cli.options import options
 from graphml.cli.options.opening import header
 from graphml.cli.options.typer_options import grouped
-from graphml.cli.terminal.console import Bars, size, write_json
+from graphml.cli.terminal.console import Bars, columns, size, write_json
 from graphml.inspect.dumps.placed_nodes import describe_placement
 
 _SHOWN = 12  # parts and copies, unless all are asked for
@@ -104,9 +104,7 @@ def _copies(description: dict[str, Any], every: bool) -> None:
 
 def _table(title: str, rows: Sequence[Sequence[str]], left_out: int = 0) -> None:
     print(title)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        print(f"  {'  '.join(cells)}".rstrip())
+    for line in columns(rows):
+        print(f"  {line}")
     if left_out:
         print(f"  and {left_out} more (--nodes shows all)")

@@ -12,20 +12,19 @@ import graphml
 from graphml.api.chat_prompt import ChatSettings
 from graphml.cli.options import options
 from graphml.cli.options.answer_options import (
+    CaptureOptions,
     Gap,
     InfillOptions,
     template_variables,
     with_files,
     with_template,
 )
-from graphml.cli.options.captured_values import CaptureOptions
 from graphml.cli.options.opening import find, load, seed_of
 from graphml.cli.options.prompts import PromptOptions, Words, model_and_prompt
 from graphml.cli.options.typer_options import grouped
 from graphml.cli.options.ways_of_decoding import Asked, DecodingOptions, Found, chat_prompt_of, found_whole
 from graphml.cli.terminal.console import Bars, remark, say, write, write_json
-from graphml.cli.terminal.shown_answer import speed, text_of
-from graphml.cli.terminal.token_colours import TokenColours, as_json, in_colours, table_of
+from graphml.cli.terminal.shown_answer import TokenColours, as_json, in_colours, speed, table_of, text_of
 from graphml.errors import UsageError
 from graphml.runtime.blocks.overflow import Overflow
 from graphml.sampling import SamplingParams

@@ -26,7 +26,7 @@ from graphml.runtime.programs.adapter_options import parse_files
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.runtime.programs.metadata_overrides import parse_overrides
 from graphml.sampling import SamplingParams
-from graphml.sampling.settings.logit_biases import parse_biases
+from graphml.sampling.settings.field_checks import parse_biases
 from graphml.server.observing.told_lines import tell
 from graphml.server.options.api_keys import keys_in
 from graphml.server.options.chat_templates import NAMED

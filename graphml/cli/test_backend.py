@@ -16,7 +16,7 @@ from graphml.cli.options.checks import check_backends, check_file
 from graphml.cli.terminal.console import Bars, write_json
 from graphml.conformance import networks, perf, suite
 from graphml.conformance.cases import Case
-from graphml.conformance.support import NATIVE, apart, support
+from graphml.conformance.suite import NATIVE, apart, support
 from graphml.conformance.verdict import LIMITS, Verdict
 from graphml.errors import BackendError, UsageError
 from graphml.loading import discovery

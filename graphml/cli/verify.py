@@ -11,7 +11,7 @@ import typer
 import graphml
 from graphml.api.model import Model
 from graphml.authoring.verify import record as records
-from graphml.authoring.verify.recorders import PEERS, record_of
+from graphml.authoring.verify.record import PEERS, record_of
 from graphml.authoring.verify.runs import RecordRuns
 from graphml.authoring.verify.search import verify as verify_model
 from graphml.authoring.verify.verdict_text import as_json, as_text

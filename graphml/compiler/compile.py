@@ -20,9 +20,8 @@ from graphml.ir.op import Array
 from graphml.ir.verify import verify
 from graphml.passes.control_vectors import controlled
 from graphml.passes.fusion_log import FusionLog
-from graphml.passes.keep import keep_values
 from graphml.passes.lora import adapted
-from graphml.passes.patch import patch
+from graphml.passes.patch import keep_values, patch
 from graphml.passes.pipeline import PASSES
 from graphml.passes.place import Placement, place
 from graphml.passes.placement_rules import parse_rules

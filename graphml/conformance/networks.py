@@ -15,6 +15,7 @@ from graphml.backend import Backend, Device, State
 from graphml.compiler.compile import Compiled, compile_graph
 from graphml.conformance.fill import blocks
 from graphml.conformance.verdict import Verdict, judge
+from graphml.inspect.compare.tolerances import makes_int8
 from graphml.ir.cells import cells_of
 from graphml.ir.dtype import F32, DType, dtype
 from graphml.ir.graph import Graph
@@ -156,7 +157,7 @@ def _steps(
         if state is None:
             state = device.state(compiled.graph, dims)
             kept = {name: np.array(state.array(name)) for name in compiled.graph.leaves("state")}
-        converted = any(node.op.writes is None and _is_converted(node) for node in compiled.graph.nodes)
+        converted = any(node.op.writes is None and makes_int8(node) for node in compiled.graph.nodes)
         rounding = "int8" if converted else "float" if network.cache == "f32" else "cache"
         limit = LIMITS[limits][rounding]
         results = _run(compiled, inputs, weights, dims, state, kept)
@@ -193,11 +194,6 @@ def _inputs(n_held: int, i: int, count: int) -> tuple[dict[str, Array], dict[str
         "sequences": np.zeros(count, np.int32), "output_rows": wanted, "block_table": table[None].copy(),
     }  # fmt: skip
     return inputs, {"T": count, "O": count, "S": 1, "B": len(table), "C": CELLS}
-
-
-def _is_converted(node: Node) -> bool:
-    kinds = node.type.parts or (node.type,)
-    return node.op.family != "leaf" and any(kind.dtype.is_format for kind in kinds)
 
 
 def _weight(node: Node) -> Array:

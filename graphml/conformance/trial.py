@@ -1,12 +1,13 @@
 """A trial: several cases in one program, with guards between all values.
 
 Compiling for a GPU takes long, often as long for one kernel as for many, so cases share a program, and a
-program is run at several sizes. Knows the contract of backends; chooses no cases.
+program is run at several sizes. A limit grows with
+how much the result depends on rounding. Knows the contract of backends; chooses no cases.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -14,11 +15,20 @@ import numpy as np
 
 from graphml.backend import Backend, Device, State, no_progress, on_device
 from graphml.conformance.cases import Case
-from graphml.conformance.condition import grown, may_grow
 from graphml.conformance.fill import generator_of, may_be_special, operand, weight
 from graphml.conformance.guards import PREFIX, guard, words
 from graphml.conformance.verdict import Verdict, judge, limit_of
-from graphml.inspect.compare.tolerances import difference, rounds_to_bf16
+from graphml.inspect.compare.tolerances import (
+    BF16_STEP,
+    MOST_BY_ROUNDING,
+    ROUNDING_TIMES,
+    ROUNDING_TRIES,
+    difference,
+    makes_int8,
+    moved,
+    nmse,
+    rounds_to_bf16,
+)
 from graphml.ir.dtype import F32, dtype
 from graphml.ir.graph import Graph
 from graphml.ir.interpreter import interpret
@@ -29,6 +39,76 @@ from graphml.ir.ops.linear import decode, quantize
 from graphml.ir.own_op import OwnOp
 from graphml.ir.shape import Shape, fixed, resolve
 from graphml.passes.fusions.linear import linear
+
+Compute = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+STEP = 2.0**-23
+OF_ONE_SUM = ("elementwise", "layout", "index", "leaf")  # families whose results have one rounding each
+HALF_AND_HALF = ("gelu", "geglu")  # x / 2 + x / 2 * erf(...), of which the first may cancel the second
+
+
+def may_grow(nodes: Sequence[Node], error: float) -> bool:
+    """Whether the limit for an NMSE of nodes depends on their values: not where they move or store them."""
+    if any(map(makes_int8, nodes)):
+        return error <= MOST_BY_ROUNDING
+    if any(node.op.is_write for node in nodes):
+        return False
+    return np.isfinite(error) and any(node.op.family not in OF_ONE_SUM or _of_halves(node) for node in nodes)
+
+
+def grown(
+    limit: float, compute: Compute, operands: Mapping[str, Array], nodes: Sequence[Node]
+) -> Mapping[str, float]:
+    """Name of a result -> the limit of its NMSE for these operands, at least `limit`.
+
+    compute: the results, by name, of operands by name. nodes: those that it computes, the op's last.
+    """
+    usual = compute(operands)
+    if any(map(makes_int8, nodes)) or any(map(rounds_to_bf16, nodes)):
+        step = BF16_STEP if any(map(rounds_to_bf16, nodes)) else None
+        tries = _again(compute, operands, step)
+        return {
+            name: max(limit, ROUNDING_TIMES * max(nmse(again[name], value) for again in tries))
+            for name, value in usual.items()
+        }
+    return {
+        name: limit * condition
+        for name, condition in _squared_conditions(compute, operands, usual, nodes[-1]).items()
+    }
+
+
+def _again(
+    compute: Compute, operands: Mapping[str, Array], step: float | None = None
+) -> list[Mapping[str, Array]]:
+    """The results of operands that are rounded otherwise."""
+    results = []
+    for seed in range(ROUNDING_TRIES):
+        generator = np.random.default_rng(seed)
+        by = {} if step is None else {"step": step}
+        results.append(compute({name: moved(value, generator, **by) for name, value in operands.items()}))
+    return results
+
+
+def _squared_conditions(
+    compute: Compute, operands: Mapping[str, Array], usual: Mapping[str, Array], node: Node
+) -> dict[str, float]:
+    """Of each result, at least 1."""
+    again = _again(compute, operands, STEP)
+    terms = _energy(np.prod(list(operands.values()), axis=0)) if _of_halves(node) else 0.0
+    conditions = {}
+    for name, value in usual.items():
+        change = max(_energy(other[name].astype(np.float64) - value) for other in again)
+        energy = _energy(value)
+        conditions[name] = max(1.0, change / (STEP * STEP / 3) / energy, terms / energy) if energy else 1.0
+    return conditions
+
+
+def _of_halves(node: Node) -> bool:
+    return node.op.name.partition("_")[0] in HALF_AND_HALF
+
+
+def _energy(values: Array) -> float:
+    return float(np.sum(np.square(values.astype(np.float64))))
+
 
 ONE_AFTER_ANOTHER = 1e3  # the second of two exp amplifies the first one's rounding 20 times
 OF_PRODUCT = 35  # rows of the weights that a converted value is multiplied with

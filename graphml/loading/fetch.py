@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from graphml.errors import UsageError, similar
-from graphml.loading.download.choice import models_of
-from graphml.loading.download.reference import REFERENCE, reference_of_address
+from graphml.loading.download.choice import REFERENCE, models_of, reference_of_address
 from graphml.loading.download.short_names import (
     DEFAULT_MODEL,
     MODELS,

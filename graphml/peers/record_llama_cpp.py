@@ -1,4 +1,4 @@
-"""A process that records the values of llama.cpp, by llama-cpp-python: the other end is `verify.recorders`.
+"""A process that records the values of llama.cpp, by llama-cpp-python: the other end is `verify.record`.
 
 Knows nothing of graphml, so that it runs with any Python that has llama-cpp-python. Values inside come from
 the callback that llama.cpp calls for each node of its graph (`cb_eval`); weights are the file's, keys and

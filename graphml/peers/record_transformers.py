@@ -1,4 +1,4 @@
-"""A process that records the values of transformers: the other end is `verify.recorders`.
+"""A process that records the values of transformers: the other end is `verify.record`.
 
 Knows nothing of graphml, so that it runs with any Python that has torch and transformers. Values come from
 hooks on every linear module and every layer; weights in float32, attention in its eager form.

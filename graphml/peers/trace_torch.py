@@ -1,22 +1,167 @@
-"""A process that traces a PyTorch module by torch.export: the other end is `authoring.importing.tracing`.
+"""A process that traces a PyTorch module by torch.export: the other end is `authoring.importing.command`.
 
 Knows nothing of graphml, so that it runs with any Python that has torch (and transformers for folders). It
 writes a folder: `description.json` (nodes, ops, arguments, shapes, module paths, source lines), `values.npz`
 (buffers, constants, parameters that the checkpoint has under no such name) and logits of random ids.
+
+Refused before are encoders, quantised modules, and more inputs than the ids. `torch.export` notes as guards
+what its trace took for granted of the length. Where a guard does not hold, the module's own logits show
+whether that matters.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import json
 import sys
+import traceback
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from peer_talk import RefusedError, serve
-from trace_checks import check_config, check_module
-from trace_failures import failure
-from trace_lengths import other_lengths
+
+LONGEST_TEXT = 4096  # tokens of the longest text whose logits are recorded
+LENGTHS = 4  # that are recorded beside the usual ones
+
+
+def other_lengths(exported: Any, module: Any, traced: int, most: int) -> dict[int, str]:
+    """Lengths near the traced one, each with the first guard that does not hold for it, as text."""
+    lengths_by: dict[int, str] = {}
+    symbol, guards = _guards(exported)
+    known: set[str] = set()
+    for guard in guards:
+        if str(guard.expr) in known or {str(free) for free in guard.expr.free_symbols} != {symbol}:
+            continue
+        known.add(str(guard.expr))
+        below = range(traced - 1, 1, -1)
+        above = [*range(traced + 1, traced + 65), *(1 << i for i in range(7, 13)), min(most, LONGEST_TEXT)]
+        for lengths in (below, [length for length in above if traced < length <= most]):
+            first = next((length for length in lengths if not _holds(guard.expr, length)), None)
+            if first is not None:
+                lengths_by.setdefault(first, _told(module, guard, symbol))
+    return dict(list(lengths_by.items())[:LENGTHS])
+
+
+def _guards(exported: Any) -> tuple[str, list[Any]]:
+    """The symbol of the length, and what was taken for granted; nothing if the length is a number."""
+    for node in exported.graph.nodes:
+        value = node.meta.get("val")
+        sizes = [size for size in getattr(value, "shape", ()) if not isinstance(size, int)]
+        if node.op == "placeholder" and sizes:
+            return str(sizes[0]), list(value.fake_mode.shape_env.guards)
+    return "", []
+
+
+def _holds(expression: Any, length: int) -> bool:
+    (symbol,) = expression.free_symbols
+    return bool(expression.subs({symbol: length}))
+
+
+def _told(module: Any, guard: Any, symbol: str) -> str:
+    """The line of the model that asked, with the first module that has it; else the guard."""
+    frame = guard.sloc.framework_loc
+    if not hasattr(frame, "filename") or "/torch/" in frame.filename:
+        return str(guard.expr).replace(symbol, "T")
+    paths = (name for name, submodule in module.named_modules() if _has_line(type(submodule), frame))
+    path = next(paths, "").removeprefix("wrapped").lstrip(".")
+    line = (frame.line or "").strip()
+    return f"`{line}` in {path or 'the model itself'} ({frame.filename}:{frame.lineno})"
+
+
+def _has_line(kind: type, frame: Any) -> bool:
+    """Whether the source of a class has a line."""
+    try:
+        if inspect.getsourcefile(kind) != frame.filename:
+            return False
+        lines, first = inspect.getsourcelines(kind)
+    except (OSError, TypeError):
+        return False
+    return int(frame.lineno) in range(first, first + len(lines))
+
+
+LONGEST_SAID = 300  # characters of what torch said
+
+
+def failure(error: BaseException, module: Any) -> str:
+    """The last line of the model's own code, the module that ran it, and the error.
+
+    That module is the first argument (`self`) of the innermost frame in which it is one of `module`.
+    """
+    said = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:LONGEST_SAID]}"
+    frames = _own_frames(error)
+    if not frames:
+        return said
+    paths = {
+        id(submodule): name.removeprefix("wrapped").lstrip(".") for name, submodule in module.named_modules()
+    }
+    owners = [id(frame.f_locals.get(first)) for frame, _ in frames for first in frame.f_code.co_varnames[:1]]
+    path = next((paths[owner] for owner in reversed(owners) if owner in paths), "")
+    frame, number = frames[-1]
+    line = traceback.FrameSummary(frame.f_code.co_filename, number, "").line or ""
+    at = f"{frame.f_code.co_filename}:{number}"
+    return f"`{line.strip()}` in {path or 'the model itself'} ({at}): {said}"
+
+
+def _own_frames(error: BaseException) -> list[tuple[FrameType, int]]:
+    """Frames of the model's code, outermost first; torch may raise an error of its own because of another."""
+    here, standard = Path(__file__).parent, Path(traceback.__file__).parent
+    cause: BaseException | None = error
+    while cause is not None:
+        walked = traceback.walk_tb(cause.__traceback__)
+        frames = [
+            (frame, number)
+            for frame, number in walked
+            if "/torch/" not in frame.f_code.co_filename
+            and Path(frame.f_code.co_filename).parent not in (here, standard)
+        ]
+        if frames:
+            return frames
+        cause = cause.__cause__ or cause.__context__
+    return []
+
+
+QUANTISED = ("torch.ao.nn", "torch.nn.quantized", "bitsandbytes", "auto_gptq", "awq")
+KIND = "ArchitectureError"
+
+
+def check_config(folder: str) -> dict[str, Any]:
+    """The fields of config.json, unless they say that the checkpoint is none that can be imported."""
+    fields: dict[str, Any] = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
+    if fields.get("quantization_config") is not None:
+        problem = "its modules are quantised (quantization_config): import the checkpoint in full precision"
+        raise RefusedError(f"{folder}: {problem}", KIND)
+    if fields.get("is_encoder_decoder"):
+        raise RefusedError(f"{folder}: an encoder with a decoder cannot be imported", KIND)
+    pickles = sorted(pickle_file.name for pickle_file in Path(folder).glob("*.bin"))
+    if pickles and not any(Path(folder).glob("*.safetensors")):
+        problem = f"wanted model.safetensors; {pickles[0]} is a pickle, and reading it may run code"
+        raise RefusedError(f"{folder}: {problem}: `model.save_pretrained(folder)` writes safetensors", KIND)
+    return fields
+
+
+def check_module(module: Any, source: str) -> None:
+    """Refuse what is no module, has quantised parts, or needs more than the ids."""
+    import torch
+
+    if not isinstance(module, torch.nn.Module):
+        raise RefusedError(f"{source}: wanted a torch.nn.Module; got {type(module).__name__}", KIND)
+    for path, submodule in module.named_modules():
+        home = type(submodule).__module__
+        if home.startswith(QUANTISED):
+            problem = f"{path or 'the model itself'} is quantised ({home}.{type(submodule).__name__})"
+            raise RefusedError(f"{source}: {problem}: import the model in full precision", KIND)
+    wanted = [
+        name
+        for name, parameter in inspect.signature(module.forward).parameters.items()
+        if parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(wanted) != 1:
+        signature = f"{type(module).__name__}.forward({', '.join(wanted)})"
+        raise RefusedError(f"{source}: wanted one input, ids [1, T]; got {signature}", KIND)
+
 
 FORMAT = "graphml-trace-1"
 WINDOWS = (

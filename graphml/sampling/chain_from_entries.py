@@ -15,16 +15,53 @@ import numpy as np
 
 from graphml.errors import UsageError, did_you_mean
 from graphml.options.argument_checks import items_of, mapping_of, text_of, token_id, whole_number
-from graphml.sampling.candidates import choice
 from graphml.sampling.candidates.candidates import Candidates, Floats, Ids, all_candidates, softmax
 from graphml.sampling.candidates.filter import Apply, ChainEntry, Filter
 from graphml.sampling.candidates.mersenne_twister import MersenneTwister
 from graphml.sampling.candidates.moment import Moment, SamplerVocabulary
-from graphml.sampling.candidates.open_vocabulary import AnyVocabulary, opened_vocabulary
-from graphml.sampling.candidates.sampler_states import DIST
+from graphml.sampling.candidates.random_numbers import DIST
 from graphml.sampling.chain.filter_order import CHAIN
-from graphml.sampling.chain_grammar import GrammarStep
+from graphml.sampling.chain.sampler import as_llama_cpp, by_number
 from graphml.sampling.settings.params import LLAMA_CPP, SamplingParams
+from graphml.sampling.structured import grammar
+from graphml.sampling.structured.opened_tokens import AnyVocabulary, opened_vocabulary
+
+_KNOWN = ("grammar", "root", "lazy", "trigger_patterns", "trigger_tokens")
+
+
+class GrammarStep:
+    """One grammar, and what its matcher has accepted."""
+
+    def __init__(self, matcher: Any) -> None:
+        self._matcher = matcher
+
+    @staticmethod
+    def made(name: str, entry: Mapping[str, Any], vocabulary: SamplerVocabulary | None) -> GrammarStep:
+        """The step of an entry; UsageError naming what is wrong with it."""
+        unknown = [key for key in entry if key not in _KNOWN]
+        if unknown:
+            raise UsageError(f"{name}: grammar: wanted parameters of {', '.join(_KNOWN)}; got {unknown[0]!r}")
+        if vocabulary is None:
+            raise UsageError(f"{name}: grammar: wanted vocab, whose tokens have texts; got None")
+        more = {key: entry[key] for key in _KNOWN[2:] if key in entry}
+        return GrammarStep(
+            grammar(entry.get("grammar", ""), root=entry.get("root", "root"), vocab=vocabulary, **more)
+        )
+
+    def copy(self, _: object) -> GrammarStep:
+        """Another one that goes on the same way."""
+        return GrammarStep(self._matcher.copy())
+
+    def run(self, candidates: Candidates, _: Moment) -> tuple[Candidates, int | None]:
+        """Forbid (-inf) what the grammar does not allow."""
+        allowed = np.asarray(self._matcher.allowed(candidates.ids), np.bool_)
+        logits = np.where(allowed, candidates.logits, np.float32(-np.inf))
+        return candidates.with_logits(logits, candidates.is_sorted), None
+
+    def accept(self, token: int) -> None:
+        """Go on with a token."""
+        self._matcher.accept(token)
+
 
 _BY_TYPE: dict[str, tuple[Filter, ChainEntry]] = {
     entry.type: (filter_, entry) for filter_ in CHAIN for entry in filter_.entries
@@ -60,8 +97,8 @@ class _Numbers:
 
     def choose(self, candidates: Candidates, discrete: bool) -> int:
         if self._twister is None:
-            return choice.by_number(candidates.logits, self._shared.random())
-        return choice.as_llama_cpp(candidates, self._twister, discrete)
+            return by_number(candidates.logits, self._shared.random())
+        return as_llama_cpp(candidates, self._twister, discrete)
 
 
 class _Step:

@@ -11,8 +11,7 @@ from typer.testing import CliRunner, Result
 
 import graphml
 from graphml.authoring.draft.huggingface import read_config
-from graphml.authoring.draft.known_architecture import nearest, traits_known
-from graphml.authoring.draft.traits import differences, traits_of
+from graphml.authoring.draft.traits import differences, nearest, traits_known, traits_of
 from graphml.cli.main import app
 from graphml.loading import discovery
 

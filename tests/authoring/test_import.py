@@ -13,14 +13,12 @@ from safetensors.numpy import load_file, save_file
 
 import graphml
 from graphml.authoring.importing.aten import NUMBERS
-from graphml.authoring.importing.command import checkpoint
+from graphml.authoring.importing.command import checkpoint, report
 from graphml.authoring.importing.dependence import classed
 from graphml.authoring.importing.evaluation import Evaluator, random_parameter
-from graphml.authoring.importing.importing import Imported, import_description
-from graphml.authoring.importing.proof import Proof, nmse, prove
-from graphml.authoring.importing.proof_runs import tokens_alone
-from graphml.authoring.importing.recognition import recognised
-from graphml.authoring.importing.report import report
+from graphml.authoring.importing.importing import Imported, import_description, recognised
+from graphml.authoring.importing.proof import Proof, prove, tokens_alone
+from graphml.authoring.verify.stages import nmse
 from graphml.errors import ArchitectureError, WeightsError
 from tests.authoring.test_import_refused import REFUSED, replaced
 from tests.docs.pages import ROOT, blocks

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphml.authoring.importing import masks
+from graphml.authoring.importing import attention
 from graphml.authoring.importing.command import checkpoint
 from graphml.authoring.importing.importing import import_description
 from graphml.errors import ArchitectureError
@@ -150,7 +150,7 @@ def test_a_window_in_a_table_that_a_module_holds_is_seen(
 
     description = described("plain-d", folder / f"table-{by}", held)
     assert import_description(description, {}).keys["attention.sliding_window"] == window
-    monkeypatch.setattr(masks, "LARGEST", 100)
+    monkeypatch.setattr(attention, "LARGEST", 100)
     with pytest.raises(
         ArchitectureError, match=r"in blocks\.0 .*a table with a window of more than 100 tokens"
     ):

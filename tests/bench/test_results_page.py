@@ -11,10 +11,9 @@ import pytest
 
 from benchmarks.bar_charts import Bar, chart
 from benchmarks.results_page import main, page
-from graphml.bench.cells import TOO_NOISY
 from graphml.bench.logit_check import WRONG
 from graphml.bench.result_rows import ResultRow
-from graphml.bench.row_formats import json_array
+from graphml.bench.row_formats import TOO_NOISY, json_array
 from graphml.bench.test_plan import Test
 from graphml.errors import UsageError
 from tests.bench.results import made_rows, row

@@ -14,11 +14,10 @@ from typer.testing import CliRunner, Result
 
 from graphml import UsageError
 from graphml.cli.conversation import input_history
-from graphml.cli.conversation.commands import COMMANDS, completions, parse
+from graphml.cli.conversation.commands import COMMANDS, completions, parse, read_messages, write_messages
 from graphml.cli.conversation.edited_prompt import EditedPrompt
 from graphml.cli.conversation.input_history import InputHistory
 from graphml.cli.conversation.line_input import asked, tidy
-from graphml.cli.conversation.message_file import read_messages, write_messages
 from graphml.cli.main import app
 from tests import tiny_model
 from tests.cli.scripted_chat import call_of, scripted_options

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from graphml.cli.main import app
-from graphml.cli.terminal.token_colours import TokenColours, as_json, table_of
+from graphml.cli.terminal.shown_answer import TokenColours, as_json, table_of
 from graphml.sampling.candidates.logprobs import ScoredToken, TokenLogprobs
 from tests.stories import STORIES
 

@@ -19,9 +19,8 @@ from typer.testing import CliRunner, Result
 from graphml.cli.main import app
 from graphml.conformance import networks, perf, suite
 from graphml.conformance.cases import Case
-from graphml.conformance.condition import grown, may_grow
-from graphml.conformance.support import APART, NATIVE, NUMPY, apart, support
-from graphml.conformance.trial import Trial, TrialRun
+from graphml.conformance.suite import APART, NATIVE, NUMPY, apart, support
+from graphml.conformance.trial import Trial, TrialRun, grown, may_grow
 from graphml.conformance.verdict import Verdict, judge
 from graphml.errors import BackendError
 from graphml.ir.dtype import F32

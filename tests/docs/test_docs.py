@@ -23,8 +23,7 @@ from graphml_cpu.kernels import formats as kernel_formats
 import graphml
 from graphml import backend as contract
 from graphml import errors
-from graphml.authoring.draft.known_architecture import traits_known
-from graphml.authoring.draft.traits import Traits
+from graphml.authoring.draft.traits import Traits, traits_known
 from graphml.authoring.mistakes import CATALOGUE
 from graphml.cli.conversation.commands import COMMANDS as CONVERSATION
 from graphml.cli.main import COMMANDS, app

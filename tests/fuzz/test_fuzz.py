@@ -18,11 +18,10 @@ from graphml_reference.device import Decoded
 from graphml.cli.fuzz import _side
 from graphml.errors import UsageError
 from graphml.fuzz import campaign
-from graphml.fuzz.checks import CheckedBackend, WrongResult, check
+from graphml.fuzz.campaign import shrink
+from graphml.fuzz.checks import CheckedBackend, WrongResult, check, differs, wanted
 from graphml.fuzz.feed import Feed
 from graphml.fuzz.graphs import DrawnGraph, random_graph
-from graphml.fuzz.oracle import differs, wanted
-from graphml.fuzz.shrink import shrink
 from graphml.ir import text
 from graphml.ir.dtype import F32
 from graphml.ir.language import Builder

@@ -17,7 +17,7 @@ import networkx as nx
 import pytest
 
 from graphml.errors import GraphError, UsageError
-from graphml.inspect.dumps import dump, mermaid
+from graphml.inspect.dumps import dump
 from graphml.inspect.dumps.document import Document, nodes_of
 from graphml.inspect.dumps.node_names import printable
 from graphml.inspect.dumps.records import graph_of, is_dump, read_dump
@@ -177,7 +177,7 @@ def test_mermaid_is_well_formed_and_holds_the_graph(name: str) -> None:
 def test_mermaid_refuses_what_its_renderer_would_not_draw(
     limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mermaid, limit, 20)
+    monkeypatch.setattr(dump, limit, 20)
     with pytest.raises(UsageError, match="use --collapse, --layer N"):
         dump.mermaid(drawings()["layer"])
 
@@ -195,7 +195,7 @@ def test_mermaid_draws_layers_where_nodes_are_too_many(name: str, monkeypatch: p
     document = stories() if name == "stories" else describe_model(samples.executor(name), 4)
     selection = select(document)
     flat = dump.mermaid(selection)
-    monkeypatch.setattr(mermaid, "EDGES", flat.count(" --> ") - 1)
+    monkeypatch.setattr(dump, "EDGES", flat.count(" --> ") - 1)
     drawn = dump.mermaid(selection)
     boxes = re.findall(r'(layers\d+)\["(layers? [^<]*)<br/>kind#?[^"]*"\]', drawn)
     assert [title for _, title in boxes] == LAYERED[name]
@@ -206,10 +206,10 @@ def test_mermaid_draws_layers_where_nodes_are_too_many(name: str, monkeypatch: p
     if name == "stories":  # of the others no two layers are alike, and so more than all nodes would be drawn
         assert frames == list(zip("AB", LAYERED[name], strict=True))
         inside = [node for node in selection.nodes if node["layer"] == 0]
-        assert all(f'["{mermaid._escaped(printable(node["name"]))}<br/>' in drawn for node in inside)
+        assert all(f'["{dump._escaped(printable(node["name"]))}<br/>' in drawn for node in inside)
     known = set(re.findall(r'^  (\w+)\["', drawn, re.MULTILINE))
     assert {box for arrow in arrows for box in arrow} <= known
-    monkeypatch.setattr(mermaid, "EDGES", len(boxes) + 20)  # without the kinds
+    monkeypatch.setattr(dump, "EDGES", len(boxes) + 20)  # without the kinds
     assert "subgraph" not in dump.mermaid(selection)
 
 

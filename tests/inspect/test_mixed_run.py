@@ -11,8 +11,7 @@ import pytest
 
 import graphml
 from graphml.inspect.profile import step_plot, step_table
-from graphml.inspect.profile.mixed_run import MixedRun, mixed_run
-from graphml.inspect.profile.step_shares import BETWEEN, SAMPLING, WAITS
+from graphml.inspect.profile.mixed_run import BETWEEN, SAMPLING, WAITS, MixedRun, mixed_run
 from graphml.inspect.profile.trace import step_trace
 from graphml.runtime.loop.timeline import SequenceRows, TimelineStep, WaitingSequence
 from tests import tiny_model

@@ -13,7 +13,7 @@ import graphml
 from graphml import SamplingParams
 from graphml.errors import UsageError
 from graphml.sampling import PeekableRandom
-from graphml.sampling.candidates.sampler_states import FilterStates
+from graphml.sampling.candidates.random_numbers import FilterStates
 from tests.looped import looped
 from tests.stories import STORIES
 

@@ -198,7 +198,7 @@ def test_places_that_cannot_be_read_ahead_keep_their_masks(
     assert literal_texts(walk) is None
     assert len(walk.ways()[0]) == 256
     assert len(allowed_tokens(matcher)) > 3
-    monkeypatch.setattr("graphml.sampling.structured.gbnf_states.MAX_STATES", 40)
+    monkeypatch.setattr("graphml.sampling.structured.gbnf_grammar.MAX_STATES", 40)
     grammar_of_choices = SamplingParams(grammar="root ::= " + " | ".join(map(json.dumps, choices)))
     matcher = matcher_of(grammar_of_choices, gpt2)
     assert matcher is not None

@@ -109,7 +109,7 @@ def test_another_root_and_bad_arguments() -> None:
 
 
 def test_a_text_may_need_more_states_than_a_table_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphml.sampling.structured.gbnf_states.MAX_STATES", 60)
+    monkeypatch.setattr("graphml.sampling.structured.gbnf_grammar.MAX_STATES", 60)
     counting = grammar('root ::= "a"{100} | "b"{100}')
     with pytest.raises(UsageError, match="states"):
         counting.accepts("a" * 100)

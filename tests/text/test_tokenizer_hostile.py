@@ -9,7 +9,7 @@ import pytest
 
 from graphml.errors import GraphmlError, TokenizerError, UsageError, WeightsError
 from graphml.text.tokenizer import load_tokenizer
-from graphml.text.tokenizer.charsmap import read_charsmap
+from graphml.text.tokenizer.unigram import read_charsmap
 from tests.looped import looped
 from tests.text.vocabularies import BYTE, NORMAL, UNKNOWN, byte_pair, metadata, scored
 

@@ -6,7 +6,7 @@ import pytest
 
 from graphml.errors import TokenizerError
 from graphml.text.tokenizer import load_tokenizer
-from graphml.text.tokenizer.special import SpecialToken, SpecialTokens
+from graphml.text.tokenizer.tokenizer import SpecialToken, SpecialTokens
 from tests.text.vocabularies import CONTROL, NORMAL, USER_DEFINED, byte_pair, scored
 
 EXTRA = (("<|im_end|>", CONTROL), ("<tool>", USER_DEFINED), ("<too", USER_DEFINED), ("</s>", NORMAL))

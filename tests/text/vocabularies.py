@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from graphml.text.tokenizer.byte_letters import BYTE_LETTERS
+from graphml.text.tokenizer.pieces import BYTE_LETTERS
 from graphml.weights import open_model
 from graphml.weights.metadata import Metadata, StoredValue
 

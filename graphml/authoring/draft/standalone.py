@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from graphml.authoring.draft.traits import Traits
+from graphml.authoring.importing.document import config_class
 
 LEGEND = "T tokens, O output rows, D model width, N heads, K key-value heads, H head width."
 
@@ -57,10 +58,10 @@ def standalone(
 
 def _config(traits: Traits, names: dict[str, set[str]]) -> str:
     layered = traits.norm == "layer_norm"
-    fields: list[tuple[str, str, str]] = []  # name, type, how it is read
+    fields: dict[str, tuple[str, str]] = {}  # name -> type, how it is read
     if traits.windows:
         names["graphml_models._windows"] = {"read_windows"}
-        fields.append(("windows", "tuple[int, ...]", "read_windows(keys, known.n_layer, period=0)"))
+        fields["windows"] = "tuple[int, ...]", "read_windows(keys, known.n_layer, period=0)"
     for wanted, key in (
         (traits.score_cap, "attn_logit_softcapping"),
         (traits.logit_cap, "final_logit_softcapping"),
@@ -69,30 +70,20 @@ def _config(traits: Traits, names: dict[str, set[str]]) -> str:
         (traits.logit_scale, "logit_scale"),
     ):
         if wanted:
-            fields.append((key, "float", f'keys.number("{key}")'))
+            fields[key] = "float", f'keys.number("{key}")'
     routed = traits.experts and (traits.shared_experts or traits.sigmoid_experts)
     if routed:
         names["graphml_models._routing"] = {"Routing", "shared_and_chosen"}
         gating = ", SIGMOID" if traits.sigmoid_experts else ""
         if gating:
             names["graphml_models._routing"].add("SIGMOID")
-        fields.append(("routing", "Routing", f"Routing.read(keys{gating})"))
+        fields["routing"] = "Routing", f"Routing.read(keys{gating})"
     if not fields:
         module = "graphml_models._layer_norm" if layered else "graphml_models._config"
         names.setdefault(module, set()).add("Config")
         return ""
     names["graphml.loading.architecture"].add("Keys")
-    eps = ", eps=_config.LAYER_EPS" if layered else ""
-    lines = [
-        "@dataclass(frozen=True)", "class Config(_config.Config):",
-        '    """As of every decoder, and what is special here."""', "",
-        *[f"    {name}: {kind}" for name, kind, _ in fields], "",
-        "    @classmethod", "    def read(cls, keys: Keys) -> Self:",
-        '        """From the file\'s metadata."""',
-        f"        known = _config.read(keys{eps})", "        return cls(", "            **vars(known),",
-        *[f"            {name}={how}," for name, _, how in fields], "        )",
-    ]  # fmt: skip
-    return "\n".join(lines)
+    return config_class(fields, layered)
 
 
 def _norm(traits: Traits, weights: str, x: str, tensor: str, name: str) -> str:

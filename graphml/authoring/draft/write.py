@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from graphml.authoring.draft.huggingface import DraftedConfig, read_config
-from graphml.authoring.draft.known_architecture import nearest, traits_known
 from graphml.authoring.draft.standalone import standalone
-from graphml.authoring.draft.traits import Traits, differences
+from graphml.authoring.draft.traits import Traits, differences, nearest, traits_known
 from graphml.errors import UsageError
 from graphml.loading import discovery
 

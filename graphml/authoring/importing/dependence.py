@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from graphml.authoring.importing.aten_shapes import SIZE_ONLY
+from graphml.authoring.importing.aten import SIZE_ONLY
 from graphml.authoring.importing.description import TracedModule, TracedNode
 from graphml.authoring.importing.evaluation import is_ignored, op_name
 
@@ -55,13 +55,8 @@ class Dependence:
     @cached_property
     def needed(self) -> list[TracedNode]:
         """The nodes that depend on the ids and that the logits need, in order."""
-        needed, stack = set(), [self.description.result]
-        while stack:
-            name = stack.pop()
-            if name not in needed and self.on_tokens(name):
-                needed.add(name)
-                stack += self.token_operands(name)
-        return [node for name, node in self.description.nodes.items() if name in needed]
+        result = self.description.result
+        return self.between("", result) if self.on_tokens(result) else []
 
     @cached_property
     def users(self) -> dict[str, list[str]]:

@@ -80,18 +80,24 @@ class TracedModule:
     samples: tuple[tuple[tuple[int, ...], Array], ...]
     other_lengths: Mapping[int, str] = field(default_factory=dict)
 
+    def leading_to(self, name: str) -> list[str]:
+        """A value and all nodes and inputs that it is computed from, nearest first."""
+        stack, known = [name], dict[str, None]()
+        while stack:
+            ancestor = stack.pop()
+            if ancestor not in known:
+                known[ancestor] = None
+                stack += self.nodes[ancestor].operands if ancestor in self.nodes else []
+        return list(known)
+
     def parameters_of(self, name: str) -> list[str]:
         """The parameters that a value is computed from."""
-        parameters: list[str] = []
-        stack = [name]
-        while stack:
-            operand = stack.pop()
-            leaf = self.inputs.get(operand)
-            if leaf is None:
-                stack += self.nodes[operand].operands
-            elif leaf.kind == "parameter" and operand not in parameters:
-                parameters.append(operand)
-        return parameters
+        leaves = [leaf for leaf in self.leading_to(name) if leaf in self.inputs]
+        return [leaf for leaf in leaves if self.inputs[leaf].kind == "parameter"]
+
+    def with_ids(self, ids: Array) -> dict[str, Array]:
+        """The value of the module's input of ids, by its name. ids: [T]."""
+        return {name: ids[None] for name, leaf in self.inputs.items() if leaf.kind == "ids"}
 
 
 def _operands(value: Any) -> Iterator[str]:

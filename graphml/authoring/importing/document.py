@@ -1,4 +1,4 @@
-"""A whole Python file: title, sorted imports, lines that are not too long. Knows nothing of models."""
+"""A whole Python file: title, sorted imports, lines that are not too long; and its class Config."""
 
 from __future__ import annotations
 
@@ -23,6 +23,28 @@ def document(title: str, imports: Mapping[str, set[str]], body: list[str]) -> st
     lines = [each for line in "\n\n\n".join(body).split("\n") for each in _wrapped(line)]
     text = "\n".join([f'"""{title}', '"""', "", *head, "", "", *lines]) + "\n"
     return re.sub(r"\n{4,}", "\n\n\n", text)
+
+
+def config_class(fields: Mapping[str, tuple[str, str]], layered: bool) -> str:
+    """The class Config. fields: its own, name -> type and how it is read; layered: with layer norms."""
+    eps = ", eps=_config.LAYER_EPS" if layered else ""
+    lines = [
+        "@dataclass(frozen=True)",
+        "class Config(_config.Config):",
+        '    """As of every decoder, and what is special here."""',
+        "",
+        *[f"    {name}: {kind}" for name, (kind, _) in fields.items()],
+        "",
+        "    @classmethod",
+        "    def read(cls, keys: Keys) -> Self:",
+        '        """From the file\'s metadata."""',
+        f"        known = _config.read(keys{eps})",
+        "        return cls(",
+        "            **vars(known),",
+        *[f"            {name}={read}," for name, (_, read) in fields.items()],
+        "        )",
+    ]
+    return "\n".join(lines)
 
 
 def _wrapped(line: str) -> list[str]:

@@ -1,6 +1,6 @@
 """Evaluates a description in NumPy, as a whole or a part of it on given values, in float64.
 
-Knows names and arguments; what ops compute is in `aten` and `aten_shapes`.
+Knows names and arguments; what ops compute is in `aten`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphml.authoring.importing.aten import NUMBERS
-from graphml.authoring.importing.aten_shapes import SHAPES
+from graphml.authoring.importing.aten import NUMBERS, SHAPES
 from graphml.authoring.importing.description import TracedInput, TracedModule, TracedNode
 from graphml.errors import ArchitectureError
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from graphml.authoring.importing.aten_shapes import SHAPES
+from graphml.authoring.importing.aten import SHAPES
 from graphml.authoring.importing.description import TracedModule
 from graphml.authoring.importing.evaluation import op_name
 from graphml.authoring.importing.expressions import Expression

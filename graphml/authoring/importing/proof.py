@@ -1,15 +1,16 @@
 """The proof of an imported file: PyTorch's logits, and the traced module's values with other parameters.
 
 Fresh norms are 1 and biases 0, which hides mistakes: part by part the file is compared with parameters that
-are random everywhere, at lengths on both sides of every window, at once, in steps and in odd splits. Knows
-runs and records; nothing of how the file came about.
+are random everywhere, at lengths on both sides of every window, at once, in steps and in odd splits. With
+attention's outputs given, a token may change no other. Knows runs and records; nothing of how the file came
+about.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,100 @@ import numpy as np
 from numpy.typing import NDArray
 
 import graphml
+from graphml.authoring.gguf_file import write_gguf
+from graphml.authoring.importing.description import TracedNode
 from graphml.authoring.importing.evaluation import Evaluator, random_parameter
+from graphml.authoring.importing.expressions import Expression
 from graphml.authoring.importing.importing import Imported
-from graphml.authoring.importing.proof_runs import evaluator_of, first_layers, tokens_alone
-from graphml.authoring.importing.stored_weights import tensors, write_gguf
+from graphml.authoring.importing.places import tensor_name, value_of
 from graphml.authoring.verify.record import PeerRecord
 from graphml.authoring.verify.search import SearchResult
 from graphml.authoring.verify.search import verify as verify_model
+from graphml.authoring.verify.stages import nmse
+from graphml.errors import ArchitectureError
+
+
+def first_layers(imported: Imported, largest: int) -> tuple[Imported | None, str]:
+    """The model's first layers, with no more parameters than `largest`; and what is left out, as text.
+
+    None if there would be no layer of each kind.
+    """
+    layered = imported.layers
+    ends = sum(map(_parameters, (layered.before, layered.after)))
+    sizes = np.cumsum([ends, *map(_parameters, layered.layers)])
+    total, count = len(layered.layers), int(np.count_nonzero(sizes <= largest)) - 1
+    if count >= total:
+        return imported, ""
+    if count <= max(layered.firsts):
+        return None, (
+            f"no layer was compared with random parameters: {sizes[max(layered.firsts) + 1]} numbers, of a "
+            f"layer of each kind, are more than {largest}"
+        )
+    keys = {
+        key: value[:count] if isinstance(value, list) and len(value) == total else value
+        for key, value in imported.keys.items()
+    }
+    layers = replace(layered, layers=layered.layers[:count], kinds=layered.kinds[:count])
+    shortened = (
+        f"layers {count} to {total - 1} were not compared with random parameters: more than {largest} numbers"
+    )
+    return replace(imported, layers=layers, keys=keys | {"block_count": count}), shortened
+
+
+def _parameters(of: Sequence[Expression]) -> int:
+    return sum(int(np.prod(weight.shape)) for expr in of for weight in expr.weights.values())
+
+
+def evaluator_of(imported: Imported, ids: Array, values: dict[str, Any] | None = None) -> Evaluator:
+    """The traced module on ids with random parameters; what is after the layers follows the last one kept."""
+    description = imported.dependence.description
+    evaluator = Evaluator(description, {**description.with_ids(ids), **(values or {})}, random_parameter)
+    last, kept = (imported.made_by[id(expr)] for expr in (imported.last, imported.layers.leaving(-1)))
+    if last.name != kept.name:
+        evaluator.held[last.name] = evaluator.value(kept.name)
+    return evaluator
+
+
+def tokens_alone(imported: Imported, ids: Array) -> float:
+    """How much a token changes others if attention's outputs are given: 0.
+
+    One token and its rows of these outputs are changed; ArchitectureError names the first op in which
+    another token's values change.
+    """
+    changed = ids.copy()
+    at = len(ids) // 2
+    changed[at] = (ids[at] + 1) % imported.layers.result.shape[-1]
+    nodes = imported.dependence.description.nodes
+    outputs = [name for name, recognised in imported.recognised.items() if recognised.op == "attend"]
+    runs = []
+    for tokens in (ids, changed):
+        entries = {}
+        for i, name in enumerate(outputs):
+            axis = _axis(nodes[name])
+            shape = [len(ids) if isinstance(size, str) else size for size in nodes[name].shape or ()]
+            values = np.moveaxis(np.random.default_rng(i).standard_normal(shape), axis or 0, 0)
+            if tokens is changed:
+                values[at] += 1.0
+            entries[name] = np.moveaxis(values, 0, axis or 0)
+        runs.append(evaluator_of(imported, tokens, entries))
+        runs[-1].value(imported.dependence.description.result)
+    for node in imported.dependence.needed:
+        axis = _axis(node)
+        if axis is None or any(node.name not in run.held for run in runs):
+            continue
+        a, b = (np.delete(np.asarray(run.held[node.name]), at, axis) for run in runs)
+        if not np.array_equal(a, b):
+            raise ArchitectureError(
+                f"{node.told}: mixes tokens: with attention's outputs given, it changes with another token"
+            )
+    return 0.0
+
+
+def _axis(node: TracedNode) -> int | None:
+    """The dimension of the tokens, where it is one that counts nothing else."""
+    axes = [i for i, size in enumerate(node.shape or ()) if isinstance(size, str)]
+    return axes[0] if len(axes) == 1 and str((node.shape or ())[axes[0]]).isidentifier() else None
+
 
 Array = NDArray[Any]
 LIMIT = 1e-8
@@ -122,17 +210,27 @@ def write_weights(
         known = description.values.get(leaf.name)
         return (held or {})[leaf.name]().astype(np.float64) if known is None else known.astype(np.float64)
 
-    written = tensors(
-        imported.dependence,
-        imported.layers,
-        imported.named,
-        random_parameter if random else traced,
-        imported.tied,
-    )
-    listed = list(written)
+    listed = list(_tensors(imported, random_parameter if random else traced))
     if imported.factors is not None:
         listed.append(("rope_freqs.weight", imported.factors))
-    write_gguf(path, imported.architecture, imported.keys, iter(listed))
+    keys = {f"{imported.architecture}.{key}": value for key, value in imported.keys.items()}
+    write_gguf(path, imported.architecture, keys, listed)
+
+
+def _tensors(imported: Imported, parameters: Callable[..., Array]) -> Iterator[tuple[str, Array]]:
+    """Every tensor by our name, float32; of a tied model the embedding stands for the output."""
+    model = imported.layers
+    layers = [(f"blk.{i}.", layer, model.like(i)) for i, layer in enumerate(model.layers)]
+    ends = [("", group, group) for group in (model.before, model.after)]
+    done: set[str] = set()
+    for prefix, expressions, alike in [ends[0], *layers, ends[1]]:
+        for expr, like in zip(expressions, alike, strict=True):
+            for role, weight in expr.weights.items():
+                name = prefix + tensor_name(imported.named[id(like)], role)
+                if name in done or (imported.tied and name == "output.weight"):
+                    continue
+                done.add(name)
+                yield name, value_of(imported.dependence, weight, parameters).astype(np.float32)
 
 
 def _compared(model: graphml.Model, ids: Sequence[int], wanted: Array, what: str) -> list[Line]:
@@ -160,12 +258,6 @@ def _odd(left: int) -> list[int]:
         left -= sizes[-1]
         size += 2
     return sizes
-
-
-def nmse(got: Array, wanted: Array) -> float:
-    """Squared error over the squared values."""
-    exact = np.asarray(wanted, np.float64)
-    return float(np.sum((got - exact) ** 2) / max(float(np.sum(exact**2)), 1e-300))
 
 
 def _by_parts(

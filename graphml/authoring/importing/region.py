@@ -1,5 +1,7 @@
 """A part of a traced graph with one way in, run on values of one's choice; and what it was recognised as.
 
+Catalogue entries (in `entries`) declare what regions are recognised as.
+
 Knows evaluation; nothing of what models are made of.
 """
 
@@ -98,11 +100,7 @@ def concrete(shape: tuple[int | str, ...], n_tokens: int) -> tuple[int, ...]:
 
 def run(dependence: Dependence, values: Mapping[str, Any], last: str, n_tokens: int) -> Array:
     """The value of a node where others are given, for a text of so many tokens."""
-    ids = {
-        name: np.zeros((1, n_tokens), np.int64)
-        for name, leaf in dependence.description.inputs.items()
-        if leaf.kind == "ids"
-    }
+    ids = dependence.description.with_ids(np.zeros(n_tokens, np.int64))
     value = Evaluator(dependence.description, {**ids, **values}, random_parameter).value(last)
     return np.asarray(value)
 
@@ -127,3 +125,12 @@ def same(a: Array, b: Array, limit: float = 1e-9) -> bool:
     if a.shape != b.shape or not np.all(np.isfinite(a)):
         return False
     return bool(np.max(np.abs(a - b), initial=0.0) <= limit * (1e-30 + np.max(np.abs(b), initial=0.0)))
+
+
+@dataclass(frozen=True)
+class CatalogueEntry:
+    """looks: whether a region may be one, by its ops and shapes; matches: what it is, after running it."""
+
+    name: str
+    looks: Callable[[Region], bool]
+    matches: Callable[[Region], Recognised | None]

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from graphml.authoring.importing import comparisons, operations
-from graphml.authoring.importing.aten_shapes import MOVES, SHAPES
+from graphml.authoring.importing.aten import MOVES, SHAPES
 from graphml.authoring.importing.description import TracedNode
 from graphml.authoring.importing.evaluation import op_name
 from graphml.authoring.importing.expressions import Expression, T, View, Weight
+from graphml.authoring.importing.operations import HANDLERS
 from graphml.authoring.importing.region import Recognised
 from graphml.authoring.importing.walked import Value, Walked
 from graphml.errors import ArchitectureError
@@ -60,7 +60,7 @@ class Walk(Walked):
             return self._moved(node, name)
         if name == "cat":
             return self._joined(node)
-        for ops, handler in (*operations.HANDLERS.items(), *comparisons.HANDLERS.items()):
+        for ops, handler in HANDLERS.items():
             if name in ops:
                 return handler(self, node)
         why = "mixes tokens" if self.dependence.is_mixing(node.name) else "has no counterpart"

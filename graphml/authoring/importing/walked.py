@@ -13,9 +13,8 @@ import numpy as np
 from graphml.authoring.importing.dependence import PARAMETERS, POSITIONS, Dependence
 from graphml.authoring.importing.description import TracedNode
 from graphml.authoring.importing.evaluation import Evaluator
-from graphml.authoring.importing.expressions import Expression, T, View, Weight, whole
+from graphml.authoring.importing.expressions import Expression, Selector, T, View, Weight, whole
 from graphml.authoring.importing.region import Recognised, concrete
-from graphml.authoring.importing.selection import Selector
 
 Value = View | tuple[View, ...]
 
@@ -28,14 +27,9 @@ class Walked:
         self.select = Selector()
         self.made_by: dict[int, TracedNode] = {}  # id of an expression -> the node whose value it is
         self.values: dict[str, Value] = {}
-        for name, leaf in dependence.description.inputs.items():
-            if leaf.kind == "ids":
-                self.values[name] = whole(Expression("ids", (), (1,), "", "the ids"), (1, T), 1)
-        ids = {
-            name: np.zeros((1, T), np.int64)
-            for name, leaf in dependence.description.inputs.items()
-            if leaf.kind == "ids"
-        }
+        ids = dependence.description.with_ids(np.zeros(T, np.int64))
+        for name in ids:
+            self.values[name] = whole(Expression("ids", (), (1,), "", "the ids"), (1, T), 1)
         self.plain = Evaluator(dependence.description, ids)
 
     def taken(self, name: str, shape: tuple[int, ...] | None = None) -> Expression:

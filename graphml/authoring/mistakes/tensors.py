@@ -12,6 +12,7 @@ from graphml.authoring.mistakes.edit import (
     leaf,
     made,
     product_of,
+    stem,
     tensor_of,
 )
 from graphml.ir.node import Node
@@ -24,23 +25,19 @@ def _beside(model: EditSource, kind: str, op: Op, says: str) -> Iterator[Try]:
     unused = {name for name in model.unused if name.endswith(f".{kind}") and "norm" not in name}
     places = Places.of(model.graph)
     known = {name.rpartition(".")[0] for name in places.last}
-    stems = sorted({_stem(name) for name in unused if name.rpartition(".")[0] in known})
-    for group in ([stems] if stems else []) + ([[stem] for stem in stems] if len(stems) > 1 else []):
+    stems = sorted({stem(name) for name in unused if name.rpartition(".")[0] in known})
+    for group in ([stems] if stems else []) + ([[alone] for alone in stems] if len(stems) > 1 else []):
 
         def change(node: Node, group: list[str] = group) -> Node | None:
             name = product_of(node)
             if name is None or places.last.get(name) != node.name:
                 return None
             other = f"{name.rpartition('.')[0]}.{kind}"
-            if other not in unused or _stem(other) not in group:
+            if other not in unused or stem(other) not in group:
                 return None
             return made(op, node, leaf(model, other), like=node)
 
         yield Try(f"{', '.join(group)} without -> with {says}", change)
-
-
-def _stem(name: str) -> str:
-    return name.rpartition(".")[0].split(".", 2)[-1] if name.startswith("blk.") else name.rpartition(".")[0]
 
 
 def _biases(model: EditSource) -> Iterator[Try]:

@@ -12,15 +12,16 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from graphml.authoring.mistakes import CATALOGUE, EditSource, Mistake, Try, applied
-from graphml.authoring.verify.in_steps import InSteps, in_steps
 from graphml.authoring.verify.record import PeerRecord
 from graphml.authoring.verify.runs import RecordRuns, part_before
 from graphml.authoring.verify.stages import (
+    InSteps,
     LogitDifferences,
     ModelStage,
     StageRow,
     compare_logits,
     given,
+    in_steps,
     own_error,
     rows,
     stages,

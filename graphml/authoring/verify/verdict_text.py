@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from graphml.authoring.mistakes.copied import left_out
-from graphml.authoring.verify.in_steps import InSteps
 from graphml.authoring.verify.record import PeerRecord
 from graphml.authoring.verify.search import Cause, SearchResult
-from graphml.authoring.verify.stages import TOP, LogitDifferences
-from graphml.inspect.compare.compare import aligned
+from graphml.authoring.verify.stages import TOP, InSteps, LogitDifferences
 from graphml.inspect.compare.tolerances import spans
 from graphml.inspect.dumps.layers import layer_of
+from graphml.inspect.profile.text_table import aligned
 
 MOST_UNUSED = 12
 

@@ -17,8 +17,7 @@ import graphml
 from graphml.api.tools import Tool
 from graphml.cli.conversation.server_chat import ServerChat, ServerSession, fields_of
 from graphml.cli.terminal.console import Bars, print_error, remark, say, write
-from graphml.cli.terminal.shown_answer import speed, text_of
-from graphml.cli.terminal.token_colours import TokenColours
+from graphml.cli.terminal.shown_answer import TokenColours, speed, text_of
 from graphml.errors import GraphmlError, UsageError
 from graphml.sampling.structured.params_structure import matcher_of
 from graphml.text.answers import ToolCall

@@ -23,8 +23,7 @@ from prompt_toolkit.output import Output, create_output
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.shortcuts import CompleteStyle
 
-from graphml.cli.conversation.input_history import InputHistory
-from graphml.cli.conversation.prompt_texts import FURTHER, PROMPT
+from graphml.cli.conversation.input_history import FURTHER, PROMPT, InputHistory
 
 PASTES_ARE_MARKED, PASTES_ARE_PLAIN = "\x1b[?2004h", "\x1b[?2004l"
 

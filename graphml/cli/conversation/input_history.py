@@ -13,6 +13,8 @@ from pathlib import Path
 LONGEST = 1 << 16  # characters of an input; a longer one is not kept
 MOST = 1000  # inputs kept; the file holds up to twice as many between two starts
 PRIVATE = 0o600
+PROMPT, FURTHER = "> ", "  "
+"""What is before an input at a terminal, and before each further line of it."""
 
 
 class InputHistory:

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from graphml import settings
-from graphml.cli.conversation.input_history import InputHistory
-from graphml.cli.conversation.prompt_texts import FURTHER, PROMPT
+from graphml.cli.conversation.input_history import FURTHER, PROMPT, InputHistory
 from graphml.cli.terminal.console import say
 
 HOW_TO_END = "Ctrl-C once more, Ctrl-D or /exit ends the conversation"

@@ -35,7 +35,6 @@ def stated(name: str) -> Any:
     return typer_option(options_of(LoadOptions)[name], default)
 
 
-Offline = Annotated[bool | None, stated("offline")]
 Threads = Annotated[int | None, stated("threads")]
 Quant = Annotated[str | None, stated("quant")]
 Architecture = Annotated[Path | None, stated("arch")]

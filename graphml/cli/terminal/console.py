@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from textwrap import fill
@@ -182,6 +182,13 @@ def write_file(path: Path, text: str, option: str = "") -> None:
 def write_json(value: Mapping[str, Any]) -> None:
     """Print one JSON object."""
     print(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None, default=str))
+
+
+def columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The lines of a table without rules, each column as wide as its widest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def write_both(out: Iterator[str], error: Iterator[str]) -> None:

@@ -19,10 +19,9 @@ from graphml.compiler.multi_device import PartsDevice
 from graphml.compiler.options import CompileOptions
 from graphml.errors import UsageError
 from graphml.inspect.bisect.coverage import Coverage, coverage
-from graphml.inspect.bisect.culprits import Rewritten, Trials, built_names, suspects
+from graphml.inspect.bisect.culprits import Rewritten, Trials, built_names, probes, suspects
 from graphml.inspect.bisect.inside import Inside, look_inside
 from graphml.inspect.bisect.judging import Bench, Benches, Check, Judge, Judged, Kind, read
-from graphml.inspect.bisect.probes import probes
 from graphml.inspect.compare.copies import Copied
 from graphml.inspect.compare.forced import LeafArrays, extract, is_state, unit
 from graphml.inspect.compare.observe import Observation, ObservedStep, observe

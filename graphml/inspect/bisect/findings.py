@@ -6,10 +6,10 @@ from dataclasses import asdict
 from typing import Any
 
 from graphml.inspect.bisect.bisect import Bisection, Finding, RunValue
-from graphml.inspect.compare.compare import aligned
 from graphml.inspect.compare.observe import Observation
 from graphml.inspect.compare.tolerances import ArrayDifference
 from graphml.inspect.dumps.document import source_of
+from graphml.inspect.profile.text_table import aligned
 
 AROUND = 3  # readings before and after the first finding
 _KINDS = {

@@ -13,6 +13,7 @@ from graphml.inspect.compare.copies import Copied
 from graphml.inspect.compare.observe import Observation, ObservedStep
 from graphml.inspect.compare.tolerances import ArrayDifference, difference
 from graphml.inspect.dumps.document import Document, source_of
+from graphml.inspect.profile.text_table import aligned
 from graphml.ir.node import Node
 from graphml.ir.ops.layout import maker
 
@@ -116,13 +117,3 @@ def _cells(row: ComparedValue) -> tuple[str, ...]:
         row.node, op, "x".join(map(str, row.shape)), f"{errors.nmse:.1e}", f"{errors.max_abs:.1e}",
         str(errors.max_ulp), f"{errors.median_ulp:.0f}", *counts,
     )  # fmt: skip
-
-
-def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table whose columns are as wide as their widest cell."""
-    widths = [max(len(cells[i]) for cells in (head, *rows)) for i in range(len(head))]
-    rule = ["-" * width for width in widths]
-    return "".join(
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) + " |\n"
-        for cells in (head, rule, *rows)
-    )

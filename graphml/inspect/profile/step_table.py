@@ -12,8 +12,7 @@ from statistics import median
 from typing import Any
 
 from graphml.inspect.dumps.node_names import printable
-from graphml.inspect.profile.mixed_run import MixedRun, RequestTimes
-from graphml.inspect.profile.step_shares import WAITS
+from graphml.inspect.profile.mixed_run import WAITS, MixedRun, RequestTimes
 from graphml.inspect.profile.text_table import text_table
 from graphml.runtime.loop.timeline import TimelineStep
 

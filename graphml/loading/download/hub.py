@@ -20,9 +20,8 @@ from huggingface_hub import constants, errors
 from graphml import settings
 from graphml.errors import DownloadError
 from graphml.loading.download import cached
-from graphml.loading.download.advice import forbidden, reason_of, unreachable
-from graphml.loading.download.choice import choose, is_safe, models_of
-from graphml.loading.download.reference import RepoReference, read_reference
+from graphml.loading.download.choice import RepoReference, choose, is_safe, models_of, read_reference
+from graphml.loading.download.reports import forbidden, reason_of, unreachable
 from graphml.loading.download.resumed import TIMEOUT_S, AnsweredError, HubFile, bring, read_range
 from graphml.loading.huggingface.folder import CONFIG, INDEX, has_weights, read_index
 from graphml.weights import ModelFile

@@ -30,9 +30,8 @@ from huggingface_hub.utils import (
 )
 
 from graphml.errors import DownloadError
-from graphml.loading.download.advice import reason_of, unreachable
 from graphml.loading.download.cached import partial_of, repository
-from graphml.loading.download.callers_progress import with_progress
+from graphml.loading.download.reports import reason_of, unreachable, with_progress
 from graphml.system.pages import let_go
 
 TIMEOUT_S = 20.0

@@ -13,13 +13,25 @@ from pathlib import Path
 
 from graphml.errors import UsageError
 from graphml.loading.download import cached
-from graphml.loading.download.choice import fits, folder_files, models_of
-from graphml.loading.download.lock import is_locked
-from graphml.loading.download.reference import REFERENCE
+from graphml.loading.download.choice import REFERENCE, fits, folder_files, models_of
 from graphml.loading.download.short_names import MODELS, HubModel, WheelModel
 from graphml.loading.download.wheel import lock_path, models_folder, partial_folder
 from graphml.loading.huggingface.folder import CONFIG, has_weights
 from graphml.weights.file_names import is_gguf, without_ending
+
+
+def is_locked(path: Path) -> bool:
+    """Whether somebody holds the file lock `path` now."""
+    from filelock import FileLock, Timeout  # takes longer to import than all of this folder
+
+    if not path.exists():
+        return False
+    try:
+        with FileLock(path, timeout=0):
+            return False
+    except Timeout:
+        return True
+
 
 OURS, SHARED, PARTLY = "graphml", "hub cache", "partial"
 

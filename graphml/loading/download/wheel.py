@@ -22,8 +22,7 @@ from urllib.parse import urlsplit
 
 from graphml import settings
 from graphml.errors import DownloadError
-from graphml.loading.download.advice import forbidden, unreachable
-from graphml.loading.download.callers_progress import with_progress
+from graphml.loading.download.reports import forbidden, unreachable, with_progress
 from graphml.loading.download.short_names import WheelModel
 from graphml.system import cache_access
 from graphml.system.pages import let_go

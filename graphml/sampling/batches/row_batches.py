@@ -1,45 +1,105 @@
 """Many rows sampled together: the top k of all by one call of a device, then each filter once for all rows.
 
 The tokens are those of `NextLogits.sample`, row by row, by the same numbers, graphml's or llama.cpp's. Which
-chains can is stated by their filters; biases may come before them. Knows no device and no request.
+chains can is stated by their filters. Logit biases may come before them: biased tokens are hidden from the
+top k, then added to it by the filter `logit_bias`, run over them alone. Knows no device and no request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from graphml.sampling.batches.biased_rows import RowBiases
-from graphml.sampling.candidates.candidates import Floats, Ids
+from graphml.sampling.candidates.candidates import Candidates, Floats, Ids
 from graphml.sampling.candidates.filter import Enough, Filter, NeedsTopK
-from graphml.sampling.candidates.random_numbers import PeekableRandom
-from graphml.sampling.candidates.sampler_states import DIST
+from graphml.sampling.candidates.moment import Moment
+from graphml.sampling.candidates.random_numbers import DIST, PeekableRandom
 from graphml.sampling.candidates.sorted_rows import SortedRows, by_numbers
 from graphml.sampling.chain.filter_order import CHAIN, filters_on
+from graphml.sampling.chain.sampler import apply_of
 from graphml.sampling.filters import logit_bias
 from graphml.sampling.settings.params import LLAMA_CPP, SamplingParams
-from graphml.sampling.structured.packed_masks import Bits
+from graphml.sampling.structured.packed_masks import Bits, packed, unpacked
+
+_Tops: TypeAlias = tuple[Ids, Floats, NDArray[np.bool_]]
+"""The top k of all rows, which are written to: ids, logits, and which rows have a NaN."""
+
+
+@dataclass(frozen=True, eq=False)
+class RowBiases:
+    """The biases of params. tokens: int32 [n], rising; forbids: whether all of them are -inf."""
+
+    params: SamplingParams
+    tokens: Ids
+    forbids: bool
+
+    @staticmethod
+    def of(params: SamplingParams) -> RowBiases | None:
+        """Those of params; None where they are no mapping, as in entries of a chain."""
+        biases = params.logit_bias
+        if not isinstance(biases, Mapping) or not biases:
+            return None
+        tokens = np.array(sorted(biases), np.int32)
+        return RowBiases(params, tokens, all(bias == -np.inf for bias in biases.values()))
+
+    @property
+    def highest(self) -> int:
+        """The highest biased token."""
+        return int(self.tokens[-1])
+
+    def hide(self, rows: Sequence[int], masks: MutableMapping[int, Bits], n_vocab: int) -> None:
+        """Have the masks of rows refuse the biased tokens."""
+        bits = _others(self, n_vocab)
+        for row in rows:
+            own = masks.get(row)
+            masks[row] = bits if own is None else own[: len(bits)] & bits[: len(own)]
+
+    def add(self, rows: Sequence[int], logits: Floats, tops: _Tops, structures: Mapping[int, Bits]) -> None:
+        """Put the biased tokens of rows, those that a structure allows, at their places in the top k."""
+        ids, highest, flawed = tops
+        before = logits[np.array(rows)[:, None], self.tokens]
+        for at, row in enumerate(rows):
+            if row in structures:
+                allowed = unpacked(structures[row], logits.shape[1])[self.tokens]
+                before[at] = np.where(allowed, before[at], np.minimum(before[at], -np.inf))
+        if self.forbids:
+            flawed[rows] |= (before == np.inf).any(axis=1)  # NaN by the bias
+            return
+        apply, moment = apply_of(logit_bias.FILTER, self.params), Moment((), logits.shape[1])
+        with np.errstate(over="ignore", invalid="ignore"):  # of rows that are then left to others
+            after = np.stack(
+                [
+                    apply(self.params, Candidates(self.tokens, row_logits), moment).logits
+                    for row_logits in before
+                ]
+            )
+        flawed[rows] |= np.isnan(after).any(axis=1)
+        every = np.concatenate([highest[rows], after], axis=1)
+        of = np.concatenate([ids[rows], np.broadcast_to(self.tokens, after.shape)], axis=1)
+        order = np.lexsort((of, -every), axis=1)[:, : ids.shape[1]]
+        ids[rows] = np.take_along_axis(of, order, axis=1)
+        highest[rows] = np.take_along_axis(every, order, axis=1)
+
+
+@lru_cache(maxsize=256)
+def _others(biases: RowBiases, n_vocab: int) -> Bits:
+    """The bits of all tokens without a bias."""
+    mask = np.ones(n_vocab, bool)
+    mask[biases.tokens] = False
+    return packed(mask)
+
 
 MOST_K = 64
 
 
-class TopRows(Protocol):
-    """What `graphml.backend.TopRowsDevice` computes."""
-
-    def __call__(
-        self, rows: Floats, k: int, masks: Mapping[int, Bits] | None = None
-    ) -> tuple[Ids, Floats, NDArray[np.bool_]]:
-        """Rows float32 [r, n] and k -> the top k's ids and logits, [r, k], and which rows have a NaN.
-
-        masks: row -> the tokens that may come next; others count as -inf.
-        """
-        ...
-
+TopRows: TypeAlias = Callable[[Floats, int, Mapping[int, Bits] | None], tuple[Ids, Floats, NDArray[np.bool_]]]
+"""What `graphml.backend.TopRowsDevice` computes: rows float32 [r, n], k -> top k ids and logits, [r, k],
+and which rows have a NaN. Masks: row -> the tokens that may come next; others count as -inf."""
 
 One: TypeAlias = tuple[int, SamplingParams, PeekableRandom]
 """A row's number, and the params and random numbers of its sequence."""

@@ -7,8 +7,9 @@ functions; nothing of grammars.
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import BoundedSemaphore, Event, Thread
-from typing import Final, Generic, TypeVar
+from concurrent.futures import Future, wait
+from threading import BoundedSemaphore, Thread
+from typing import Final, TypeVar
 
 from graphml.errors import UsageError
 
@@ -25,27 +26,19 @@ def within_seconds(name: str, compile: Callable[[], T], seconds: float = SECONDS
     """
     if not _FREE.acquire(timeout=seconds):
         raise UsageError(f"{name}: {AT_A_TIME} others are compiled since {seconds:g} seconds")
-    work = _Work(compile)
-    Thread(target=work.run, name="graphml-compile", daemon=True).start()
-    if not work.done.wait(seconds):
-        raise UsageError(f"{name}: wanted one that compiles within {seconds:g} seconds")
-    if work.error is not None:
-        raise work.error
-    assert work.found is not None
-    return work.found
+    outcome: Future[T] = Future()
 
-
-class _Work(Generic[T]):
-    def __init__(self, compile: Callable[[], T]) -> None:
-        self._compile, self.done = compile, Event()
-        self.found: T | None = None
-        self.error: BaseException | None = None
-
-    def run(self) -> None:
+    def run() -> None:
         try:
-            self.found = self._compile()
+            result = compile()
         except BaseException as error:  # raised again by who waits
-            self.error = error
-        finally:
             _FREE.release()
-            self.done.set()
+            outcome.set_exception(error)
+        else:
+            _FREE.release()
+            outcome.set_result(result)
+
+    Thread(target=run, name="graphml-compile", daemon=True).start()
+    if not wait([outcome], seconds).done:
+        raise UsageError(f"{name}: wanted one that compiles within {seconds:g} seconds")
+    return outcome.result()

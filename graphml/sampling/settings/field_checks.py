@@ -1,15 +1,22 @@
-"""Checks of sampling settings whose types are not plain numbers: texts, ids, schemas.
+"""Checks of sampling settings whose types are not plain numbers: texts, ids, biases, schemas, functions.
 
-Each gets the name of a setting and what was given for it, and returns the setting's value. Knows no setting.
+Each gets the name of a setting and what was given for it, and returns the setting's value. A bias is written
+as llama.cpp does, a function of the user's own as `FILE.py:NAME`. Knows no setting.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
 
 from graphml.errors import UsageError
-from graphml.options.argument_checks import items_of
-from graphml.options.option_fields import Whole
+from graphml.loading.discovery import function_from_file
+from graphml.options.argument_checks import items_of, mapping_of
+from graphml.options.option_fields import Real, Whole
 
 
 def checked_texts(name: str, value: object) -> tuple[str, ...]:
@@ -63,3 +70,58 @@ def opened_schema_text(text: str) -> str:
         return json.dumps(opened_schema(json.loads(text)))
     except (ValueError, RecursionError):  # it is refused where it is compiled
         return text
+
+
+OwnFunction: TypeAlias = Callable[[Any, Any, Sequence[int]], Any]
+"""ids int32 [n], logits float32 [n], the token ids so far -> logits, float32 [n]."""
+
+
+def checked_function(name: str, value: object) -> OwnFunction | None:
+    """The function, or that of a text `FILE.py:NAME`, whose file is run; UsageError for anything else."""
+    if value in (None, "none"):
+        return None
+    if callable(value):
+        return value
+    if not isinstance(value, str) or ":" not in value:
+        raise UsageError(
+            f"{name}: wanted a function of (ids, logits, history), or FILE.py:NAME; got {value!r}"
+        )
+    file, _, called = value.rpartition(":")
+    try:
+        return function_from_file(Path(file), called)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from error
+
+
+_BIAS = re.compile(r"\s*(\d{1,18})\s*([+-])(.+)")
+
+
+def checked_biases(name: str, value: object) -> dict[int, float]:
+    """Return the mapping if it is one from token ids to numbers, of which -inf forbids; else UsageError."""
+    biases = mapping_of(name, value, "a mapping from token id to a number")
+    checked: dict[int, float] = {}
+    for token, bias in biases.items():
+        token_id = Whole(0).read(f"{name}: token id", token)
+        forbids = isinstance(bias, float) and bias == -math.inf
+        checked[token_id] = -math.inf if forbids else Real().read(f"{name}[{token_id}]", bias)
+    return checked
+
+
+def parse_biases(texts: Iterable[object]) -> dict[int, float]:
+    """Return id -> bias of texts such as `15043+1`, the last one of an id; UsageError for other texts."""
+    return dict(map(_parse, texts))
+
+
+def _parse(text: object) -> tuple[int, float]:
+    parts = _BIAS.fullmatch(text) if isinstance(text, str) else None
+    try:
+        if parts is None:
+            raise ValueError
+        return int(parts[1]), float(parts[3]) * (1 if parts[2] == "+" else -1)
+    except ValueError:
+        raise UsageError(f"logit_bias: wanted ID+X or ID-X, such as 15043-inf; got {text!r}") from None
+
+
+def written_biases(biases: Mapping[int, float]) -> list[str]:
+    """Return the biases as `parse_biases` reads them."""
+    return [f"{token}{'+' if bias >= 0 else ''}{bias!r}" for token, bias in biases.items()]

@@ -15,16 +15,19 @@ from graphml.errors import UsageError
 from graphml.options.argument_checks import text_of
 from graphml.options.option_fields import POSITIVE, Checked, OneOf, Real, Whole, check, option
 from graphml.sampling.settings.field_checks import (
+    OwnFunction,
+    checked_biases,
     checked_breakers,
     checked_flag,
+    checked_function,
     checked_json_text,
     checked_texts,
     checked_token_ids,
     opened_schema_text,
+    parse_biases,
+    written_biases,
 )
 from graphml.sampling.settings.grammar_triggers import Trigger, checked_triggers
-from graphml.sampling.settings.logit_biases import checked_biases, parse_biases, written_biases
-from graphml.sampling.settings.own_functions import OwnFunction, checked_function
 from graphml.sampling.settings.sampler_names import checked_order
 
 BREAKERS = ("\n", ":", '"', "*")

@@ -14,9 +14,8 @@ from typing import Final
 from tokenizers import Tokenizer, models
 
 from graphml.errors import TokenizerError
-from graphml.text.tokenizer.byte_letters import BYTE_LETTERS
-from graphml.text.tokenizer.pre_tokenizers import PreTokenizer
-from graphml.text.tokenizer.splitting import split
+from graphml.text.tokenizer.pieces import BYTE_LETTERS
+from graphml.text.tokenizer.pre_tokenizers import PreTokenizer, split
 from graphml.text.tokenizer.unicode_classes import WHITESPACE, lowercase
 from graphml.text.tokenizer.vocabulary import PREFIX, Vocabulary
 from graphml.text.tokenizer.words import WordCache

@@ -10,8 +10,19 @@ from typing import Final
 
 from graphml.errors import TokenizerError
 from graphml.text.tokenizer import attributes
-from graphml.text.tokenizer.byte_letters import LETTER_BYTES
 from graphml.text.tokenizer.vocabulary import NO_VOCABULARY_TEXT, PREFIX, Vocabulary
+
+
+def _byte_letters() -> str:
+    """Each byte's letter: itself if it is printable Latin-1, else the next one from U+0100 on."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    rest = iter(range(0x100, 0x200))
+    return "".join(chr(byte if byte in printable else next(rest)) for byte in range(256))
+
+
+BYTE_LETTERS: Final = _byte_letters()
+LETTER_BYTES: Final = {letter: byte for byte, letter in enumerate(BYTE_LETTERS)}
+
 
 _BYTE_TOKEN: Final = re.compile("<0x([0-9A-Fa-f]{2})>")
 

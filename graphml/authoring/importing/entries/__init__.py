@@ -6,7 +6,7 @@ import functools
 import importlib
 import pkgutil
 
-from graphml.authoring.importing.entry import CatalogueEntry
+from graphml.authoring.importing.region import CatalogueEntry
 
 
 @functools.cache

@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphml.authoring.importing.aten import BINARY, UNARY, gelu, sigmoid
-from graphml.authoring.importing.aten_shapes import SAME
-from graphml.authoring.importing.entry import CatalogueEntry
-from graphml.authoring.importing.region import Recognised, Region, concrete, same
+from graphml.authoring.importing.aten import BINARY, SAME, UNARY, gelu, sigmoid
+from graphml.authoring.importing.region import CatalogueEntry, Recognised, Region, concrete, same
 
 Array = NDArray[Any]
 SCALAR = frozenset(

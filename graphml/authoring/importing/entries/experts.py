@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from graphml.authoring.importing.aten import sigmoid, softmax
 from graphml.authoring.importing.entries.activations import KNOWN
-from graphml.authoring.importing.entry import CatalogueEntry
 from graphml.authoring.importing.evaluation import op_name
-from graphml.authoring.importing.region import Recognised, Region, run, same
+from graphml.authoring.importing.region import CatalogueEntry, Recognised, Region, run, same
 from graphml.errors import ArchitectureError
 
 Array = NDArray[Any]

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphml.authoring.importing.entries.activations import SCALAR
-from graphml.authoring.importing.entry import CatalogueEntry
-from graphml.authoring.importing.region import Recognised, Region, run, same
+from graphml.authoring.importing.region import CatalogueEntry, Recognised, Region, run, same
 
 Array = NDArray[Any]
 WHOLE = frozenset(("layer_norm", "rms_norm", "native_layer_norm"))

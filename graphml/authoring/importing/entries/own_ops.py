@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from graphml.authoring.importing.entry import CatalogueEntry
-from graphml.authoring.importing.region import Recognised, Region, concrete, same
+from graphml.authoring.importing.region import CatalogueEntry, Recognised, Region, concrete, same
 from graphml.errors import GraphError
 from graphml.ir.dtype import F32
 from graphml.ir.op import Attribute, Type

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphml.authoring.importing.entry import CatalogueEntry
-from graphml.authoring.importing.region import PRODUCTS, Recognised, Region, run, same
+from graphml.authoring.importing.region import PRODUCTS, CatalogueEntry, Recognised, Region, run, same
 from graphml.errors import ArchitectureError
 
 Array = NDArray[Any]
