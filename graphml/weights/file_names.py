@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 ENDING = ".gguf"
 _PART = re.compile(
@@ -47,8 +46,3 @@ def is_gguf(name: str) -> bool:
 def without_ending(name: str) -> str:
     """The name without the ending of GGUF files, if it has that."""
     return name[: -len(ENDING)] if is_gguf(name) else name
-
-
-def gguf_files(folder: Path) -> list[Path]:
-    """The GGUF files in a folder and those below it, sorted."""
-    return sorted(path for path in folder.rglob("*") if is_gguf(path.name))

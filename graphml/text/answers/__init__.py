@@ -13,20 +13,3 @@ from graphml.text.answers.events import (
     ToolCallEnd,
 )
 from graphml.text.answers.formats import format_of, formats, marks_of
-
-__all__ = [
-    "Answer",
-    "AnswerFormat",
-    "AnswerParser",
-    "ContentDelta",
-    "Event",
-    "ReasoningDelta",
-    "ReasoningMarks",
-    "ToolCall",
-    "ToolCallBegin",
-    "ToolCallDelta",
-    "ToolCallEnd",
-    "format_of",
-    "formats",
-    "marks_of",
-]
