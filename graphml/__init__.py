@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from graphml.errors import (
     ArchitectureError,
+    ArgumentError,
     BackendError,
     ContextFullError,
+    ControlTokenWarning,
     DownloadError,
     GraphError,
     GraphmlError,
@@ -42,10 +44,12 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ArchitectureError",
+    "ArgumentError",
     "BackendError",
     "Batch",
     "Chat",
     "ContextFullError",
+    "ControlTokenWarning",
     "DownloadError",
     "GraphError",
     "GraphmlError",

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from graphml.api.draft_choice import DraftModel
+from graphml.api.keywords import hinted
 from graphml.api.model import Model
 from graphml.backend import Progress
 from graphml.errors import UsageError
@@ -40,6 +41,7 @@ MOST_PADDING = 128
 """Tokens that one of two equal vocabularies may have more than the other, as llama.cpp allows."""
 
 
+@hinted
 def load(
     path: AnyPath,
     backend: str = "cpu",

@@ -7,12 +7,13 @@ derived from these fields. Knows the settings; knows nothing of logits, candidat
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from graphml.errors import UsageError
 from graphml.options.argument_checks import text_of
+from graphml.options.keyword_arguments import named_arguments
 from graphml.options.option_fields import POSITIVE, Checked, OneOf, Real, Whole, check, option
 from graphml.sampling.settings.field_checks import (
     checked_breakers,
@@ -279,7 +280,25 @@ class SamplingParams:
         return self.repeat_last_n != 0 and not neutral
 
 
+SamplingParams.__init__ = named_arguments(SamplingParams.__init__)  # type: ignore[method-assign]
 _DEFAULTS = SamplingParams()
+
+
+def changed_params(params: SamplingParams | None, fields: Mapping[str, Any]) -> SamplingParams:
+    """The settings, or those of greedy sampling for None, with some fields changed.
+
+    UsageError for a value that is none of its field, and for a field that the settings have at another value
+    than its default or the one it is changed to.
+    """
+    chosen = checked_params(params)
+    if not fields:
+        return chosen
+    changed = replace(chosen, **fields)
+    for name in fields:
+        said, new = getattr(chosen, name), getattr(changed, name)
+        if said not in (getattr(_DEFAULTS, name), new):
+            raise UsageError(f"{name}: params says {said!r} and the keyword {new!r}; wanted one of them")
+    return changed
 
 
 def checked_params(params: SamplingParams | None) -> SamplingParams:
