@@ -287,6 +287,14 @@ class Engine:
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    async def __aenter__(self) -> Engine:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        import asyncio  # as in `TokenStream`: only event loops need it
+
+        await asyncio.to_thread(self.close)  # waits for the current step
+
     def _check_full(self, full: Overflow) -> None:
         """UsageError where a full context cannot be shifted; what a shift needs is compiled before a step."""
         if full.shifts:

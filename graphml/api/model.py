@@ -22,8 +22,8 @@ from graphml.api.engine import Engine
 from graphml.api.engine_opening import check_deterministic
 from graphml.api.filling import MAX_TOKENS, Files, fill_ids, filled
 from graphml.api.healing import HealedPrompt, healed
+from graphml.api.inspected_model import InspectedModel
 from graphml.api.keywords import hinted
-from graphml.api.open_model import OpenModel
 from graphml.api.prompt_encoder import WANTED, Prompt, is_single
 from graphml.api.request_handle import SCORES, generate
 from graphml.api.saved_session import AnyPath, restore_session
@@ -45,7 +45,7 @@ from graphml.runtime.steps.cell_mover import check_shifts
 from graphml.sampling import SamplingParams, changed_params, checked_params
 
 
-class Model(OpenModel):
+class Model(InspectedModel):
     """An open model. Made by `load`; close it, or use it in a `with`, to give threads and file back.
 
     draft: of `load`. What the file says of it: see `OpenModel`.

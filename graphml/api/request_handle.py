@@ -5,7 +5,7 @@ Knows streams of tokens; nothing of engines but that a request keeps its own ali
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from graphml.api.prompt_encoder import Prompt
@@ -57,6 +57,15 @@ class Handle:
     async def __aiter__(self) -> AsyncIterator[Token]:
         async for token in self._stream:
             yield token
+
+    def __await__(self) -> Generator[Any, None, Result]:
+        """What its first sequence became, once all have ended, as `result` returns it."""
+        return self._ended().__await__()
+
+    async def _ended(self) -> Result:
+        async for _ in self._stream:
+            pass
+        return self.result()
 
     async def prompt_progress(self) -> AsyncIterator[tuple[int, int]]:
         """While its prompt is computed: number of a sequence, and how many ids of the prompt are computed."""
