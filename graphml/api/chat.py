@@ -142,6 +142,9 @@ class Chat(MessageList):
         chat._seen = Seen.restored(mapping_of("seen", saved.get("seen"), "a mapping"))
         return chat
 
+    def __repr__(self) -> str:
+        return f"Chat({len(self._messages)} messages, {self.session.n_past} of {self.session.n_ctx} tokens)"
+
     @property
     def template(self) -> ChatTemplate:
         """The chat template; where tools are offered, the one named tool_use is used if there is one."""

@@ -287,6 +287,12 @@ class Engine:
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        scheduler = self._loop.scheduler  # its lists are read without the lock, which a step may hold
+        counts = f"{len(scheduler.running)} running, {len(scheduler.waiting)} waiting"
+        path, sequences = str(self._executor.file.path), self.max_sequences
+        return f"Engine({path!r}, {counts}; {sequences} sequences of {self.n_ctx} tokens at a time)"
+
     async def __aenter__(self) -> Engine:
         return self
 

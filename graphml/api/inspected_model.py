@@ -33,7 +33,7 @@ class InspectedModel(OpenModel):
         """Where the time goes of a prompt, evaluated `rounds` times, and of max_tokens tokens after it.
 
         prompt: a text, messages, ids, or a number of tokens of some text. Returns a
-        `graphml.inspect.profile.measured.Profile`. Errors as of
+        `graphml.inspect.profile.measured.Profile`; print it for tables, milliseconds by op. Errors as of
         `graphml.inspect.profile.profile.profile`.
         """
         return _inspection().profiled(self, prompt, max_tokens, rounds)

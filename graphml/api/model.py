@@ -448,4 +448,5 @@ class Model(InspectedModel):
         self.close()
 
     def __repr__(self) -> str:
-        return f"Model({str(self.path)!r}, {self.arch}, backend {self.executor.backend.name})"
+        sizes = f"{self.n_params:,} parameters, context of {self.n_ctx} tokens"
+        return f"Model({str(self.path)!r}, {self.arch}, {sizes}, backend {self.executor.backend.name})"

@@ -72,6 +72,9 @@ class Handle:
         async for index, count in self._stream.prompt_progress():
             yield index, count
 
+    def __repr__(self) -> str:
+        return f"Handle({'ended' if self.done else 'running'}, {self._stream.n_tokens} tokens so far)"
+
     @property
     def done(self) -> bool:
         """Whether it has ended."""

@@ -17,11 +17,13 @@ from graphml.inspect.compare.comparison import Comparison
 from graphml.inspect.compare.observe import observe
 from graphml.inspect.dumps import explain
 from graphml.inspect.dumps.without_weights import describe_model, prepare_model
+from graphml.inspect.profile import profile_table
 from graphml.inspect.profile.measured import Profile
 from graphml.inspect.profile.profile import profile
 from graphml.ir.graph import Graph
 from graphml.options.argument_checks import text_of
 from graphml.options.keyword_arguments import named_arguments
+from graphml.system.notebook_html import html_table
 
 
 class Explanation(dict[str, Any]):
@@ -29,6 +31,26 @@ class Explanation(dict[str, Any]):
 
     def __repr__(self) -> str:
         return explain.text(self)
+
+
+class ModelProfile(Profile):
+    """A profile as `Model.profile` returns it: as a text, tables by op in Markdown, in milliseconds."""
+
+    def __str__(self) -> str:
+        return profile_table.markdown(self, 0.0, ("op",))
+
+    def __repr__(self) -> str:
+        stages = "; ".join(f"{stage.name}: {profile_table.summary(stage)}" for stage in self.stages)
+        return f"Profile({profile_table.headline(self, 0.0)}; {stages})"
+
+    def _repr_html_(self) -> str:
+        tables = []
+        for stage in self.stages:
+            rows = profile_table.table(stage, "op", 0.0).rows
+            cells = [(row["op"], row["calls"], f"{row['ms']:.3f}", f"{row['share']:.1%}") for row in rows]
+            about = f"{profile_table.headline(self, 0.0)}; {stage.name}: {profile_table.summary(stage)}"
+            tables.append(html_table(about, ("op", "calls", "ms", "share"), cells))
+        return "".join(tables)
 
 
 def graph_after(model: Model, after: str | None, n_tokens: int) -> Graph:
@@ -44,12 +66,12 @@ def graph_after(model: Model, after: str | None, n_tokens: int) -> Graph:
     return prepared.snapshots[after]
 
 
-def profiled(model: Model, prompt: Prompt | int, max_tokens: int | None, rounds: int) -> Profile:
+def profiled(model: Model, prompt: Prompt | int, max_tokens: int | None, rounds: int) -> ModelProfile:
     """See `Model.profile`."""
     if isinstance(prompt, int):
-        return profile(model, prompt, max_tokens, rounds)
+        return ModelProfile(**vars(profile(model, prompt, max_tokens, rounds)))
     ids = model.prompt_ids(prompt)
-    return profile(model, len(ids), max_tokens, rounds, ids)
+    return ModelProfile(**vars(profile(model, len(ids), max_tokens, rounds, ids)))
 
 
 def perplexity_of(model: Model, text: str, n_ctx: int | None, chunks: int | None) -> Perplexity:

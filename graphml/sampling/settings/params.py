@@ -14,7 +14,7 @@ from typing import Any
 from graphml.errors import UsageError
 from graphml.options.argument_checks import text_of
 from graphml.options.keyword_arguments import named_arguments
-from graphml.options.option_fields import POSITIVE, Checked, OneOf, Real, Whole, check, option
+from graphml.options.option_fields import POSITIVE, Checked, OneOf, Real, Whole, check, option, options_of
 from graphml.sampling.settings.field_checks import (
     checked_breakers,
     checked_flag,
@@ -248,6 +248,15 @@ class SamplingParams:
         late = "grammar_lazy" if self.grammar_lazy else "grammar_after" if self.grammar_after else ""
         if late and not structures:
             raise UsageError(f"{late}: wanted one of {', '.join(STRUCTURES)}, too; there is none")
+
+    def __repr__(self) -> str:
+        """Only what differs from the defaults."""
+        changed = (
+            f"{name}={value!r}"
+            for name in options_of(type(self))
+            if (value := getattr(self, name)) != getattr(_DEFAULTS, name)
+        )
+        return f"SamplingParams({', '.join(changed)})"
 
     @cached_property
     def structured(self) -> bool:
