@@ -33,6 +33,7 @@ if _typing.TYPE_CHECKING:
     from graphml.api.compiling import compile
     from graphml.api.engine import Engine
     from graphml.api.fill_gap import fill
+    from graphml.api.inspected_model import compare
     from graphml.api.load_model import load
     from graphml.api.model import Model
     from graphml.api.model_tokenizer import load_tokenizer
@@ -40,7 +41,6 @@ if _typing.TYPE_CHECKING:
     from graphml.api.session import Session
     from graphml.api.token_stream import Result
     from graphml.api.tokens import Token
-    from graphml.inspect.model_inspection import compare
     from graphml.runtime.blocks.row_patches import PatchRows
     from graphml.runtime.programs.load_options import LoadOptions
     from graphml.sampling import SamplingParams
@@ -96,7 +96,7 @@ _LAZY = {
     "Session": "graphml.api.session",
     "Token": "graphml.api.tokens",
     "Tokenizer": "graphml.text.tokenizer",
-    "compare": "graphml.inspect.model_inspection",
+    "compare": "graphml.api.inspected_model",
     "compile": "graphml.api.compiling",
     "fill": "graphml.api.fill_gap",
     "load": "graphml.api.load_model",

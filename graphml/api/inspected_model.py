@@ -59,5 +59,19 @@ class InspectedModel(OpenModel):
         return _inspection().explained(self, node, n_tokens)
 
 
+@named_arguments
+def compare(
+    a: InspectedModel, b: InspectedModel | str = "reference", prompt: Prompt = "Once upon a time"
+) -> Any:
+    """Every value of a run of one model beside that of another: of a prompt, and its last token as a step.
+
+    b: a model, or the name of a backend that opens a's file here; "reference" computes by the ops' NumPy
+    references. prompt: a text, messages or ids, at most `n_batch` of them. Returns a
+    `graphml.inspect.compare.comparison.Comparison`; print it for its tables. UsageError for models of
+    different files, and as of `graphml.inspect.compare.observe.observe`.
+    """
+    return _inspection().compared(a, b, prompt)
+
+
 def _inspection() -> Any:
     return importlib.import_module("graphml.inspect.model_inspection")

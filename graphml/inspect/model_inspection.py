@@ -22,7 +22,6 @@ from graphml.inspect.profile.measured import Profile
 from graphml.inspect.profile.profile import profile
 from graphml.ir.graph import Graph
 from graphml.options.argument_checks import text_of
-from graphml.options.keyword_arguments import named_arguments
 from graphml.system.notebook_html import html_table
 
 
@@ -89,14 +88,8 @@ def explained(model: Model, node: str, n_tokens: int) -> Explanation:
     return Explanation(explain.explain(describe_model(model.executor, n_tokens), text_of("node", node)))
 
 
-@named_arguments
-def compare(a: Model, b: Model | str = "reference", prompt: Prompt = "Once upon a time") -> Comparison:
-    """Every value of a run of one model beside that of another: of a prompt, and its last token as a step.
-
-    b: a model, or the name of a backend that opens a's file here; "reference" computes by the ops' NumPy
-    references. prompt: a text, messages or ids, at most `n_batch` of them. UsageError for models of
-    different files, and as of `graphml.inspect.compare.observe.observe`.
-    """
+def compared(a: Model, b: Model | str, prompt: Prompt) -> Comparison:
+    """See `graphml.compare`."""
     ids = a.prompt_ids(prompt)
     if isinstance(b, str):
         with load(a.path, b, n_batch=a.executor.n_batch, kv=a.executor.cache_dtype) as other:

@@ -92,8 +92,6 @@ def test_profiles_and_comparisons(model: graphml.Model) -> None:
     with graphml.load("stories260k", threads=1, kv="f32") as stories:
         profile = stories.profile(4, max_tokens=1, rounds=1)
     assert repr(profile).startswith("Profile(stories260K.bin: llama on cpu, 1 threads; prompt: 4 tokens in")
-        profile
-    )
     assert "| op" in str(profile)
     assert Tags(profile._repr_html_()).tags.count("table") == 2
     value = ComparedValue("prompt", EVIL, "add", "add", "f32", (2,), difference(np.ones(2), np.zeros(2)))
