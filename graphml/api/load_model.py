@@ -5,7 +5,9 @@ Knows the order in which a file is found, opened and read; nothing of what a mod
 
 from __future__ import annotations
 
+import logging
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -23,6 +25,7 @@ from graphml.runtime.programs.metadata_overrides import check_read
 from graphml.runtime.programs.open_executor import open_executor
 from graphml.text.chat_template import template_text
 
+LOG = logging.getLogger(__name__)
 AnyPath = str | os.PathLike[str]
 _OF_DRAFTS = (
     "backend",
@@ -137,6 +140,7 @@ def load_model(path: AnyPath | None, options: LoadOptions, progress: Progress | 
     local_path = fetch.resolve(
         path, lambda done, total: report("download", done, total or 0), options.offline
     )
+    start = time.perf_counter()
     executor = open_executor(local_path, options, report)
     try:
         if progress is not None:
@@ -148,6 +152,8 @@ def load_model(path: AnyPath | None, options: LoadOptions, progress: Progress | 
         check_read(metadata)
         if options.draft_model is not None:
             model.draft = opened_draft(model, options, report)
+        names = model.arch, executor.backend.name
+        LOG.debug("%s: opened as %s on %s in %.3f s", local_path, *names, time.perf_counter() - start)
         return model
     except BaseException:
         executor.close()
