@@ -14,6 +14,7 @@ from dataclasses import replace
 from graphml.api.draft_choice import DraftModel
 from graphml.api.keywords import hinted
 from graphml.api.model import Model
+from graphml.api.notebook_progress import notebook_progress
 from graphml.backend import Progress
 from graphml.errors import UsageError
 from graphml.loading import fetch
@@ -91,7 +92,8 @@ def load(
     n_batch: most tokens of one evaluation.
     arch: a Python file that defines the architecture, in place of the known one (it is run, so it must be
     trusted). pre: name of the pre-tokenizer, in place of the file's. template: Jinja text of a chat template,
-    or as a `Path` a file of it, in place of the file's. progress: called as progress(what, done, total).
+    or as a `Path` a file of it, in place of the file's. progress: called as progress(what, done, total);
+    None: in a notebook a line of output while the model is opened, elsewhere nothing.
     fuse: which fusions are on ("none", "-swiglu,+linear"); "": what GRAPHML_FUSE says, else all. place: where
     nodes go ("cpu:layers.0-14,reference:softmax"). strict: refuse what the preferred backend cannot run.
     tuned: kernels use the parameters that `graphml tune` found; None: what GRAPHML_TUNED says, else not.
@@ -117,7 +119,12 @@ def load(
         control_vectors=control_vectors, control_layers=control_layers, draft_model=draft_model,
         offline=offline, override_kv=override_kv,
     )  # fmt: skip
-    return load_model(path, options, progress)
+    shown = notebook_progress() if progress is None else None
+    try:
+        return load_model(path, options, progress or shown)
+    finally:
+        if shown is not None:
+            shown.close()
 
 
 def opened_draft(model: Model, options: LoadOptions, report: Progress) -> DraftModel:
