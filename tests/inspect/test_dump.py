@@ -178,7 +178,7 @@ def test_mermaid_refuses_what_its_renderer_would_not_draw(
     limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mermaid, limit, 20)
-    with pytest.raises(UsageError, match="use collapse, one layer"):
+    with pytest.raises(UsageError, match="use --collapse, --layer N"):
         dump.mermaid(drawings()["layer"])
 
 

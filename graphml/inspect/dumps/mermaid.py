@@ -37,9 +37,8 @@ def mermaid(selection: Selection) -> str:
             if chart.fits:
                 return chart.text()
     raise UsageError(
-        f"mermaid: its renderer takes at most {EDGES} edges and {CHARACTERS} characters; this graph "
-        f"has {whole.n_edges} and {len(whole.text())}: use collapse, one layer (--collapse, --layer N) "
-        "or another format"
+        f"--format mermaid: its renderer takes at most {EDGES} edges and {CHARACTERS} characters; this graph "
+        f"has {whole.n_edges} and {len(whole.text())}: use --collapse, --layer N or another format"
     )
 
 

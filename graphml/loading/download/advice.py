@@ -6,8 +6,8 @@ from __future__ import annotations
 def unreachable(host: str, reason: str, mirror: str) -> str:
     """The text for a server that does not answer; `mirror`: the variable that names another one."""
     return (
-        f"{host} cannot be reached ({reason}). What is here can be used: a file, or a model that `graphml "
-        "models` lists (with offline, --offline, no server is asked). Behind a proxy set HTTPS_PROXY; "
+        f"{host} cannot be reached ({reason}). What is here can be used: a file, or a model that "
+        "`graphml models` lists (with --offline no server is asked). Behind a proxy set HTTPS_PROXY; "
         f"{mirror} names another server"
     )
 
@@ -15,8 +15,8 @@ def unreachable(host: str, reason: str, mirror: str) -> str:
 def forbidden() -> str:
     """The text for a model that is not on this machine and must not be downloaded."""
     return (
-        "it is not on this machine, and offline (--offline), GRAPHML_OFFLINE or HF_HUB_OFFLINE forbids to "
-        "download it; `graphml models` lists what is here"
+        "it is not on this machine, and --offline, GRAPHML_OFFLINE or HF_HUB_OFFLINE forbids to download it; "
+        "`graphml models` lists what is here"
     )
 
 
