@@ -14,7 +14,7 @@ import numpy as np
 
 from graphml.api.chat_prompt import chat_prompt
 from graphml.api.tokens import Ids
-from graphml.errors import ControlTokenWarning, TokenizerError
+from graphml.errors import ControlTokenWarning, TokenizerError, UsageError
 from graphml.options.argument_checks import whole_number
 from graphml.text.chat_template import ChatTemplate
 from graphml.text.fenced_text import encode_fenced
@@ -58,6 +58,8 @@ class PromptEncoder:
             tokenizer = self._needed("messages")
             rendered = chat_prompt(tokenizer, self._templates(), prompt)
             return encode_fenced(tokenizer, rendered.fenced, begins)
+        if isinstance(prompt, Mapping):
+            raise UsageError("prompt: wanted a list of messages; got one message, which is no list")
         return prompt  # type: ignore[return-value] # neither a text nor messages; callers check ids
 
     def warn_of_controls(self, text: str) -> None:

@@ -44,6 +44,8 @@ def test_one_prompt_has_one_result_and_a_list_has_a_list(model: graphml.Model) -
         assert model.generate(prompt, max_tokens=3).tokens == wanted
     for prompts in (["hello"], [ids], ("hello",), np.array([ids])):
         assert [result.tokens for result in model.generate(prompts, max_tokens=3)] == [wanted]
+    with pytest.raises(graphml.UsageError, match="prompt: wanted a list of messages; got one message"):
+        model.generate(HELLO[0])  # type: ignore[call-overload]
     with pytest.raises(graphml.UsageError, match="prompts: wanted a text, messages, ids, or a list"):
         model.generate(5)  # type: ignore[call-overload]
 
