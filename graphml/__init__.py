@@ -6,13 +6,15 @@ the import of the package itself costs nothing.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+import typing as _typing
+from importlib import import_module as _import_module
 
 from graphml.errors import (
     ArchitectureError,
+    ArgumentError,
     BackendError,
     ContextFullError,
+    ControlTokenWarning,
     DownloadError,
     GraphError,
     GraphmlError,
@@ -24,42 +26,56 @@ from graphml.errors import (
     WeightsError,
 )
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from graphml import sampling
     from graphml.api.batch import Batch
     from graphml.api.chat import Chat
     from graphml.api.compiling import compile
+    from graphml.api.engine import Engine
     from graphml.api.fill_gap import fill
+    from graphml.api.inspected_model import compare
     from graphml.api.load_model import load
     from graphml.api.model import Model
     from graphml.api.model_tokenizer import load_tokenizer
+    from graphml.api.request_handle import Handle
     from graphml.api.session import Session
+    from graphml.api.token_stream import Result
     from graphml.api.tokens import Token
     from graphml.runtime.blocks.row_patches import PatchRows
+    from graphml.runtime.programs.load_options import LoadOptions
     from graphml.sampling import SamplingParams
+    from graphml.text.tokenizer import Tokenizer
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ArchitectureError",
+    "ArgumentError",
     "BackendError",
     "Batch",
     "Chat",
     "ContextFullError",
+    "ControlTokenWarning",
     "DownloadError",
+    "Engine",
     "GraphError",
     "GraphmlError",
+    "Handle",
+    "LoadOptions",
     "Model",
     "PatchRows",
+    "Result",
     "SamplingParams",
     "ServerError",
     "Session",
     "ShapeError",
     "TemplateError",
     "Token",
+    "Tokenizer",
     "TokenizerError",
     "UsageError",
     "WeightsError",
+    "compare",
     "compile",
     "fill",
     "load",
@@ -70,11 +86,17 @@ __all__ = [
 _LAZY = {
     "Batch": "graphml.api.batch",
     "Chat": "graphml.api.chat",
+    "Engine": "graphml.api.engine",
+    "Handle": "graphml.api.request_handle",
+    "LoadOptions": "graphml.runtime.programs.load_options",
     "Model": "graphml.api.model",
     "PatchRows": "graphml.runtime.blocks.row_patches",
+    "Result": "graphml.api.token_stream",
     "SamplingParams": "graphml.sampling",
     "Session": "graphml.api.session",
     "Token": "graphml.api.tokens",
+    "Tokenizer": "graphml.text.tokenizer",
+    "compare": "graphml.api.inspected_model",
     "compile": "graphml.api.compiling",
     "fill": "graphml.api.fill_gap",
     "load": "graphml.api.load_model",
@@ -82,15 +104,15 @@ _LAZY = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _typing.Any:
     if name == "sampling":
-        return importlib.import_module("graphml.sampling")
+        return _import_module("graphml.sampling")
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_LAZY[name]), name)
+    value = getattr(_import_module(_LAZY[name]), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

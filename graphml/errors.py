@@ -22,6 +22,14 @@ class UsageError(GraphmlError):
     """An argument, setting or name that the caller gave is not usable."""
 
 
+class ArgumentError(UsageError, TypeError):
+    """A function or class has no argument of this name; the text names the nearest that it has."""
+
+
+class ControlTokenWarning(UserWarning):
+    """A text spells control tokens of the model and is encoded as plain text."""
+
+
 class WeightsError(GraphmlError):
     """A model file is damaged, hostile or of an unknown kind."""
 

@@ -107,7 +107,7 @@ class Memory:
         try:
             return self.buffer(held, n_bytes, held.name)
         except BackendError as error:
-            raise BackendError(f"{error}; with --gpu-layers it is given fewer layers") from error
+            raise BackendError(f"{error}; with gpu_layers (--gpu-layers) it is given fewer layers") from error
 
     def _find(self, name: str, array: Array) -> HeldArray:
         array = np.ascontiguousarray(array)

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from graphml.api.decodes import Decodes
-from graphml.api.tokens import Ids, checked_ids
+from graphml.api.prompt_encoder import Prompt
+from graphml.api.tokens import checked_ids
 from graphml.errors import ContextFullError, UsageError
 from graphml.ir.cells import BLOCK_SIZE
 from graphml.options.argument_checks import whole_number
@@ -35,7 +36,7 @@ class Beam:
 
 def beam_search(
     model: Decodes,
-    prompt: str | Ids,
+    prompt: Prompt,
     beams: int,
     max_tokens: int,
     n_best: int,
@@ -46,7 +47,7 @@ def beam_search(
     """See `Model.beam_search`."""
     executor, tokenizer = model.executor, model.tokenizer
     _check_model(executor)
-    ids = checked_ids(model.encode(prompt) if isinstance(prompt, str) else prompt, model.n_vocab, some=True)
+    ids = checked_ids(model.prompt_ids(prompt), model.n_vocab)
     most = min(MOST_BEAMS, executor.n_batch // 2)
     width = whole_number(beams)
     if width is None or not 1 <= width <= most:

@@ -18,6 +18,7 @@ from typing import Any
 from graphml.api.answer_reader import AnswerReader
 from graphml.api.chat_prompt import ChatPrompt, ChatSettings, prompt_of
 from graphml.api.invoked_adapters import InvokedAdapters
+from graphml.api.keywords import hinted
 from graphml.api.message_list import MessageList
 from graphml.api.saved_session import AnyPath
 from graphml.api.session import Session
@@ -26,7 +27,7 @@ from graphml.api.tools import tools_of
 from graphml.errors import ContextFullError, UsageError
 from graphml.options.argument_checks import count_or_none, mapping_of, text_of
 from graphml.runtime.blocks.overflow import Overflow
-from graphml.sampling import SamplingParams
+from graphml.sampling import SamplingParams, changed_params
 from graphml.text.answers import ContentDelta, Event
 from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate
 from graphml.text.fenced_text import encode_fenced, fenced, without_fences
@@ -141,6 +142,9 @@ class Chat(MessageList):
         chat._seen = Seen.restored(mapping_of("seen", saved.get("seen"), "a mapping"))
         return chat
 
+    def __repr__(self) -> str:
+        return f"Chat({len(self._messages)} messages, {self.session.n_past} of {self.session.n_ctx} tokens)"
+
     @property
     def template(self) -> ChatTemplate:
         """The chat template; where tools are offered, the one named tool_use is used if there is one."""
@@ -172,21 +176,30 @@ class Chat(MessageList):
         whole = self._prompt(self._settings).fenced
         return without_fences(whole[self._place(whole)[0] :])
 
-    def respond(self, params: SamplingParams | None = None, **tools: Any) -> str:
-        """Generate the answer, append it to the history and return its text; greedy without params.
+    def respond(
+        self, text: str | SamplingParams | None = None, params: SamplingParams | None = None, **how: Any
+    ) -> str:
+        """Generate the answer, append it to the history and return its text; arguments as of `events`.
 
-        tools: as of `events`; the text is that of the last answer, which calls none.
+        Where tools are called, the text is that of the last answer, which calls none.
         """
-        for _ in self.events(params, **tools):
+        for _ in self.events(text, params, **how):
             pass
         return str(self._messages[-1]["content"])
 
-    def stream(self, params: SamplingParams | None = None, **tools: Any) -> Iterator[str]:
-        """Generate the answer's text piece by piece, without reasoning and calls; as `events` does."""
-        return (event.text for event in self.events(params, **tools) if isinstance(event, ContentDelta))
+    ask = respond
 
+    def stream(
+        self, text: str | SamplingParams | None = None, params: SamplingParams | None = None, **how: Any
+    ) -> Iterator[str]:
+        """Generate the answer's text piece by piece, without reasoning and calls; as `events` does."""
+        events = self.events(text, params, **how)
+        return (event.text for event in events if isinstance(event, ContentDelta))
+
+    @hinted
     def events(
         self,
+        text: str | SamplingParams | None = None,
         params: SamplingParams | None = None,
         *,
         tools: Any = None,
@@ -194,9 +207,16 @@ class Chat(MessageList):
         parallel_tool_calls: bool = True,
         max_rounds: int = MAX_ROUNDS,
         confirm: Confirm | None = None,
+        max_tokens: int | None = None,
+        seed: int | None = None,
+        **sampling: Any,
     ) -> Iterator[ChatEvent]:
         """Generate the answer as events: text, reasoning, tool calls; kept as far as it goes.
 
+        text: a message of the user, which is added first; None: the last message is answered. params: how
+        tokens are sampled, None: greedily; also taken in place of the text. sampling: fields of
+        `SamplingParams` as keywords, which change them. max_tokens: most tokens of this answer, None:
+        `max_new`. seed: starts the session's random generator anew.
         tools: functions, or descriptions in OpenAI's form. Functions that the model calls are run, their
         results are told to it, and it answers again, for at most max_rounds rounds of calls; an error of a
         function is told as text. Calls of a tool without a function end it: see `add_tool_result`.
@@ -204,43 +224,75 @@ class Chat(MessageList):
         each function is run, with the call; where it returns False, the model is told that the user refused.
 
         After an error the history is as before, and the answer can be asked for again; but messages that the
-        context has no room for are removed from it: a ContextFullError says how long they are.
+        context has no room for are removed from it: a ContextFullError says how long they are. So is `text`.
         """
-        if not self._messages or (self._messages[-1]["role"] == "assistant" and not self._continues):
-            raise UsageError("chat: wanted a message to answer; add one with add_user(text)")
+        if isinstance(text, SamplingParams):
+            if params is not None:
+                raise UsageError("params: wanted one SamplingParams; got two")
+            text, params = None, text
+        chosen, most = changed_params(params, sampling), checked_rounds(max_rounds)
+        limit = self.max_new if max_tokens is None else count_or_none("max_tokens", max_tokens)
         settings = replace(
             self._settings, tools=tools_of(tools), tool_choice=tool_choice,
             parallel_tool_calls=bool(parallel_tool_calls),
         )  # fmt: skip
-        chosen, most = params or SamplingParams(), checked_rounds(max_rounds)
+        n_before = len(self._messages)
+        if text is not None:
+            self.add_user(text)
+        if not self._messages or (self._messages[-1]["role"] == "assistant" and not self._continues):
+            raise UsageError("chat: wanted a message to answer; add_user(text), or respond(text)")
+        if seed is not None:
+            self.session.set_seed(seed)
         if not settings.tools:
-            return self._answer(chosen, settings)
-        return rounds(
-            settings, most, lambda now: self._answer(chosen, now), lambda: calls_of(self._messages[-1]),
-            self._messages.append, confirm,
-        )  # fmt: skip
+            answer: Iterator[ChatEvent] = self._answer(chosen, settings, limit)
+        else:
+            answer = rounds(
+                settings, most, lambda now: self._answer(chosen, now, limit),
+                lambda: calls_of(self._messages[-1]), self._messages.append, confirm,
+            )  # fmt: skip
+        return answer if text is None else self._without_failed(answer, n_before)
 
-    def regenerate(self, params: SamplingParams | None = None) -> Iterator[str]:
+    def _without_failed(self, answer: Iterator[ChatEvent], n_before: int) -> Iterator[ChatEvent]:
+        """The events; after an error only the messages that were there before the question are kept."""
+        try:
+            yield from answer
+        except Exception:
+            del self._messages[n_before:]
+            raise
+
+    def regenerate(self, params: SamplingParams | None = None, **how: Any) -> Iterator[str]:
         """Generate another answer to the last message, as `stream` does, in place of the one that is there.
 
         After an error, or where it is broken off before its first token, the history is as before. Greedy
         sampling gives the same answer again.
         """
-        return (event.text for event in self.regenerate_events(params) if isinstance(event, ContentDelta))
+        events = self.regenerate_events(params, **how)
+        return (event.text for event in events if isinstance(event, ContentDelta))
 
-    def regenerate_events(self, params: SamplingParams | None = None) -> Iterator[Event]:
-        """The same as events, with its reasoning."""
+    @hinted
+    def regenerate_events(
+        self,
+        params: SamplingParams | None = None,
+        max_tokens: int | None = None,
+        seed: int | None = None,
+        **sampling: Any,
+    ) -> Iterator[Event]:
+        """The same as events, with its reasoning; arguments as of `events`."""
         self._last_of_user("regenerate")
-        chosen = params or SamplingParams()
+        chosen = changed_params(params, sampling)
+        limit = self.max_new if max_tokens is None else count_or_none("max_tokens", max_tokens)
+        if seed is not None:
+            self.session.set_seed(seed)
         return self._replace(
-            lambda: self._answer(chosen, self._settings), lambda: self.session.stop_reason in (None, "cancel")
+            lambda: self._answer(chosen, self._settings, limit),
+            lambda: self.session.stop_reason in (None, "cancel"),
         )
 
     def _begun_anew(self) -> None:
         self._n_first, self._continues = 0, False
 
-    def _answer(self, params: SamplingParams, settings: ChatSettings) -> Iterator[Event]:
-        """The events of one answer, which is appended to the history."""
+    def _answer(self, params: SamplingParams, settings: ChatSettings, limit: int | None) -> Iterator[Event]:
+        """The events of one answer, which is appended to the history; limit: its most tokens."""
         self.session.begin()  # before the template runs, which may take seconds: a cancel meanwhile counts
         prompt = self._prompt(settings).sampled(params)
         reader = prompt.reader()
@@ -250,9 +302,7 @@ class Chat(MessageList):
         full, keep = self._full.overflow, self._full.keep if self._full.keep >= 0 else self._n_first - begins
         try:
             ids = self._invoked.begin(ids)
-            tokens = self.session.generate(
-                ids, prompt.params, self.max_new, overflow=full, keep=keep, new=False
-            )
+            tokens = self.session.generate(ids, prompt.params, limit, overflow=full, keep=keep, new=False)
             for token in tokens:
                 yield from reader.push(token)
             ended = True

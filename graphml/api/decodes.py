@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from graphml.api.engine import Engine
+from graphml.api.prompt_encoder import Prompt
 from graphml.api.session import Session
 from graphml.runtime.programs.executor import Executor
 from graphml.text.tokenizer import Tokenizer
@@ -25,6 +26,9 @@ class Decodes(Protocol):
 
     def encode(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
         """The ids of a text."""
+
+    def prompt_ids(self, prompt: Prompt) -> list[int]:
+        """The ids of a text, of messages, or of ids."""
 
     def session(self, n_ctx: int | None = None, seed: int | None = None) -> Session:
         """A session."""

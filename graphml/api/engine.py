@@ -10,13 +10,16 @@ import itertools
 import weakref
 from collections.abc import Collection, Iterator, Sequence
 from statistics import fmean, median
+from typing import Any
 
 from graphml.api.capture import Patches, Patterns, Probe
 from graphml.api.draft_choice import DraftModel, drafts_for
 from graphml.api.engine_opening import checked_itl, checked_sequences, engine_parts, opened
 from graphml.api.engine_requests import Requests
 from graphml.api.engine_store import AnyPath, opened_store
+from graphml.api.keywords import hinted
 from graphml.api.prefix_files import PrefixFiles, prefix_files
+from graphml.api.prompt_encoder import Prompt, PromptEncoder
 from graphml.api.reader_wakes import Wakes
 from graphml.api.request_handle import Handle
 from graphml.api.request_output import Counts, RequestOutput
@@ -24,7 +27,7 @@ from graphml.api.request_probes import Probed, RequestProbes
 from graphml.api.stats import EngineStats
 from graphml.api.text_rows import rows_of_texts
 from graphml.api.token_stream import TokenStream
-from graphml.api.tokens import NO_IDS, Ids
+from graphml.api.tokens import NO_IDS
 from graphml.compiler.multi_device import PartsDevice
 from graphml.errors import UsageError
 from graphml.ir.op import Floats
@@ -39,10 +42,9 @@ from graphml.runtime.programs.executor import Executor
 from graphml.runtime.steps.cell_mover import check_shifts
 from graphml.runtime.steps.guidance import GuidancePair
 from graphml.runtime.store.stored_prefixes import StoredPrefixes
-from graphml.sampling import SamplingParams, checked_params
+from graphml.sampling import SamplingParams, changed_params
 from graphml.sampling.candidates.logprobs import TokenLogprobs
 from graphml.sampling.structured.params_structure import matcher_of
-from graphml.text.tokenizer import Tokenizer
 
 
 class Engine:
@@ -54,7 +56,7 @@ class Engine:
     def __init__(
         self,
         executor: Executor,
-        tokenizer: Tokenizer | None,
+        prompts: PromptEncoder,
         n_ctx: int,
         kv_memory: float | None = None,
         max_sequences: int | None = None,
@@ -69,11 +71,11 @@ class Engine:
         sizes = n_ctx, kv_memory, self.max_sequences
         parts = engine_parts(executor, *sizes, checked_itl(target_itl_ms), prefix_cache)
         self.n_ctx, self.n_vocab = parts.n_ctx, executor.n_vocab
-        self._executor, self._tokenizer = executor, tokenizer
+        self._executor, self._tokenizer = executor, prompts.tokenizer
         self._loop, runner = parts.loop, parts.runner
         self._runner = weakref.ref(runner)  # the loop's own, as long as it is open
         self._full, self._draft = full or Overflow(), draft
-        self._requests = Requests(executor, tokenizer, self.n_vocab, self.n_ctx)
+        self._requests = Requests(executor, prompts, self.n_vocab, self.n_ctx)
         self._probes = RequestProbes(executor)
         self._check_full(self._full)
         blocks = opened_store(store, store_bytes, executor, runner.parts.rows, bool(prefix_cache))
@@ -84,9 +86,10 @@ class Engine:
         self._loop.wake_readers = self._wakes.now
         opened(self, self._loop)
 
+    @hinted
     def submit(
         self,
-        prompt: str | Ids,
+        prompt: Prompt,
         params: SamplingParams | None = None,
         max_tokens: int | None = None,
         seed: int | None = None,
@@ -99,7 +102,7 @@ class Engine:
         keep: int | None = None,
         lora: Scaled | None = None,
         guidance_scale: float = 1.0,
-        negative_prompt: str | Ids | None = None,
+        negative_prompt: Prompt | None = None,
         salt: bytes = b"",
         weight: float = 1.0,
         capture: Patterns = (),
@@ -107,9 +110,12 @@ class Engine:
         positions: Collection[int] | None = None,
         control_vectors: Scaled | None = None,
         control_layers: Layers | None = None,
+        **sampling: Any,
     ) -> Handle:
-        """Continue a prompt `n` times: ids, or a text that is encoded as `Model.encode` does.
+        """Continue a prompt `n` times: a text, the messages of a conversation, or ids.
 
+        A text is encoded as `Model.encode` does; messages ([{"role": "user", "content": "Hi"}]) are rendered
+        by the chat template. sampling: fields of `SamplingParams` as keywords, which change `params`.
         max_tokens: None: until the model ends, or the context is full. seed: of the first sequence's random
         generator, one more for each further one; None: random ones. key: whose request it is; prompts of
         different keys take turns, in shares of their weights. priority: larger ones go first. deadline:
@@ -123,7 +129,7 @@ class Engine:
         no prefix is reused, and drafts, guidance and, with capture, n above 1 are a UsageError.
         UsageError for what could never run, at once.
         """
-        params = checked_params(params)
+        params = changed_params(params, sampling)
         full = Overflow(
             self._full.overflow if overflow is None else overflow, self._full.keep if keep is None else keep
         )
@@ -280,6 +286,20 @@ class Engine:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        scheduler = self._loop.scheduler  # its lists are read without the lock, which a step may hold
+        counts = f"{len(scheduler.running)} running, {len(scheduler.waiting)} waiting"
+        path, sequences = str(self._executor.file.path), self.max_sequences
+        return f"Engine({path!r}, {counts}; {sequences} sequences of {self.n_ctx} tokens at a time)"
+
+    async def __aenter__(self) -> Engine:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        import asyncio  # as in `TokenStream`: only event loops need it
+
+        await asyncio.to_thread(self.close)  # waits for the current step
 
     def _check_full(self, full: Overflow) -> None:
         """UsageError where a full context cannot be shifted; what a shift needs is compiled before a step."""

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from graphml.api.draft_choice import check_no_drafts
+from graphml.api.prompt_encoder import Prompt, PromptEncoder
 from graphml.api.text_rows import check_texts
-from graphml.api.tokens import NO_IDS, Ids, check_stop, checked_ids
-from graphml.errors import TokenizerError, UsageError
+from graphml.api.tokens import NO_IDS, check_stop, checked_ids
+from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.options.argument_checks import count_or_none, whole_number
 from graphml.options.option_fields import Real
@@ -24,7 +25,6 @@ from graphml.runtime.plans.plan_sources import check_source
 from graphml.runtime.programs.adapter_options import Scaled, applied_adapters, applied_by_model
 from graphml.runtime.programs.executor import Executor
 from graphml.sampling import SamplingParams
-from graphml.text.tokenizer import Tokenizer
 
 MAX_CONTINUATIONS = 128  # of one request
 
@@ -34,13 +34,13 @@ class Requests:
     """Makes the requests of one engine. n_ctx: most tokens of a sequence. Errors as of `Engine.submit`."""
 
     executor: Executor
-    tokenizer: Tokenizer | None
+    prompts: PromptEncoder
     n_vocab: int
     n_ctx: int
 
     def made(
         self,
-        prompt: str | Ids,
+        prompt: Prompt,
         params: SamplingParams,
         *,
         max_tokens: int | None,
@@ -54,8 +54,9 @@ class Requests:
         salt: bytes,
     ) -> Request:
         """The request of a prompt; full: what a full context does, which was checked."""
-        check_stop(self.tokenizer, params)
-        ids, source = self._split(checked_ids(self._encoded(prompt), self.n_vocab, some=True))
+        tokenizer = self.prompts.tokenizer
+        check_stop(tokenizer, params)
+        ids, source = self._split(checked_ids(self.prompts.ids(prompt), self.n_vocab, some=True))
         count = whole_number(n)
         if count is None or not 1 <= count <= MAX_CONTINUATIONS:
             raise UsageError(f"n: wanted 1 to {MAX_CONTINUATIONS}; got {n!r}")
@@ -76,12 +77,12 @@ class Requests:
             source=source,
             n=count,
             full=full,
-            begins=self.tokenizer is not None and int(ids[0]) == self.tokenizer.bos,
-            vocabulary=self.tokenizer,
+            begins=tokenizer is not None and int(ids[0]) == tokenizer.bos,
+            vocabulary=tokenizer,
         )
 
     def negative(
-        self, request: Request, scale: float, prompt: str | Ids | None, lora: Scaled | None, salt: bytes
+        self, request: Request, scale: float, prompt: Prompt | None, lora: Scaled | None, salt: bytes
     ) -> Request | None:
         """The request of the negative prompt of guidance; None without that."""
         if Real(0, 100).read("guidance_scale", scale) == 1.0:
@@ -92,7 +93,7 @@ class Requests:
         if self.executor.encodes or request.full.shifts:
             why = "a model without an encoder" if self.executor.encodes else "overflow stop or error"
             raise UsageError(f"guidance_scale: wanted {why} for guidance")
-        prompt_ids = request.ids[-1:] if prompt is None else self._encoded(prompt)
+        prompt_ids = request.ids[-1:] if prompt is None else self.prompts.ids(prompt)
         ids = checked_ids(prompt_ids, self.n_vocab, some=True)
         adapters = self.adapters(lora, ids)
         extra, params = extra_of(NO_IDS, adapters, salt), SamplingParams()
@@ -118,13 +119,6 @@ class Requests:
             return ids, NO_IDS
         check_source(self.executor, len(ids), self.n_ctx)
         return checked_ids([self.executor.config.start_token], self.n_vocab), ids
-
-    def _encoded(self, prompt: str | Ids) -> Ids:
-        if not isinstance(prompt, str):
-            return prompt
-        if self.tokenizer is None:
-            raise TokenizerError("submit: the model has no tokenizer; wanted ids, got a text")
-        return self.tokenizer.encode(prompt, parse_special=False)
 
 
 def _order(key: str | None, priority: int) -> int:

@@ -5,12 +5,16 @@ Knows the order in which a file is found, opened and read; nothing of what a mod
 
 from __future__ import annotations
 
+import logging
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 
 from graphml.api.draft_choice import DraftModel
+from graphml.api.keywords import hinted
 from graphml.api.model import Model
+from graphml.api.notebook_progress import notebook_progress
 from graphml.backend import Progress
 from graphml.errors import UsageError
 from graphml.loading import fetch
@@ -22,6 +26,7 @@ from graphml.runtime.programs.metadata_overrides import check_read
 from graphml.runtime.programs.open_executor import open_executor
 from graphml.text.chat_template import template_text
 
+LOG = logging.getLogger(__name__)
 AnyPath = str | os.PathLike[str]
 _OF_DRAFTS = (
     "backend",
@@ -40,8 +45,9 @@ MOST_PADDING = 128
 """Tokens that one of two equal vocabularies may have more than the other, as llama.cpp allows."""
 
 
+@hinted
 def load(
-    path: AnyPath,
+    path: AnyPath | None = None,
     backend: str = "cpu",
     threads: int | None = None,
     *,
@@ -71,8 +77,8 @@ def load(
 ) -> Model:
     """Open a model: a GGUF file (of a split one any part), a folder of transformers, or what a name means.
 
-    A llama2.c checkpoint is a model, too. Short names and "user/repo:QUANT" are downloaded once; a path
-    wins. Weights stay in the mapped file.
+    path: None is the short name smollm2, a chat model of 93 MB. A llama2.c checkpoint is a model, too. Short
+    names and "user/repo:QUANT" are downloaded once; a path wins. Weights stay in the mapped file.
 
     backend: "cpu", "reference", or any other installed one; several with commas ("cpu,reference") share the
     model, the preferred first. threads: worker threads; None: the physical cores. kv: type of the
@@ -86,7 +92,8 @@ def load(
     n_batch: most tokens of one evaluation.
     arch: a Python file that defines the architecture, in place of the known one (it is run, so it must be
     trusted). pre: name of the pre-tokenizer, in place of the file's. template: Jinja text of a chat template,
-    or as a `Path` a file of it, in place of the file's. progress: called as progress(what, done, total).
+    or as a `Path` a file of it, in place of the file's. progress: called as progress(what, done, total);
+    None: in a notebook a line of output while the model is opened, elsewhere nothing.
     fuse: which fusions are on ("none", "-swiglu,+linear"); "": what GRAPHML_FUSE says, else all. place: where
     nodes go ("cpu:layers.0-14,reference:softmax"). strict: refuse what the preferred backend cannot run.
     tuned: kernels use the parameters that `graphml tune` found; None: what GRAPHML_TUNED says, else not.
@@ -112,7 +119,12 @@ def load(
         control_vectors=control_vectors, control_layers=control_layers, draft_model=draft_model,
         offline=offline, override_kv=override_kv,
     )  # fmt: skip
-    return load_model(path, options, progress)
+    shown = notebook_progress() if progress is None else None
+    try:
+        return load_model(path, options, progress or shown)
+    finally:
+        if shown is not None:
+            shown.close()
 
 
 def opened_draft(model: Model, options: LoadOptions, report: Progress) -> DraftModel:
@@ -127,7 +139,7 @@ def opened_draft(model: Model, options: LoadOptions, report: Progress) -> DraftM
         raise
 
 
-def load_model(path: AnyPath, options: LoadOptions, progress: Progress | None = None) -> Model:
+def load_model(path: AnyPath | None, options: LoadOptions, progress: Progress | None = None) -> Model:
     """As `load`, with the options as one value."""
     report = progress_of(progress)
     options.compiling.fusions()  # a wrong name is told before anything is fetched
@@ -135,6 +147,7 @@ def load_model(path: AnyPath, options: LoadOptions, progress: Progress | None = 
     local_path = fetch.resolve(
         path, lambda done, total: report("download", done, total or 0), options.offline
     )
+    start = time.perf_counter()
     executor = open_executor(local_path, options, report)
     try:
         if progress is not None:
@@ -146,6 +159,8 @@ def load_model(path: AnyPath, options: LoadOptions, progress: Progress | None = 
         check_read(metadata)
         if options.draft_model is not None:
             model.draft = opened_draft(model, options, report)
+        names = model.arch, executor.backend.name
+        LOG.debug("%s: opened as %s on %s in %.3f s", local_path, *names, time.perf_counter() - start)
         return model
     except BaseException:
         executor.close()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from graphml.errors import UsageError
 from graphml.options.argument_checks import text_of
+from graphml.system.notebook_html import html_table
 from graphml.text.answers import Event
 from graphml.text.messages import Message, checked_messages
 
@@ -21,6 +22,10 @@ class MessageList:
         self._messages: list[Message] = []
         self._system = text_of("system", system)
         self.reset()
+
+    def _repr_html_(self) -> str:
+        rows = ((message["role"], message["content"]) for message in self._messages)
+        return html_table(repr(self), ("role", "content"), rows)
 
     @property
     def history(self) -> list[Message]:

@@ -1,4 +1,4 @@
-"""An open model: its tokenizer and templates, read when they are asked for, and all that runs on it.
+"""A model: all that runs on an open one.
 
 Knows how the parts fit together; does none of their work.
 """
@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
-from threading import RLock
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -24,14 +22,14 @@ from graphml.api.engine import Engine
 from graphml.api.engine_opening import check_deterministic
 from graphml.api.filling import MAX_TOKENS, Files, fill_ids, filled
 from graphml.api.healing import HealedPrompt, healed
-from graphml.api.model_templates import ModelTemplates
-from graphml.api.model_tokenizer import no_tokenizer, tokenizer_of
+from graphml.api.inspected_model import InspectedModel
+from graphml.api.keywords import hinted
+from graphml.api.prompt_encoder import WANTED, Prompt, is_single
 from graphml.api.request_handle import SCORES, generate
 from graphml.api.saved_session import AnyPath, restore_session
 from graphml.api.session import Session
 from graphml.api.text_rows import TOGETHER, TextEngines, chosen_pooling, normalized, texts_of
 from graphml.api.token_stream import Result
-from graphml.api.tokens import Ids, checked_ids
 from graphml.backend import Progress, no_progress
 from graphml.errors import GraphmlError, TokenizerError, UsageError
 from graphml.ir.cells import MAX_CELLS
@@ -44,17 +42,13 @@ from graphml.runtime.programs.executor import Executor
 from graphml.runtime.sessions.committed import Committed
 from graphml.runtime.sessions.pinned import Room
 from graphml.runtime.steps.cell_mover import check_shifts
-from graphml.sampling import SamplingParams, checked_params
-from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate, template_names
-from graphml.text.tokenizer import Tokenizer
-from graphml.weights import Metadata
+from graphml.sampling import SamplingParams, changed_params, checked_params
 
 
-class Model:
+class Model(InspectedModel):
     """An open model. Made by `load`; close it, or use it in a `with`, to give threads and file back.
 
-    arch: name of the architecture. config: its configuration, a frozen dataclass. n_ctx: the context that it
-    was trained for. n_vocab: how many ids it knows. path: the file. executor: what runs it. draft: of `load`.
+    draft: of `load`. What the file says of it: see `OpenModel`.
     """
 
     def __init__(
@@ -65,63 +59,12 @@ class Model:
         template: str | None = None,
         progress: Progress = no_progress,
     ) -> None:
-        self._pre, self._template_text = pre, template  # of `load`, in place of what the file says
-        self._making = RLock()
-        self.executor, self.path = executor, path
-        self.arch: str = executor.architecture.name
-        self.config: Any = executor.config
-        self.n_ctx: int = executor.config.n_ctx
-        self.n_vocab = executor.n_vocab
+        super().__init__(executor, path, pre, template)
         self._progress = progress
         self.draft: DraftModel | None = None
         self._texts = TextEngines(executor)
-        if pre is not None:
-            _ = self.tokenizer  # a wrong name is told at once
 
-    @cached_property
-    def tokenizer(self) -> Tokenizer | None:
-        """The tokenizer, read when first asked for; None if the file has no vocabulary."""
-        with self._making:
-            return tokenizer_of(self._metadata, self._pre)
-
-    @property
-    def has_template(self) -> bool:
-        """Whether a chat template was given or is in the file."""
-        return self._template_text is not None or bool(template_names(self._metadata))
-
-    @cached_property
-    def templates(self) -> ModelTemplates:
-        """The chat templates by name: "default", and those with names of their own, such as "tool_use"."""
-        return ModelTemplates(self._metadata, self._needed(), self._template_text)
-
-    @property
-    def template(self) -> ChatTemplate:
-        """The default chat template; TemplateError if there is none."""
-        return self.templates[DEFAULT_NAME]
-
-    def encode(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
-        """Return the ids of a text; see `Tokenizer.encode`. TokenizerError without a vocabulary."""
-        return self._needed().encode(text, add_special, parse_special)
-
-    def decode(self, ids: Any, skip_special: bool = False) -> str:
-        """Return the text of ids; skip_special leaves control tokens out."""
-        return self._needed().decode(ids, skip_special)
-
-    def piece(self, id: int) -> str:
-        """Return the text of one token; bytes that make no character become U+FFFD."""
-        return self._needed().piece(id)
-
-    @property
-    def _metadata(self) -> Metadata:
-        """What the file says, read from the map when it is asked for."""
-        self.executor.file.check_unchanged()
-        return self.executor.file.metadata
-
-    def _needed(self) -> Tokenizer:
-        if self.tokenizer is None:
-            raise TokenizerError(f"{self.path}: {no_tokenizer(self.executor.file.metadata)}")
-        return self.tokenizer
-
+    @hinted
     def session(
         self,
         n_ctx: int | None = None,
@@ -152,7 +95,7 @@ class Model:
         options = with_adapters(executor.options, executor.file, lora, executor.encodes)
         options = with_control(options, executor.file, control_vectors, control_layers)
         probe = Probe(executor, capture, patch, history, options)
-        own = executor, self.tokenizer, size, seed, self._progress, probe
+        own = executor, self._prompts, size, seed, self._progress, probe
         return Session(*own, prefix_cache=prefix_cache, draft=self.draft)
 
     def moved(self, session: Session) -> Session:
@@ -186,7 +129,7 @@ class Model:
             [
                 Session(
                     self.executor,
-                    self.tokenizer,
+                    self._prompts,
                     size,
                     seed if first is None else first + i,
                     self._progress,
@@ -196,6 +139,7 @@ class Model:
             ],
         )
 
+    @hinted
     def engine(
         self,
         kv_memory: float | None = None,
@@ -226,30 +170,46 @@ class Model:
         check_deterministic(self.executor, deterministic)
         size = self._context(n_ctx)
         return Engine(
-            self.executor, self.tokenizer, size, kv_memory, max_sequences, target_itl_ms,
+            self.executor, self._prompts, size, kv_memory, max_sequences, target_itl_ms,
             prefix_cache, store, store_bytes, Overflow(overflow, keep), self.draft,
         )  # fmt: skip
 
+    @overload
+    def generate(
+        self, prompts: str, params: SamplingParams | None = None, max_tokens: int | None = None,
+        seed: int | None = None, **sampling: Any,
+    ) -> Result: ...  # fmt: skip
+    @overload
+    def generate(
+        self, prompts: Prompt | Sequence[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None = None, max_tokens: int | None = None,
+        seed: int | None = None, **sampling: Any,
+    ) -> Any: ...  # fmt: skip
+    @hinted
     def generate(
         self,
-        prompts: Sequence[str | Ids],
+        prompts: Prompt | Sequence[Prompt],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         max_tokens: int | None = None,
         seed: int | None = None,
-    ) -> list[Result]:
-        """Continue any number of prompts, in an engine of their own; the results in the prompts' order.
+        **sampling: Any,
+    ) -> Any:
+        """Continue a prompt, or any number of them, in an engine of their own.
 
-        params: for all, or for each its own. seed: of the first one's random generator, one more for each
-        further one. Errors as of `Engine.submit`; then nothing is returned.
+        A `Result` of one prompt, which is a text, messages or ids; a list of results in their order of a list
+        of prompts. params: for all, or for each its own; sampling: fields of `SamplingParams` as keywords,
+        which change them. seed: of the first one's random generator, one more for each further one. Errors as
+        of `Engine.submit`; then nothing is returned.
         """
-        every = items_of("prompts", prompts, "texts or sequences of ids")
+        every: list[Any] = [prompts] if is_single(prompts) else items_of("prompts", prompts, WANTED)
         done = []
         with self.engine() as engine:
-            for result in generate(engine, every, params, max_tokens, seed):
+            for result in generate(engine, every, params, max_tokens, seed, sampling):
                 done.append(result)
                 self._progress("generate", len(done), len(every))
-        return done
+        return done[0] if is_single(prompts) else done
 
+    @hinted
     def fill(
         self,
         prefix: str,
@@ -261,6 +221,7 @@ class Model:
         order: str = "psm",
         n_ctx: int | None = None,
         seed: int | None = None,
+        **sampling: Any,
     ) -> str:
         """The text between a prefix and a suffix, by the fill-in-the-middle tokens of the vocabulary.
 
@@ -270,7 +231,7 @@ class Model:
         tokens, which names those it lacks.
         """
         ids = self.fill_ids(prefix, suffix, extra, order, max_tokens, n_ctx)
-        return filled(self, ids, params, max_tokens, n_ctx, seed)
+        return filled(self, ids, changed_params(params, sampling), max_tokens, n_ctx, seed)
 
     def fill_ids(
         self,
@@ -284,22 +245,21 @@ class Model:
         """The ids that `fill` continues, for a session or `Engine.submit`; errors as of `fill`."""
         return fill_ids(self, prefix, suffix, extra, order, max_tokens, n_ctx)
 
-    def heal(self, prompt: str | Ids, params: SamplingParams | None = None) -> HealedPrompt:
+    def heal(self, prompt: Prompt, params: SamplingParams | None = None) -> HealedPrompt:
         """A prompt without its last token, and params by which the text begins with what that spelled.
 
         For a session or `Engine.submit`: what is generated begins with `HealedPrompt.text`. prompt: a text,
         or ids. UsageError for params that have a grammar or the like already.
         """
-        params = checked_params(params)
-        ids = self.encode(prompt) if isinstance(prompt, str) else prompt
-        checked = checked_ids(ids, self.n_vocab, some=True).tolist()
+        params, checked = checked_params(params), self.prompt_ids(prompt)
         if self.tokenizer is None:
             raise TokenizerError(f"{self.path}: heal: wanted a model with a vocabulary; it has none")
         return healed(self.tokenizer, checked, params)
 
+    @hinted
     def beam_search(
         self,
-        prompt: str | Ids,
+        prompt: Prompt,
         beams: int = 4,
         max_tokens: int = MAX_TOKENS,
         *,
@@ -319,14 +279,16 @@ class Model:
         how = n_best, length_penalty, early_stopping, stop_tokens
         return beam_search(self, prompt, beams, max_tokens, *how)
 
+    @hinted
     def guided(
         self,
-        prompt: str | Ids,
-        negative_prompt: str | Ids | None = None,
+        prompt: Prompt,
+        negative_prompt: Prompt | None = None,
         guidance_scale: float = 1.5,
         params: SamplingParams | None = None,
         max_tokens: int | None = None,
         seed: int | None = None,
+        **sampling: Any,
     ) -> Result:
         """Continue a prompt with classifier-free guidance, away from what follows a negative prompt.
 
@@ -337,16 +299,18 @@ class Model:
         """
         with self.engine() as engine:
             how: Any = {"guidance_scale": guidance_scale, "negative_prompt": negative_prompt}
-            return engine.submit(prompt, params, max_tokens, seed, **how).result()
+            return engine.submit(prompt, params, max_tokens, seed, **how, **sampling).result()
 
+    @hinted
     def best_of(
         self,
-        prompt: str | Ids,
+        prompt: Prompt,
         n: int,
         params: SamplingParams | None = None,
         max_tokens: int | None = None,
         seed: int | None = None,
         by: str = "mean",
+        **sampling: Any,
     ) -> Result:
         """The most likely of `n` sampled continuations, by the mean or the sum of log-probabilities.
 
@@ -355,12 +319,13 @@ class Model:
         """
         if by not in SCORES:
             raise UsageError(f"by: wanted one of {', '.join(SCORES)}; got {by!r}")
-        params = checked_params(params)
+        params = changed_params(params, sampling)
         if params.logprobs is None:
             params = replace(params, logprobs=0)
         with self.engine() as engine:
             return engine.submit(prompt, params, max_tokens, seed, n).best(by)
 
+    @hinted
     def embed(
         self, texts: str | Sequence[str], pooling: str | None = None, normalize: bool = False
     ) -> Floats:
@@ -419,6 +384,7 @@ class Model:
             )
         return size
 
+    @hinted
     def chat(
         self,
         system: str = "",
@@ -456,7 +422,7 @@ class Model:
         and for one that is damaged. The backend may be another one; results then differ by rounding.
         """
         held, settings, chat = restore_session(self.executor, path, self._context)
-        own = self.executor, self.tokenizer, settings.n_ctx, settings.seed, self._progress
+        own = self.executor, self._prompts, settings.n_ctx, settings.seed, self._progress
         session = Session(*own, held=held, prefix_cache=False, draft=self.draft)  # perhaps of another backend
         session.numbers, session.chooses = settings.numbers, settings.params
         session.numbers.vocabulary = self.tokenizer
@@ -482,4 +448,5 @@ class Model:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Model({str(self.path)!r}, {self.arch}, backend {self.executor.backend.name})"
+        sizes = f"{self.n_params:,} parameters, context of {self.n_ctx} tokens"
+        return f"Model({str(self.path)!r}, {self.arch}, {sizes}, backend {self.executor.backend.name})"

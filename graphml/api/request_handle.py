@@ -5,11 +5,12 @@ Knows streams of tokens; nothing of engines but that a request keeps its own ali
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
+from graphml.api.prompt_encoder import Prompt
 from graphml.api.token_stream import Result, TokenStream
-from graphml.api.tokens import Ids, Token
+from graphml.api.tokens import Token
 from graphml.errors import UsageError
 from graphml.options.argument_checks import seed_or_random
 from graphml.runtime.blocks.sequence import Sequence as RunningSequence
@@ -24,10 +25,11 @@ class Submits(Protocol):
 
     def submit(
         self,
-        prompt: str | Ids,
+        prompt: Prompt,
         params: SamplingParams | None = None,
         max_tokens: int | None = None,
         seed: int | None = None,
+        **sampling: Any,
     ) -> Handle:
         """A request."""
 
@@ -56,10 +58,22 @@ class Handle:
         async for token in self._stream:
             yield token
 
+    def __await__(self) -> Generator[Any, None, Result]:
+        """What its first sequence became, once all have ended, as `result` returns it."""
+        return self._ended().__await__()
+
+    async def _ended(self) -> Result:
+        async for _ in self._stream:
+            pass
+        return self.result()
+
     async def prompt_progress(self) -> AsyncIterator[tuple[int, int]]:
         """While its prompt is computed: number of a sequence, and how many ids of the prompt are computed."""
         async for index, count in self._stream.prompt_progress():
             yield index, count
+
+    def __repr__(self) -> str:
+        return f"Handle({'ended' if self.done else 'running'}, {self._stream.n_tokens} tokens so far)"
 
     @property
     def done(self) -> bool:
@@ -104,18 +118,19 @@ def ranked(results: Sequence[Result], by: str = "mean") -> list[Result]:
 
 def generate(
     engine: Submits,
-    prompts: Sequence[str | Ids],
+    prompts: Sequence[Prompt],
     params: SamplingParams | Sequence[SamplingParams] | None,
     max_tokens: int | None,
     seed: int | None,
+    sampling: Mapping[str, Any],
 ) -> Iterator[Result]:
-    """The results of prompts in their order; params: for all, or each its own."""
+    """The results of prompts in their order; params: for all, or each its own; sampling: changes them."""
     each = params if isinstance(params, Sequence) else [params] * len(prompts)
     if len(each) != len(prompts):
         raise UsageError(f"params: wanted one for each of {len(prompts)} prompts; got {len(each)}")
     first = None if seed is None else seed_or_random(seed)
     handles = [
-        engine.submit(prompt, params, max_tokens, None if first is None else first + i)
+        engine.submit(prompt, params, max_tokens, None if first is None else first + i, **sampling)
         for i, (prompt, params) in enumerate(zip(prompts, each, strict=True))
     ]
     try:

@@ -11,6 +11,8 @@ from typing import Any
 
 from graphml.api.generation import generation
 from graphml.api.invoked_adapters import go_on_with
+from graphml.api.keywords import hinted
+from graphml.api.prompt_encoder import Prompt
 from graphml.api.saved_session import AnyPath, SessionSettings, save_session
 from graphml.api.session_evaluation import EvaluatedSession
 from graphml.api.tokens import Ids, Token, checked_ids
@@ -22,7 +24,7 @@ from graphml.runtime.sessions.committed import Committed
 from graphml.runtime.sessions.sequence_arrays import copy_sequence
 from graphml.runtime.sessions.shared_room import session_sequence
 from graphml.runtime.steps.cell_mover import check_shifts
-from graphml.sampling import SamplingParams, checked_params
+from graphml.sampling import SamplingParams, changed_params, checked_params
 
 
 class Session(EvaluatedSession):
@@ -93,7 +95,7 @@ class Session(EvaluatedSession):
         copy_sequence(sequence, copy)
         held = Committed(copy)
         held.take(self._held.latest)
-        own = executor, self._tokenizer, self.n_ctx, self.seed, self._progress, probe, held
+        own = executor, self._prompts, self.n_ctx, self.seed, self._progress, probe, held
         fork = Session(*own, self._finds, self._draft)
         fork.numbers, fork.stop_reason, fork.chooses = self.numbers.copy(), self.stop_reason, self.chooses
         return fork
@@ -115,29 +117,41 @@ class Session(EvaluatedSession):
         """
         return self.sampled(checked_params(params))
 
+    @hinted
     def generate(
         self,
-        ids: Ids = (),
+        prompt: Prompt = (),
         params: SamplingParams | None = None,
         max_tokens: int | None = None,
         *,
+        seed: int | None = None,
         overflow: str = "stop",
         keep: int = 0,
         new: bool = True,
+        **sampling: Any,
     ) -> Iterator[Token]:
-        """Append ids, then give tokens one by one, each appended too, until something ends it.
+        """Append a prompt, then give tokens one by one, each appended too, until something ends it.
 
         What ends it: an end-of-generation token or one of `params.stop_tokens`, neither of which is appended
         (it is given only if text was still held back, as its piece); a stop string, which is not shown;
-        max_tokens; a full context; `cancel`; leaving the loop. See `stop_reason`. Without ids it goes on
-        where the session is. An encoder reads the ids, as `encode` does; the decoder begins with its start
-        token. Any other use of the session ends the generation with a UsageError, and so does a model whose
-        tokens see later ones: it does not continue a text. Not `new`: a `cancel` since `begin` ends it, too.
+        max_tokens; a full context; `cancel`; leaving the loop. See `stop_reason`. Any other use of the
+        session ends the generation with a UsageError, and so does a model whose tokens see later ones: it
+        does not continue a text. Not `new`: a `cancel` since `begin` ends it, too.
+
+        prompt: ids, a text, or messages, which the chat template renders; a begin token is added where the
+        session is empty. Without a prompt it goes on where the session is. An encoder reads the prompt, as
+        `encode` does; the decoder begins with its start token. sampling: fields of `SamplingParams` as
+        keywords, which change `params`. seed: starts the random generator anew.
 
         overflow: what a full context does: `stop`, `shift` (forget half of what is not kept, see `shift`), or
         `error`. keep: how many of the first tokens stay then, besides a begin token; -1: the prompt.
         """
-        return generation(self, ids, checked_params(params), max_tokens, overflow, keep, new)
+        begins = self._executor.encodes or not self.n_past
+        ids, chosen = self._prompts.ids(prompt, begins), changed_params(params, sampling)
+        tokens = generation(self, ids, chosen, max_tokens, overflow, keep, new)
+        if seed is not None:
+            self.set_seed(seed)
+        return tokens
 
     def cancel(self) -> None:
         """End the running generation at its next token, or its prompt at the next batch; from any thread."""

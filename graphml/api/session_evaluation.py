@@ -12,6 +12,7 @@ import numpy as np
 
 from graphml.api.capture import Probe
 from graphml.api.draft_choice import DraftModel
+from graphml.api.prompt_encoder import PromptEncoder
 from graphml.api.stats import Meter, Stats
 from graphml.api.tokens import NO_IDS, StopReason
 from graphml.backend import Progress, no_progress
@@ -33,7 +34,6 @@ from graphml.sampling.candidates.logprobs import TokenLogprobs
 from graphml.sampling.chain.next_logits import NOTHING_KNOWN, next_token
 from graphml.sampling.chain.top_k_sampling import samples_without_row
 from graphml.sampling.structured.params_structure import Structured
-from graphml.text.tokenizer import Tokenizer
 
 _NO_LOGITS: Floats = np.empty(0, np.float32)
 
@@ -44,7 +44,7 @@ class EvaluatedSession:
     def __init__(
         self,
         executor: Executor,
-        tokenizer: Tokenizer | None,
+        prompts: PromptEncoder,
         n_ctx: int,
         seed: int | None = None,
         progress: Progress = no_progress,
@@ -55,7 +55,8 @@ class EvaluatedSession:
     ) -> None:
         self.n_ctx, self.n_vocab = n_ctx, executor.n_vocab
         self.stop_reason: StopReason | None = None
-        self._executor, self._tokenizer, self._progress = executor, tokenizer, progress
+        self._executor, self._prompts, self._progress = executor, prompts, progress
+        self._tokenizer = prompts.tokenizer
         self.has_top_k = executor.has_top_k
         self._probe = probe or Probe(executor)
         self._ahead: RunAhead | None = None  # of the latest generation

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import math
+import reprlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from queue import Empty
 from typing import TypeVar
@@ -16,7 +17,8 @@ from typing import TypeVar
 from graphml.api.reader_wakes import TaskReader, ThreadReader, WaitingReader, Wakes
 from graphml.api.tokens import Token
 from graphml.ir.op import Array
-from graphml.sampling.candidates.logprobs import TokenLogprobs
+from graphml.sampling.candidates.logprobs import ScoredToken, TokenLogprobs
+from graphml.system.notebook_html import html_table
 
 T = TypeVar("T")
 R = TypeVar("R", bound=WaitingReader)
@@ -60,6 +62,19 @@ class Result:
     drafting: bool = False
     captured: dict[str, Array] = field(default_factory=dict, compare=False, repr=False)
 
+    def __repr__(self) -> str:
+        counts = f"{self.n_prompt} tokens of the prompt, {self.n_gen} generated"
+        return f"Result({reprlib.repr(self.text)}, {self.stop_reason}: {counts})"
+
+    def _repr_html_(self) -> str:
+        if self.logprobs is None:
+            return html_table(repr(self), ("text",), [(self.text,)])
+        rows = (
+            (_shown(token.bytes), f"{math.exp(token.logprob):.1%}", token.rank, _alternatives(token.top))
+            for token in self.logprobs
+        )
+        return html_table(repr(self), ("token", "probability", "rank", "most likely"), rows)
+
     @property
     def cumulative_logprob(self) -> float | None:
         """The sum of its tokens' log-probabilities; None where nobody asked for them."""
@@ -70,6 +85,14 @@ class Result:
         """Their mean; -inf for an empty text, which no other is compared with; None where nobody asked."""
         total = self.cumulative_logprob
         return None if total is None else total / len(self.tokens) if self.tokens else -math.inf
+
+
+def _shown(piece: bytes) -> str:
+    return repr(piece.decode("utf-8", "replace"))
+
+
+def _alternatives(top: Sequence[ScoredToken]) -> str:
+    return ", ".join(f"{_shown(token.bytes)} {math.exp(token.logprob):.1%}" for token in top)
 
 
 class TokenStream:
@@ -107,6 +130,11 @@ class TokenStream:
         """The request has failed; readers get the error behind the tokens that were before it."""
         self._error = self._error or error
         self._call_readers()
+
+    @property
+    def n_tokens(self) -> int:
+        """How many came so far, of all sequences."""
+        return len(self._tokens)
 
     @property
     def done(self) -> bool:

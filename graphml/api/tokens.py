@@ -37,6 +37,11 @@ class Token:
     index: int = 0
     logprobs: TokenLogprobs | None = None
 
+    def __repr__(self) -> str:
+        index = f", index={self.index}" if self.index else ""
+        logprob = "" if self.logprob is None else f", logprob={self.logprob:.4g}"
+        return f"Token({self.id}, {self.piece!r}{index}{logprob})"
+
     @property
     def logprob(self) -> float | None:
         """The natural logarithm of its probability; None where `SamplingParams.logprobs` did not ask."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from graphml.ir.node import Node
 from graphml.ir.shape import Symbol
+from graphml.system.notebook_html import html_table
+
+_MOST_OPS = 6  # that a graph names of itself
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,6 +23,20 @@ class Graph:
 
     nodes: tuple[Node, ...]
     outputs: Mapping[str, Node]
+
+    def __repr__(self) -> str:
+        counts = Counter(node.op.name for node in self.nodes).most_common()
+        ops = ", ".join(f"{count} {name}" for name, count in counts[:_MOST_OPS])
+        more = f", {len(counts) - _MOST_OPS} more ops" if len(counts) > _MOST_OPS else ""
+        outputs = ", ".join(map(repr, islice(self.outputs, _MOST_OPS)))
+        return f"Graph({len(self.nodes)} nodes: {ops}{more}; outputs {outputs or 'none'})"
+
+    def _repr_html_(self) -> str:
+        rows = (
+            (node.name, node.op.name, node.type, ", ".join(source.name for source in node.inputs))
+            for node in self.nodes
+        )
+        return html_table(repr(self), ("node", "op", "type", "inputs"), rows)
 
     def leaves(self, kind: str) -> dict[str, Node]:
         """Name -> node of the leaves of one kind: `input`, `weight` or `state`."""

@@ -203,7 +203,7 @@ def architecture(name: str) -> Architecture:
         hint = did_you_mean(name, modules, 1)
         raise ArchitectureError(
             f"unknown architecture {called!r}.{hint} Known: {', '.join(architecture_names())}. To add one, "
-            "write a file with Config and build (see docs/architectures.md) and give it with --arch FILE.py."
+            "write a file with Config and build (docs/architectures.md) and give it as arch (--arch FILE.py)."
         )
     return _from_module(name, importlib.import_module(modules[name]))
 

@@ -21,7 +21,7 @@ from graphml.sampling.chain.top_k_sampling import (
     top_k_enough,
 )
 from graphml.sampling.chain_from_entries import Chain, ChainCandidates, chain
-from graphml.sampling.settings.params import SamplingParams, checked_params
+from graphml.sampling.settings.params import SamplingParams, changed_params, checked_params
 
 if TYPE_CHECKING:
     from graphml.sampling.structured import grammar, json_schema
@@ -42,6 +42,7 @@ __all__ = [
     "SamplingParams",
     "TopK",
     "chain",
+    "changed_params",
     "checked_params",
     "device_samples_row",
     "device_settings",

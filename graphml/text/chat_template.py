@@ -127,8 +127,9 @@ def template_source(metadata: Mapping[str, Any], name: str | None = None) -> str
     names = template_names(metadata)
     if not names:
         raise TemplateError(
-            f"the model has no chat template ({KEY} is missing). Give one with --template FILE, a Jinja file"
-            " such as the chat_template.jinja beside the original model, or complete text without a chat"
+            f"the model has no chat template ({KEY} is missing). Give one as template=Path(FILE) (on "
+            "the command line --template FILE), a Jinja file such as the chat_template.jinja beside the "
+            "original model, or complete text without a chat"
         )
     if wanted not in names:
         had = ", ".join(names)[:LONGEST_LIST]

@@ -58,7 +58,7 @@ def test_wrong_ids_are_refused_and_change_nothing(model: graphml.Model, ids: lis
     with pytest.raises(graphml.UsageError, match="ids: wanted"):
         session.eval(wrong)
     assert session.n_past == len(ids)
-    if not isinstance(wrong, list) or wrong:  # no ids at all is to go on
+    if not isinstance(wrong, str | list) or (wrong and isinstance(wrong, list)):  # else it is a prompt
         with pytest.raises(graphml.UsageError, match="ids: wanted"):
             session.generate(wrong)
 

@@ -148,8 +148,8 @@ def test_no_program_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "says"),
     [
         (["graph", STORIES, "--format", "png"], "--format: wanted one of text, dot, mermaid, graphml, json"),
-        (["graph", STORIES, "--pass", "fusion"], "--pass: wanted one of build, fuse"),
-        (["graph", STORIES, "--layer", 5], "--layer: wanted 0 to 4; got 5"),
+        (["graph", STORIES, "--pass", "fusion"], "pass: wanted one of build, fuse"),
+        (["graph", STORIES, "--layer", 5], "layer: wanted 0 to 4; got 5"),
         (["graph", STORIES, "--layer", 1, "--collapse"], "--layer, --collapse: wanted one of them"),
         (["graph", STORIES, "--fuse", "-nothing"], "no fusion is called 'nothing'"),
         (["graph", STORIES, "-o", "/nowhere/x"], "--output /nowhere/x: cannot be written"),
@@ -208,7 +208,7 @@ def test_explain_tells_a_node_s_story(tmp_path: Path) -> None:
     ("arguments", "says"),
     [
         (["diff", STORIES], "wanted B, --fuse-a and --fuse-b, or --pass-a and --pass-b"),
-        (["diff", STORIES, "--pass-a", "fused", "--pass-b", "build"], "--pass: wanted one of build"),
+        (["diff", STORIES, "--pass-a", "fused", "--pass-b", "build"], "pass: wanted one of build"),
         (["diff", STORIES, "nothing.gguf"], "model 'nothing.gguf': no such file"),
         (["explain", STORIES, "--node", "layers.3.ffn.up"], "did you mean layers.3.up"),
     ],

@@ -87,7 +87,7 @@ def test_profile_of_an_engines_steps(path: Path, tmp_path: Path) -> None:
         (["--sequences", 2, "--by", "op", "-r", 1], "--sequences: wanted no --by, --rounds"),
         (["--sequences", 2, "--graph", "g.json"], "--sequences: wanted no --graph"),
         (["--sequences", 2, "--format", "csv"], "--format: wanted md or json of --sequences; got 'csv'"),
-        (["--sequences", 2, "--plot", "steps.gif"], "--plot: wanted a file *.png or *.svg; got 'steps.gif'"),
+        (["--sequences", 2, "--plot", "steps.gif"], "plot: wanted a file *.png or *.svg; got 'steps.gif'"),
         (["--plot", "steps.png"], "--plot: wanted --sequences too"),
     ],
 )

@@ -56,7 +56,7 @@ def test_odd_bytes_in_pieces() -> None:
 def test_who_runs_out_of_memory_is_told_what_to_do() -> None:
     memory = Memory(small(max_buffer_bytes=1 << 10, max_binding_bytes=1 << 20))
     memory.rows_per_shard = lambda array, name: array.shape[0]  # type: ignore[method-assign]
-    with pytest.raises(BackendError, match=r"w: 4096 bytes.*with --gpu-layers it is given fewer layers"):
+    with pytest.raises(BackendError, match=r"w: 4096 bytes.*gpu_layers .--gpu-layers. it is given fewer"):
         memory.hold([("w", np.zeros((4, 256), np.float32))], lambda *told: None)
 
 

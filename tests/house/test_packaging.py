@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import venv
 import zipfile
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 ROOTS = {"graphml": ".", "graphml_quant": "quant", "graphml_cpu": "backends", "graphml_reference": "backends",
@@ -16,8 +20,10 @@ ROOTS = {"graphml": ".", "graphml_quant": "quant", "graphml_cpu": "backends", "g
 ENDINGS = (".py", ".json", ".npz", ".html", ".css", ".js", ".svg", ".webmanifest")
 
 
-def test_the_wheel_holds_every_package_and_nothing_else(tmp_path: Path) -> None:
-    source = tmp_path / "source"
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the checkout's files."""
+    source = tmp_path_factory.mktemp("packaging") / "source"
     files = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT, capture_output=True, text=True, check=True,
@@ -26,6 +32,10 @@ def test_the_wheel_holds_every_package_and_nothing_else(tmp_path: Path) -> None:
         if (ROOT / name).is_file():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             (source / name).write_bytes((ROOT / name).read_bytes())
+    return source
+
+
+def test_the_wheel_holds_every_package_and_nothing_else(source: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "-q", "-w", str(tmp_path), str(source)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -39,6 +49,23 @@ def test_the_wheel_holds_every_package_and_nothing_else(tmp_path: Path) -> None:
             if named or path.parent.name == "examples":
                 expected.add(str(path.relative_to(source / root)))
     assert inside == expected
+
+
+def test_an_editable_install_is_found_beside_a_folder_of_that_name(source: Path, tmp_path: Path) -> None:
+    """As the clone is one, in the folder above it."""
+    python, beside = tmp_path / "venv" / "bin" / "python", tmp_path / "beside"
+    venv.create(tmp_path / "venv", symlinks=True)
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "-q", "-e"]
+    done = subprocess.run([*command, str(source)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name in ROOTS:
+        (beside / name).mkdir(parents=True)
+    code = f"import importlib.util as u; print([u.find_spec(name).origin for name in {tuple(ROOTS)}])"
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    found = subprocess.run(
+        [python, "-c", code], cwd=beside, env=env, capture_output=True, text=True, check=True
+    )
+    assert found.stdout == f"{[str(source / root / name / '__init__.py') for name, root in ROOTS.items()]}\n"
 
 
 def test_import_graphml_needs_neither_llvm_nor_a_gpu_library() -> None:

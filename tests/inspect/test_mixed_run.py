@@ -134,7 +134,7 @@ def test_the_picture(run: MixedRun, tmp_path: Path, suffix: str) -> None:
     step_plot.ready(path)
     step_plot.draw(path, run)
     assert path.stat().st_size > 5000
-    with pytest.raises(graphml.UsageError, match=r"--plot: wanted a file \*.png or \*.svg; got 'steps.gif'"):
+    with pytest.raises(graphml.UsageError, match=r"plot: wanted a file \*.png or \*.svg; got 'steps.gif'"):
         step_plot.ready(tmp_path / "steps.gif")
 
 

@@ -36,7 +36,7 @@ def test_a_saved_run(tmp_path: Path) -> None:
         one = first(bisect(again, None, Judge(both.b, NONE)))
         assert (one.kind, one.node.name) == ("kernel", "layers.0.swiglu")
         check_alike(again, both.b)
-        with pytest.raises(UsageError, match="--kv f16; got --kv f32"):
+        with pytest.raises(UsageError, match="kv f16; got kv f32"):
             check_alike(replace(again, facts={"kv": "f16"}), replace_kv(both.b))
 
 

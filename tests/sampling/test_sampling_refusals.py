@@ -70,7 +70,8 @@ from tests.looped import looped
         ("logit_bias", {1: math.nan}, "nan"),
         ("logit_bias", {1: math.inf}, "inf"),
         ("logit_bias", {1: -1e300}, "wanted a finite number in float32's range (up to 3.4e+38), got"),
-        ("stop", "###", "tuple"),
+        ("stop", 5, "wanted texts"),
+        ("stop", "", "not empty"),
         ("stop", ("",), "not empty"),
         ("stop", (1,), "strings"),
         ("stop_tokens", (True,), "whole number"),
@@ -88,10 +89,12 @@ def test_settings_are_values():
         top_k=np.int64(4),
         temperature=np.float32(0.5),
         stop=["a"],
+        banned_strings="b",
         stop_tokens=[np.int32(2)],
         logit_bias={1: 2},
     )
     assert params.stop == ("a",)
+    assert params.banned_strings == ("b",)
     assert params.stop_tokens == frozenset({2})
     assert params == pickle.loads(pickle.dumps(params))
     assert hash(params) == hash(dataclasses.replace(params))

@@ -274,7 +274,7 @@ def check_alike(a: Observation, executor: Executor) -> None:
     """Raise a UsageError if a saved run is of another model or of another dtype of keys and values."""
     kept = a.facts.get("kv")
     if kept != executor.cache_dtype:
-        raise UsageError(f"bisect: the saved run has --kv {kept}; got --kv {executor.cache_dtype}")
+        raise UsageError(f"bisect: the saved run has kv {kept}; got kv {executor.cache_dtype} (--kv)")
     tensors = executor.file.tensors
     for step in a.steps:
         for name, node in step.graph.leaves("weight").items():

@@ -91,7 +91,7 @@ def as_markdown(rows: Sequence[ComparedValue]) -> str:
     parts = []
     for step in dict.fromkeys(row.step for row in rows):
         own = [row for row in rows if row.step == step]
-        parts.append(f"## {step}\n\n" + aligned(_HEAD, [_cells(row) for row in own]))
+        parts.append(f"## {step}\n\n" + aligned(HEAD, [as_cells(row) for row in own]))
     return "\n".join(parts)
 
 
@@ -105,10 +105,11 @@ def wrong_copies(rows: Sequence[ComparedValue]) -> str:
     )
 
 
-_HEAD = ("node", "op", "shape", "NMSE", "max abs", "max ULP", "median ULP", "NaN", "Inf")
+HEAD = ("node", "op", "shape", "NMSE", "max abs", "max ULP", "median ULP", "NaN", "Inf")
 
 
-def _cells(row: ComparedValue) -> tuple[str, ...]:
+def as_cells(row: ComparedValue) -> tuple[str, ...]:
+    """The texts of a row, one for each column of `HEAD`."""
     errors = row.difference
     op = row.op if row.op == row.other_op else f"{row.op} / {row.other_op}"
     op += f" {row.copied.source} to {row.copied.target}" if row.copied is not None else ""

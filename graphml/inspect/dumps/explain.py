@@ -25,7 +25,7 @@ def explain(document: Document, name: str) -> dict[str, Any]:
     known = [stage for stage in stages if stage["nodes"]]
     if not known:
         names = {node["name"]: None for pass_ in document["passes"] for node in pass_["nodes"]}
-        raise UsageError(f"--node: no node is called {name!r}; {nearest(name, names)}")
+        raise UsageError(f"node: no node is called {name!r}; {nearest(name, names)}")
     for before, stage in zip([None, *stages], stages, strict=False):
         stage["became"] = _became(before, stage, name)
     first, last = known[0]["nodes"][0], stages[-1]["nodes"]

@@ -53,7 +53,7 @@ def _pass(document: Document, name: str | None) -> Mapping[str, Any]:
     if name is None:
         return passes[list(passes)[-1]]
     if name not in passes:
-        raise UsageError(f"--pass: wanted one of {', '.join(passes)}; got {name!r}")
+        raise UsageError(f"pass: wanted one of {', '.join(passes)}; got {name!r}")
     return passes[name]
 
 
@@ -62,7 +62,7 @@ def one_layer(whole: Selection, layer: int) -> Selection:
     layers = sorted({node["layer"] for node in whole.nodes if node["layer"] is not None})
     if layer not in layers:
         known = f"wanted {layers[0]} to {layers[-1]}" if layers else "the graph has no layers"
-        raise UsageError(f"--layer: {known}; got {layer}")
+        raise UsageError(f"layer: {known}; got {layer}")
     inside = {node["name"] for node in whole.nodes if node["layer"] == layer}
     wanted = {name for node in whole.nodes if node["name"] in inside for name in node["inputs"]} - inside
     nodes = [

@@ -16,6 +16,7 @@ from typing import Any
 
 from graphml.api.engine import Engine
 from graphml.api.model import Model
+from graphml.api.prompt_encoder import PromptEncoder
 from graphml.api.request_handle import Handle
 from graphml.backend import StepTime, TimedProgram
 from graphml.errors import UsageError
@@ -190,7 +191,7 @@ def endless_engine(model: Model, n_ctx: int, **options: Any) -> Engine:
 
     options: as of `Model.engine`.
     """
-    return Engine(model.executor, None, n_ctx, **options)
+    return Engine(model.executor, PromptEncoder(), n_ctx, **options)
 
 
 def _run(

@@ -52,8 +52,16 @@ ENCODED = 5
 """How often a step is run to measure the cost of submitting it to a device."""
 
 
-def profile(model: Model, n_prompt: int = 512, n_gen: int | None = None, rounds: int = 3) -> Profile:
+def profile(
+    model: Model,
+    n_prompt: int = 512,
+    n_gen: int | None = None,
+    rounds: int = 3,
+    ids: Sequence[int] | None = None,
+) -> Profile:
     """Evaluate a prompt of n_prompt tokens `rounds` times, then generate n_gen tokens, everything timed.
+
+    ids: of the prompt, n_prompt of them; None: those of some English.
 
     Either number may be 0; n_gen None: 64, or 0 for a model without causal attention, which does not
     continue a text. Programs are compiled and warmed up before. The tokens are always the most likely ones;
@@ -82,7 +90,8 @@ def profile(model: Model, n_prompt: int = 512, n_gen: int | None = None, rounds:
     with model.session(n_ctx, seed=0) as session, _Recorder(model, session, n_prompt > 1) as recorder:
         stages = []
         if n_prompt:
-            stages.append(recorder.prompt(n_prompt, rounds))
+            prompt = text_ids(model, n_prompt) if ids is None else list(ids)
+            stages.append(recorder.prompt(prompt, rounds))
         else:
             session.eval(text_ids(model, 1))
         if n_gen:
@@ -148,9 +157,9 @@ class _Recorder:
         yield
         self._sample.outside.append(Span(phase, begin, time.perf_counter() - begin))
 
-    def prompt(self, count: int, rounds: int) -> MeasuredStage:
+    def prompt(self, ids: list[int], rounds: int) -> MeasuredStage:
         """Run the prompt `rounds` times after a warm-up; it is then in the session's cache."""
-        ids, samples = text_ids(self._model, count), []
+        samples = []
         tokenizer = self._model.tokenizer
         text = None if tokenizer is None else tokenizer.decode(ids)
         for _ in range(rounds + 1):
@@ -161,7 +170,7 @@ class _Recorder:
                         self._model.encode(text)
                 self._session.eval(ids)
             samples.append(sample)
-        return self._stage("prompt", count, samples[1:], self._batch)
+        return self._stage("prompt", len(ids), samples[1:], self._batch)
 
     def generation(self, count: int) -> MeasuredStage:
         """Generate `count` tokens after those in the session, the most likely each time."""

@@ -26,12 +26,12 @@ INCHES = (10.0, 1.4, 0.32)  # width, height of the rows' panel, height of a lane
 def ready(path: Path) -> None:
     """UsageError before measuring if the picture cannot be drawn."""
     if path.suffix not in KINDS:
-        raise UsageError(f"--plot: wanted a file *.png or *.svg; got {path.name!r}")
+        raise UsageError(f"plot: wanted a file *.png or *.svg; got {path.name!r}")
     try:
         import matplotlib
     except ImportError:
         raise UsageError(
-            "--plot: matplotlib is not installed; in a clone of graphml: pip install '.[plots]'"
+            "plot: matplotlib is not installed; in a clone of graphml: pip install '.[plots]'"
         ) from None
     matplotlib.use("Agg")
     try:
@@ -42,7 +42,7 @@ def ready(path: Path) -> None:
 
 
 def _unwritable(path: Path, error: OSError) -> UsageError:
-    return UsageError(f"--plot {path.parent}: cannot be written: {error.strerror or error}")
+    return UsageError(f"plot {path.parent}: cannot be written: {error.strerror or error}")
 
 
 def draw(path: Path, run: MixedRun) -> None:

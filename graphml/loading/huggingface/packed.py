@@ -67,7 +67,7 @@ def read_packing(path: Path, quantization: Any) -> Packing | None:
         return Packing(method, BLOCK)
     raise WeightsError(
         f"{path}: quantization_config: wanted quant_method gptq, awq, fp8 or mxfp4; got {method!r}. "
-        "The unquantised model, with --quant, or a GGUF file of it can be read"
+        "The unquantised model, with quant (--quant), or a GGUF file of it can be read"
     )
 
 

@@ -5,6 +5,7 @@ Knows graphs, bounds and options; nothing of ids, cells or runs.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable
 
@@ -20,6 +21,8 @@ from graphml.runtime.programs.model_graphs import ModelGraphs
 from graphml.runtime.programs.open_lock import OpenLock
 from graphml.runtime.programs.step_inputs import graph_arrays
 from graphml.system.pages import out_of_memory
+
+LOG = logging.getLogger(__name__)
 
 
 class CompiledPrograms:
@@ -84,6 +87,8 @@ class CompiledPrograms:
                     )
                 except MemoryError as error:
                     raise self.out_of_memory_of("a program for steps", max_tokens, error) from None
+                seconds = time.perf_counter() - start
+                LOG.debug("%s: compiled for %d tokens in %.3f s", self.file.path, max_tokens, seconds)
             return self._programs[key]
 
     def compiled_for(

@@ -5,6 +5,7 @@ Knows programs, arrays and plans; nothing of who waits for what, or what becomes
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Values
@@ -49,7 +50,15 @@ from graphml.runtime.steps.sampled_rows import (
 from graphml.runtime.steps.state_parts import StateParts
 from graphml.system.pages import out_of_memory
 
+LOG = logging.getLogger(__name__)
 Read: TypeAlias = Callable[[Mapping[str, Array]], None]
+
+
+def _logged(plan: StepPlan, computed: Computed) -> Computed:
+    if LOG.isEnabledFor(logging.DEBUG):
+        counts = plan.n_ids, len(plan.rows)
+        LOG.debug("step of %d tokens of %d sequences in %.3f ms", *counts, 1e3 * computed.seconds)
+    return computed
 
 
 class Runner:
@@ -227,7 +236,7 @@ class Runner:
             if plan.n_rows > len(plan.rows) or plan.sources or plan.texts:
                 executor.programs.check_file()
             try:
-                return self._computed(plan, read)
+                return _logged(plan, self._computed(plan, read))
             except MemoryError as error:
                 raise executor.programs.out_of_memory_of("a step", plan.n_ids, error) from None
 
@@ -317,7 +326,8 @@ class Runner:
         now = time.perf_counter()
         seconds, self._finished_s = now - max(begun.begin_s, self._finished_s), now
         device_tokens = tuple(outputs[SAMPLED].tolist())
-        return Computed(tokens, seconds, device_tokens=device_tokens, needs_row=needs_row)
+        computed = Computed(tokens, seconds, device_tokens=device_tokens, needs_row=needs_row)
+        return _logged(begun.plan, computed)
 
     def _prepare(self, plan: StepPlan) -> None:
         """What comes before the rows of a plan: its chunks are checked, states restored, cells moved.

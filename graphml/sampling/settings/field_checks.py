@@ -20,12 +20,12 @@ from graphml.options.option_fields import Real, Whole
 
 
 def checked_texts(name: str, value: object) -> tuple[str, ...]:
-    """Texts, none of them empty."""
-    texts = tuple(items_of(name, value, "a tuple of strings such as ('\\n',)"))
+    """Texts, none of them empty; a text stands for itself alone."""
+    texts = [value] if isinstance(value, str) else items_of(name, value, "texts such as ('\\n',)")
     for text in texts:
         if not isinstance(text, str) or not text:
             raise UsageError(f"{name}: wanted strings that are not empty, got {text!r}")
-    return texts
+    return tuple(texts)
 
 
 def checked_breakers(name: str, value: object) -> tuple[str, ...]:

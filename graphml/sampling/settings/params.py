@@ -7,13 +7,14 @@ derived from these fields. Knows the settings; knows nothing of logits, candidat
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from graphml.errors import UsageError
 from graphml.options.argument_checks import text_of
-from graphml.options.option_fields import POSITIVE, Checked, OneOf, Real, Whole, check, option
+from graphml.options.keyword_arguments import named_arguments
+from graphml.options.option_fields import POSITIVE, Checked, OneOf, Real, Whole, check, option, options_of
 from graphml.sampling.settings.field_checks import (
     OwnFunction,
     checked_biases,
@@ -251,6 +252,15 @@ class SamplingParams:
         if late and not structures:
             raise UsageError(f"{late}: wanted one of {', '.join(STRUCTURES)}, too; there is none")
 
+    def __repr__(self) -> str:
+        """Only what differs from the defaults."""
+        changed = (
+            f"{name}={value!r}"
+            for name in options_of(type(self))
+            if (value := getattr(self, name)) != getattr(_DEFAULTS, name)
+        )
+        return f"SamplingParams({', '.join(changed)})"
+
     @cached_property
     def structured(self) -> bool:
         """Whether the text follows a grammar, schema, expression, list of choices, or begin."""
@@ -282,7 +292,25 @@ class SamplingParams:
         return self.repeat_last_n != 0 and not neutral
 
 
+SamplingParams.__init__ = named_arguments(SamplingParams.__init__)  # type: ignore[method-assign]
 _DEFAULTS = SamplingParams()
+
+
+def changed_params(params: SamplingParams | None, fields: Mapping[str, Any]) -> SamplingParams:
+    """The settings, or those of greedy sampling for None, with some fields changed.
+
+    UsageError for a value that is none of its field, and for a field that the settings have at another value
+    than its default or the one it is changed to.
+    """
+    chosen = checked_params(params)
+    if not fields:
+        return chosen
+    changed = replace(chosen, **fields)
+    for name in fields:
+        said, new = getattr(chosen, name), getattr(changed, name)
+        if said not in (getattr(_DEFAULTS, name), new):
+            raise UsageError(f"{name}: params says {said!r} and the keyword {new!r}; wanted one of them")
+    return changed
 
 
 def checked_params(params: SamplingParams | None) -> SamplingParams:

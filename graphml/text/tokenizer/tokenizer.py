@@ -112,9 +112,9 @@ class Encoder(Protocol):
 class Tokenizer:
     """Text to token ids and back, with the results of llama.cpp for the same vocabulary.
 
-    `bos`, `eos`, `eot` are ids or None; `end_tokens` are all ids that end a generation; `fill_tokens` those
-    for filling in the middle, by role (`Roles.fill`); `pre` is the name of the pre-tokenizer, empty for
-    kinds without one. Safe to share between threads.
+    `bos_id`, `eos_id` (also `bos`, `eos`) and `eot` are ids or None; `end_tokens` are all ids that end a
+    generation; `fill_tokens` those for filling in the middle, by role (`Roles.fill`); `pre` is the name of
+    the pre-tokenizer, empty for kinds without one. Safe to share between threads.
     """
 
     def __init__(self, vocabulary: Vocabulary, encoder: Encoder | None) -> None:
@@ -129,6 +129,7 @@ class Tokenizer:
         self.bos = vocabulary.roles.bos
         self.eos = vocabulary.roles.eos
         self.eot = vocabulary.roles.eot
+        self.bos_id, self.eos_id = self.bos, self.eos
         self.end_tokens = vocabulary.roles.ends
         self.fill_tokens = dict(vocabulary.roles.fill)
 

@@ -1,0 +1,77 @@
+"""Inspection as methods of a model. What they do is `graphml.inspect`'s, which is imported at the first call.
+
+Inspection reads models, so it is above them; here are its names, types of arguments and errors alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from graphml.api.open_model import OpenModel
+from graphml.api.perplexity import Perplexity
+from graphml.api.prompt_encoder import Prompt
+from graphml.ir.graph import Graph
+from graphml.options.keyword_arguments import named_arguments
+
+
+class InspectedModel(OpenModel):
+    """A model that can be looked into."""
+
+    @named_arguments
+    def graph(self, after: str | None = None, n_tokens: int = 1) -> Graph:
+        """The graph of a step of at most `n_tokens` tokens; no weights are read.
+
+        after: name of a pass, as `graphml graph --pass` has it: "build" is the graph as the architecture
+        builds it; None: the last pass. UsageError for another name.
+        """
+        graph: Graph = _inspection().graph_after(self, after, n_tokens)
+        return graph
+
+    @named_arguments
+    def profile(self, prompt: Prompt | int = 512, max_tokens: int | None = None, rounds: int = 3) -> Any:
+        """Where the time goes of a prompt, evaluated `rounds` times, and of max_tokens tokens after it.
+
+        prompt: a text, messages, ids, or a number of tokens of some text. Returns a
+        `graphml.inspect.profile.measured.Profile`; print it for tables, milliseconds by op. Errors as of
+        `graphml.inspect.profile.profile.profile`.
+        """
+        return _inspection().profiled(self, prompt, max_tokens, rounds)
+
+    @named_arguments
+    def perplexity(self, text: str, n_ctx: int | None = None, chunks: int | None = None) -> Perplexity:
+        """How well the model predicts a text, by the method of llama-perplexity; less is better.
+
+        n_ctx: tokens of a chunk, whose second half is scored; None: 512, or the model's context if that is
+        less. chunks: at most so many; None: all. UsageError
+        for a text of fewer than 2 * n_ctx tokens; TokenizerError without a vocabulary.
+        """
+        estimate: Perplexity = _inspection().perplexity_of(self, text, n_ctx, chunks)
+        return estimate
+
+    @named_arguments
+    def explain(self, node: str, n_tokens: int = 1) -> Any:
+        """What became of a node, such as "layers.3.up": source line, passes, fusions, backend, storage.
+
+        Returns a dict that prints as lines, with the keys of `graphml.inspect.dumps.explain.explain`.
+        UsageError for a name that no node has, with the nearest.
+        """
+        return _inspection().explained(self, node, n_tokens)
+
+
+@named_arguments
+def compare(
+    a: InspectedModel, b: InspectedModel | str = "reference", prompt: Prompt = "Once upon a time"
+) -> Any:
+    """Every value of a run of one model beside that of another: of a prompt, and its last token as a step.
+
+    b: a model, or the name of a backend that opens a's file here; "reference" computes by the ops' NumPy
+    references. prompt: a text, messages or ids, at most `n_batch` of them. Returns a
+    `graphml.inspect.compare.comparison.Comparison`; print it for its tables. UsageError for models of
+    different files, and as of `graphml.inspect.compare.observe.observe`.
+    """
+    return _inspection().compared(a, b, prompt)
+
+
+def _inspection() -> Any:
+    return importlib.import_module("graphml.inspect.model_inspection")

@@ -1,0 +1,40 @@
+"""Settings of sampling as keywords of what generates, and whose an argument is that is expected elsewhere.
+
+Knows the names of arguments; nothing of what they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, ParamSpec, TypeVar
+
+from graphml.options.keyword_arguments import named_arguments
+from graphml.options.option_fields import options_of
+from graphml.sampling import SamplingParams
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+SAMPLING: Final = tuple(options_of(SamplingParams))
+"""The fields of `SamplingParams`, each a keyword of what generates."""
+_GENERATES: Final = "what generates: Model.generate, Engine.submit, Session.generate and Chat.respond"
+ELSEWHERE: Final = {
+    **dict.fromkeys(SAMPLING, f"SamplingParams, and of {_GENERATES}"),
+    "max_tokens": _GENERATES,
+    "seed": f"Model.session, Model.chat, and of {_GENERATES}",
+    "n_ctx": "Model.session, Model.chat and Model.engine",
+    "system": "Model.chat",
+    "tools": "Chat.respond, Chat.stream and Chat.events",
+    "backend": "load",
+    "gpu_layers": "load",
+    "threads": "load",
+}
+"""Arguments that many expect at other functions, and whose they are."""
+
+
+def hinted(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, which raises an `ArgumentError` that names the nearest for a keyword it does not have.
+
+    Where it collects keywords, these are the fields of `SamplingParams`.
+    """
+    return named_arguments(function, SAMPLING, ELSEWHERE)

@@ -1,0 +1,102 @@
+"""An open model file: what it says of the model, and its tokenizer and templates, read when asked for.
+
+Knows metadata, texts and ids; nothing of sessions, engines or results.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+from graphml.api.model_templates import ModelTemplates
+from graphml.api.model_tokenizer import no_tokenizer, tokenizer_of
+from graphml.api.prompt_encoder import Prompt, PromptEncoder
+from graphml.api.tokens import checked_ids
+from graphml.errors import TokenizerError
+from graphml.runtime.programs.executor import Executor
+from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate, template_names
+from graphml.text.tokenizer import Tokenizer
+from graphml.weights import Metadata
+
+
+class OpenModel:
+    """What a `Model` is without what it computes.
+
+    arch: name of the architecture. config: its configuration, a frozen dataclass. n_ctx, context_length: the
+    tokens of the context that it was trained for. n_vocab, vocab_size: how many ids it knows. path: the file.
+    executor: what runs it. pre, template: of `load`, in place of what the file says.
+    """
+
+    def __init__(
+        self, executor: Executor, path: Path, pre: str | None = None, template: str | None = None
+    ) -> None:
+        self._pre, self._template_text = pre, template
+        self._making = RLock()
+        self.executor, self.path = executor, path
+        self.arch: str = executor.architecture.name
+        self.config: Any = executor.config
+        self.n_ctx: int = executor.config.n_ctx
+        self.context_length = self.n_ctx
+        self.n_vocab = self.vocab_size = executor.n_vocab
+        if pre is not None:
+            _ = self.tokenizer  # a wrong name is told at once
+
+    @property
+    def n_params(self) -> int:
+        """How many weights the file's tensors have together."""
+        return sum(tensor.n_elements for tensor in self.executor.file.tensors.values())
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer | None:
+        """The tokenizer, read when first asked for; None if the file has no vocabulary."""
+        with self._making:
+            return tokenizer_of(self.metadata, self._pre)
+
+    @cached_property
+    def _prompts(self) -> PromptEncoder:
+        with self._making:
+            return PromptEncoder(self.tokenizer, lambda: self.templates)
+
+    @property
+    def has_template(self) -> bool:
+        """Whether a chat template was given or is in the file."""
+        return self._template_text is not None or bool(template_names(self.metadata))
+
+    @cached_property
+    def templates(self) -> ModelTemplates:
+        """The chat templates by name: "default", and those with names of their own, such as "tool_use"."""
+        return ModelTemplates(self.metadata, self._needed(), self._template_text)
+
+    @property
+    def template(self) -> ChatTemplate:
+        """The default chat template; TemplateError if there is none."""
+        return self.templates[DEFAULT_NAME]
+
+    def encode(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        """Return the ids of a text; see `Tokenizer.encode`. TokenizerError without a vocabulary."""
+        return self._needed().encode(text, add_special, parse_special)
+
+    def decode(self, ids: Any, skip_special: bool = False) -> str:
+        """Return the text of ids; skip_special leaves control tokens out."""
+        return self._needed().decode(ids, skip_special)
+
+    def piece(self, id: int) -> str:
+        """Return the text of one token; bytes that make no character become U+FFFD."""
+        return self._needed().piece(id)
+
+    def prompt_ids(self, prompt: Prompt) -> list[int]:
+        """Return the ids of a prompt: of a text, of messages as the chat template renders them, or of ids."""
+        return list(map(int, checked_ids(self._prompts.ids(prompt), self.n_vocab, some=True)))
+
+    @property
+    def metadata(self) -> Metadata:
+        """The file's metadata by key, such as "general.name"; values are read when they are asked for."""
+        self.executor.file.check_unchanged()
+        return self.executor.file.metadata
+
+    def _needed(self) -> Tokenizer:
+        if self.tokenizer is None:
+            raise TokenizerError(f"{self.path}: {no_tokenizer(self.executor.file.metadata)}")
+        return self.tokenizer

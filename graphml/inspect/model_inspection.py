@@ -1,0 +1,107 @@
+"""Inspection of an open model in one call each: what `Model.graph`, `profile`, `explain` and such return.
+
+Knows models and the parts of inspection; does none of their work.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphml.api.load_model import load
+from graphml.api.model import Model
+from graphml.api.perplexity import Perplexity, perplexity
+from graphml.api.prompt_encoder import Prompt
+from graphml.errors import UsageError, did_you_mean
+from graphml.inspect.compare.compare import compare as compare_runs
+from graphml.inspect.compare.comparison import Comparison
+from graphml.inspect.compare.observe import observe
+from graphml.inspect.dumps import explain
+from graphml.inspect.dumps.without_weights import describe_model, prepare_model
+from graphml.inspect.profile import profile_table
+from graphml.inspect.profile.measured import Profile
+from graphml.inspect.profile.profile import profile
+from graphml.ir.graph import Graph
+from graphml.options.argument_checks import text_of
+from graphml.system.notebook_html import html_table
+
+
+class Explanation(dict[str, Any]):
+    """The facts about a node by their names; as a text, lines to read."""
+
+    def __repr__(self) -> str:
+        return explain.text(self)
+
+
+class ModelProfile(Profile):
+    """A profile as `Model.profile` returns it: as a text, tables by op in Markdown, in milliseconds."""
+
+    def __str__(self) -> str:
+        return profile_table.markdown(self, 0.0, ("op",))
+
+    def __repr__(self) -> str:
+        stages = "; ".join(f"{stage.name}: {profile_table.summary(stage)}" for stage in self.stages)
+        return f"Profile({profile_table.headline(self, 0.0)}; {stages})"
+
+    def _repr_html_(self) -> str:
+        tables = []
+        for stage in self.stages:
+            rows = profile_table.table(stage, "op", 0.0).rows
+            cells = [(row["op"], row["calls"], f"{row['ms']:.3f}", f"{row['share']:.1%}") for row in rows]
+            about = f"{profile_table.headline(self, 0.0)}; {stage.name}: {profile_table.summary(stage)}"
+            tables.append(html_table(about, ("op", "calls", "ms", "share"), cells))
+        return "".join(tables)
+
+
+def graph_after(model: Model, after: str | None, n_tokens: int) -> Graph:
+    """See `Model.graph`."""
+    prepared = prepare_model(model.executor, n_tokens)
+    if after is None:
+        return prepared.graph
+    if after not in prepared.snapshots:
+        known = ", ".join(prepared.snapshots)
+        raise UsageError(
+            f"after: wanted one of {known}; got {after!r}.{did_you_mean(after, prepared.snapshots)}"
+        )
+    return prepared.snapshots[after]
+
+
+def profiled(model: Model, prompt: Prompt | int, max_tokens: int | None, rounds: int) -> ModelProfile:
+    """See `Model.profile`."""
+    if isinstance(prompt, int):
+        return ModelProfile(**vars(profile(model, prompt, max_tokens, rounds)))
+    ids = model.prompt_ids(prompt)
+    return ModelProfile(**vars(profile(model, len(ids), max_tokens, rounds, ids)))
+
+
+def perplexity_of(model: Model, text: str, n_ctx: int | None, chunks: int | None) -> Perplexity:
+    """See `Model.perplexity`."""
+    ids = model.encode(text_of("text", text))
+    assert model.tokenizer is not None  # encode has raised
+    begins = model.tokenizer.bos if ids[:1] == [model.tokenizer.bos] else None
+    with model.session(min(512, model.n_ctx) if n_ctx is None else n_ctx) as session:
+        *_, last = perplexity(session, ids, session.n_ctx, chunks, begins)
+    return last
+
+
+def explained(model: Model, node: str, n_tokens: int) -> Explanation:
+    """See `Model.explain`."""
+    return Explanation(explain.explain(describe_model(model.executor, n_tokens), text_of("node", node)))
+
+
+def compared(a: Model, b: Model | str, prompt: Prompt) -> Comparison:
+    """See `graphml.compare`."""
+    ids = a.prompt_ids(prompt)
+    if isinstance(b, str):
+        with load(a.path, b, n_batch=a.executor.n_batch, kv=a.executor.cache_dtype) as other:
+            return _compared(a, other, ids)
+    if not isinstance(b, Model):
+        raise UsageError(f"b: wanted a model or the name of a backend; got {type(b).__name__}")
+    if a.executor.file.fingerprint != b.executor.file.fingerprint:
+        raise UsageError(f"b: wanted a model of the same file, {a.path}; got one of {b.path}")
+    return _compared(a, b, ids)
+
+
+def _compared(a: Model, b: Model, ids: list[int]) -> Comparison:
+    run, other = observe(a.executor, ids), observe(b.executor, ids)
+    names = a.executor.backend.name, b.executor.backend.name
+    return Comparison(a.path.name, *names, len(ids), tuple(compare_runs(run, other)))

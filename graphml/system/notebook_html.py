@@ -1,0 +1,36 @@
+"""Tables for notebooks, as HTML of bounded size in which every text is escaped.
+
+Knows texts; nothing of what they mean. Names and texts come from files and models, so they may be anything.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Final
+
+MOST_ROWS: Final = 60
+MOST_CHARACTERS: Final = 400
+"""Of a cell."""
+
+
+def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table of at most `MOST_ROWS` rows; a line below it says that there are more."""
+    every = iter(rows)
+    shown = [_row("td", row) for row in islice(every, MOST_ROWS)]
+    more = sum(1 for _ in every)
+    end = f"<p>{more} more rows</p>" if more else ""
+    title = f"<caption>{_escaped(caption)}</caption>"
+    return f"<table>{title}<thead>{_row('th', head)}</thead><tbody>{''.join(shown)}</tbody></table>{end}"
+
+
+def _row(tag: str, cells: Sequence[object]) -> str:
+    # A left-aligned cell keeps the spaces and line ends of its text.
+    style = ' style="text-align:left;white-space:pre-wrap"'
+    return "<tr>" + "".join(f"<{tag}{style}>{_escaped(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+
+def _escaped(cell: object) -> str:
+    text = str(cell)
+    return html.escape(text if len(text) <= MOST_CHARACTERS else text[:MOST_CHARACTERS] + "…")
