@@ -45,6 +45,7 @@ from graphml.runtime.sessions.committed import Committed
 from graphml.runtime.sessions.pinned import Room
 from graphml.runtime.steps.cell_mover import check_shifts
 from graphml.sampling import SamplingParams, checked_params
+from graphml.sampling.settings.sampling_defaults import SamplingDefaults, sampling_defaults
 from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate, template_names
 from graphml.text.tokenizer import Tokenizer
 from graphml.weights import Metadata
@@ -83,6 +84,15 @@ class Model:
         """The tokenizer, read when first asked for; None if the file has no vocabulary."""
         with self._making:
             return tokenizer_of(self._metadata, self._pre)
+
+    @cached_property
+    def sampling_defaults(self) -> SamplingDefaults:
+        """The fields of `SamplingParams` that the file states (`general.sampling.*`, generation_config.json).
+
+        Empty where it states none: then `SamplingParams(**model.sampling_defaults)` is greedy. A setting that
+        is not known or out of range is logged, and in `unused`.
+        """
+        return sampling_defaults(self._metadata)
 
     @property
     def has_template(self) -> bool:
