@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import graphml
 from graphml import SamplingParams
 from graphml.cli.main import app
-from graphml.sampling.settings.sampling_defaults import LLAMA_SERVER
+from graphml.sampling.settings.params import LLAMA_SERVER
 from tests import tiny_model
 from tests.stories import STORIES
 

@@ -77,7 +77,8 @@ def test_a_file_without_settings_states_none(tmp_path: Path) -> None:
         {"temp": float("nan")}, {"temp": float("inf")}, {"temp": -0.5}, {"temp": 1e300}, {"temp": "hot"},
         {"temp": True}, {"top_k": 2.5}, {"top_p": 1.5}, {"min_p": [0.1, 0.2]}, {"penalty_last_n": -2},
         {"penalty_repeat": 0.0}, {"mirostat": 7}, {"sequence": "top_k;" + "x" * 9999}, {"sequence": 3},
-        {"function": "os.py:system"}, {"": 1}, {"top_k": 1 << 62 | 1, "xtc_threshold": "\x1b[2J"},
+        {"function": "os.py:system"}, {"": 1}, {"\x1b[2J": 1},
+        {"top_k": 1 << 62 | 1, "xtc_threshold": "\x1b[2J"},
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_named_and_not_used(values: dict[str, Any]) -> None:
@@ -85,7 +86,7 @@ def test_a_wrong_value_is_named_and_not_used(values: dict[str, Any]) -> None:
     assert stated["mirostat_tau"] == 4.0
     assert len(stated.unused) >= 1
     (name, *_) = [key for key in values if FIELDS.get(key) not in stated]
-    assert stated.unused[0].startswith(PREFIX + name)
+    assert stated.unused[0].lstrip("'").startswith(PREFIX + name.replace("\x1b", "\\x1b"))
     assert len(stated.unused[0]) <= 300
     assert "\x1b" not in stated.unused[0]
 

@@ -16,7 +16,7 @@ import numpy as np
 from graphml.errors import UsageError, WeightsError
 from graphml.options.argument_checks import whole_number
 from graphml.options.option_fields import options_of
-from graphml.sampling.settings.params import SamplingParams
+from graphml.sampling.settings.params import LLAMA_SERVER, SamplingParams
 from graphml.weights import Metadata
 
 LOG = logging.getLogger(__name__)
@@ -29,8 +29,6 @@ FIELDS: Final = {
     "epsilon_cutoff": "epsilon_cutoff", "eta_cutoff": "eta_cutoff",
 }  # fmt: skip
 """The key's last part -> field of `SamplingParams`; the last three are of folders alone."""
-LLAMA_SERVER: Final[Mapping[str, Any]] = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
-"""What llama-server samples by where neither a flag nor the file says."""
 SHOWN, LONGEST = 8, 300  # warnings of a file, characters of one
 
 
@@ -72,7 +70,13 @@ def sampling_defaults(metadata: Metadata) -> SamplingDefaults:
         try:
             name, value = _read(metadata, key)
         except (UsageError, WeightsError) as error:
-            name = f"{source} {key.removeprefix(PREFIX)!r}" if folder else source
+            name = (
+                f"{source} {key.removeprefix(PREFIX)!r}"
+                if folder
+                else key
+                if key.isprintable()
+                else repr(key)
+            )
             unused.append(f"{name}: {str(error).partition(': ')[2]}"[:LONGEST])
             continue
         values[name], sources[name] = value, source

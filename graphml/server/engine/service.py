@@ -22,7 +22,8 @@ from graphml.api.request_probes import NOT_PROBED, Probed
 from graphml.api.token_stream import Result
 from graphml.api.tokens import Token
 from graphml.errors import TokenizerError
-from graphml.sampling.settings.sampling_defaults import LLAMA_SERVER, ChosenSampling, chosen_sampling
+from graphml.sampling.settings.params import LLAMA_SERVER
+from graphml.sampling.settings.sampling_defaults import ChosenSampling, chosen_sampling
 from graphml.server.engine.engine_access import EngineAccess
 from graphml.server.engine.running_request import Generation
 from graphml.server.engine.stored_responses import StoredResponses

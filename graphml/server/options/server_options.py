@@ -11,7 +11,7 @@ from typing import Any
 
 from graphml.errors import UsageError
 from graphml.sampling import SamplingParams
-from graphml.sampling.settings.sampling_defaults import LLAMA_SERVER
+from graphml.sampling.settings.params import LLAMA_SERVER
 from graphml.server.options.api_keys import FileKey
 
 DEFAULT_SAMPLING = SamplingParams(**LLAMA_SERVER, dry_penalty_last_n=64, rng="llama.cpp")
