@@ -23,7 +23,7 @@ from graphml.cli.options.opening import find, load, seed_of
 from graphml.cli.options.typer_options import flags_given, grouped
 from graphml.cli.terminal.console import Bars, remark
 from graphml.errors import UsageError
-from graphml.runtime.blocks.overflow import Overflow
+from graphml.runtime.blocks.overflow import ChatOverflow
 from graphml.sampling import SamplingParams
 from graphml.sampling.settings.sampling_defaults import ChosenSampling, chosen_sampling
 from graphml.text.template_process import PROCESSES
@@ -36,7 +36,7 @@ def chat(
     context: typer.Context,
     opening: options.Talking,
     params: SamplingParams,
-    full: Overflow,
+    full: ChatOverflow,
     model: options.Model = None,
     system: options.System = "",
     max_tokens: options.MaxTokens = -1,
@@ -82,7 +82,7 @@ def chat(
     if server is not None:
         here = [name for name, value in (("MODEL", model), ("--ctx", ctx)) if value is not None]
         here += ["--chat-template"] if chat_template is not None else []
-        check_no_model([*here, *flags_given(context, options.Opening, Overflow).values()])
+        check_no_model([*here, *flags_given(context, options.Opening, ChatOverflow).values()])
     elif api_key is not None:
         raise UsageError("--api-key: wanted --server too, whose key it is")
     opening = with_template(opening, chat_template)

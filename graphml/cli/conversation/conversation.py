@@ -112,9 +112,12 @@ class Conversation:
         session = self.chat.session
         return f"{speed(session.stats)}; context {session.n_past} of {session.n_ctx or 'an unknown number'}"
 
+    def _n_dropped(self) -> int:
+        return 0 if isinstance(self.chat, ServerChat) else len(self.chat.dropped)
+
     def _show(self, pieces: Iterator[str]) -> bool:
         """Write the pieces as they come; whether there was no error."""
-        session = self.chat.session
+        session, before = self.chat.session, self._n_dropped()
         end = "" if sys.stdout.isatty() else "\n"  # a line each for what reads a pipe, an answer or none
         error = None
         try:
@@ -137,6 +140,11 @@ class Conversation:
         elif session.stop_reason == "context":
             of = f" of {session.n_ctx} tokens" if session.n_ctx else ""
             say(f"graphml: the context{of} is full: /undo, /reset or a larger --ctx")
+        if (count := self._n_dropped()) > before:
+            say(
+                f"graphml: the context of {session.n_ctx} tokens is full: the oldest {count} messages are no "
+                "longer sent (--overflow drop_turns; others: stop, shift, error; --ctx makes it larger)"
+            )
         if self.shows_stats:
             say(self.stats())
         return True
