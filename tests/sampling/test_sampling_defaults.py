@@ -166,8 +166,12 @@ def test_a_chat_shows_where_settings_come_from_and_goes_back_to_them(path: Path)
 
 def test_a_server_samples_by_request_then_flag_then_file(path: Path, tmp_path: Path) -> None:
     flags = SamplingParams(temperature=0.8, top_k=3, top_p=0.95, min_p=0.05)
-    options = ServerOptions(parallel=1, n_ctx=64, params=flags, asked=frozenset({"top_k"}))
-    with graphml.load(path, backend="reference") as model, running(options, model) as server:
+    options = ServerOptions(
+        parallel=1, n_ctx=64, params=flags, asked=frozenset({"top_k"}), models_dir=tmp_path
+    )
+    tiny_model.write(tmp_path / "plain.gguf")
+    model = graphml.load(path, backend="reference")
+    with running(options, model, lambda file: graphml.load(file, backend="reference")) as server:
         props = server.http.get("/props").json()
         params, sources = props["default_generation_settings"]["params"], props["sampling_sources"]
         assert (params["temperature"], params["top_k"], params["min_p"]) == (0.6, 3, 0.05)
@@ -176,3 +180,8 @@ def test_a_server_samples_by_request_then_flag_then_file(path: Path, tmp_path: P
         body = {"prompt": "hi", "n_predict": 1, "temperature": 0.1}
         told = server.post("/completion", body).json()["generation_settings"]
         assert (told["temperature"], told["top_p"]) == (0.1, 0.9)
+        assert server.post("/models/load", {"model": "plain.gguf"}).json() == {"success": True}
+        props = server.http.get("/props").json()
+        params = props["default_generation_settings"]["params"]
+        assert (params["temperature"], params["top_k"]) == (0.8, 3)  # the next file's own, which is silent
+        assert props["sampling_sources"]["temperature"] == "llama-server"
