@@ -108,9 +108,11 @@ class Conversation:
         print_error(error)
 
     def stats(self) -> str:
-        """The figures of the latest answer, and how much of the context is in use."""
-        session = self.chat.session
-        return f"{speed(session.stats)}; context {session.n_past} of {session.n_ctx or 'an unknown number'}"
+        """The figures of the latest answer, how much of the context is in use, and what has no room in it."""
+        session, count = self.chat.session, self._n_dropped()
+        left = f"; the oldest {count} messages are not sent" if count else ""
+        size = session.n_ctx or "an unknown number"
+        return f"{speed(session.stats)}; context {session.n_past} of {size}{left}"
 
     def _n_dropped(self) -> int:
         return 0 if isinstance(self.chat, ServerChat) else len(self.chat.dropped)
@@ -140,10 +142,10 @@ class Conversation:
         elif session.stop_reason == "context":
             of = f" of {session.n_ctx} tokens" if session.n_ctx else ""
             say(f"graphml: the context{of} is full: /undo, /reset or a larger --ctx")
-        if (count := self._n_dropped()) > before:
+        if self._n_dropped() and not before:  # told once
             say(
-                f"graphml: the context of {session.n_ctx} tokens is full: the oldest {count} messages are no "
-                "longer sent (--overflow drop_turns; others: stop, shift, error; --ctx makes it larger)"
+                f"graphml: the context of {session.n_ctx} tokens is full: from now on the oldest messages are "
+                "no longer sent (--overflow drop_turns; others: stop, shift, error; --ctx makes it larger)"
             )
         if self.shows_stats:
             say(self.stats())
