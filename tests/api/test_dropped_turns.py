@@ -154,7 +154,7 @@ def run_chat(path: Path, lines: list[str], *options: str, code: int = 0) -> str:
 def test_the_terminal_is_told_once_what_leaves(path: Path) -> None:
     lines = [f"m{number} hello" for number in range(12)]
     told = run_chat(path, lines, "--stats")
-    assert told.count("messages are no longer sent (--overflow drop_turns;") == 1
+    assert told.count("messages are no longer sent from now on (--overflow drop_turns;") == 1
     assert "; the oldest 4 messages are not sent" in told
     assert "; the oldest 8 messages are not sent" in told
     assert f"the context of {N_CTX} tokens is full" in told

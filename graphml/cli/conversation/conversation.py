@@ -144,8 +144,8 @@ class Conversation:
             say(f"graphml: the context{of} is full: /undo, /reset or a larger --ctx")
         if self._n_dropped() and not before:  # told once
             say(
-                f"graphml: the context of {session.n_ctx} tokens is full: from now on the oldest messages are "
-                "no longer sent (--overflow drop_turns; others: stop, shift, error; --ctx makes it larger)"
+                f"graphml: the context of {session.n_ctx} tokens is full: the oldest messages are no longer "
+                "sent from now on (--overflow drop_turns; others: stop, shift, error; --ctx makes it larger)"
             )
         if self.shows_stats:
             say(self.stats())
