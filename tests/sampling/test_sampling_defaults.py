@@ -21,6 +21,7 @@ from graphml.server.options.server_options import ServerOptions
 from graphml.weights import Metadata
 from graphml.weights.metadata import stored
 from tests import tiny_model
+from tests.folders.test_folders_of_transformers import RECORDS, folder
 from tests.looped import looped
 from tests.server.running_server import running
 
@@ -114,6 +115,13 @@ def test_a_folder_states_what_its_generation_config_does(tmp_path: Path) -> None
     }  # fmt: skip
     assert set(stated.sources.values()) == {"generation_config.json"}
     assert [line.split(":")[0] for line in stated.unused] == ["generation_config.json 'no_repeat_ngram_size'"]
+
+
+def test_a_folder_that_is_opened_has_them(tmp_path: Path) -> None:
+    path = folder(tmp_path, min(RECORDS))
+    (path / "generation_config.json").write_text('{"do_sample": true, "temperature": 0.7}')
+    with graphml.load(path, backend="reference") as model:
+        assert model.sampling_defaults == {"temperature": 0.7}
 
 
 def test_a_folder_is_greedy_only_where_it_says_so(tmp_path: Path) -> None:
