@@ -62,8 +62,8 @@ def run(
     """
     if context.invoked_subcommand is not None:
         return
-    asked = list(flags_given(context, ModelOptions, LengthOptions, SettingOptions, RunOptions).values())
-    bench_server.check_server(servers, asked, list(flags_given(context, MeasuredServers).values()), written)
+    asked = flags_given(context, ModelOptions, LengthOptions, SettingOptions, RunOptions)
+    bench_server.check_server(servers, asked, flags_given(context, MeasuredServers), written)
     if servers.server:
         bench_server.run_servers(servers, lengths, asked, how, written)
         return

@@ -75,7 +75,12 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-def flags_given(context: typer.Context, *kinds: Any) -> dict[str, str]:
+def flags_given(context: typer.Context, *kinds: Any) -> list[str]:
+    """The flags of options of these dataclasses that the command line has, the last name of each."""
+    return list(flags_by_field(context, *kinds).values())
+
+
+def flags_by_field(context: typer.Context, *kinds: Any) -> dict[str, str]:
     """The options of these dataclasses that the command line has: field -> the last name of its flag."""
     every = [field for kind in kinds for field in fields(kind)]
     sources = {field.name: context.get_parameter_source(field.name) for field in every}
