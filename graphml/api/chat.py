@@ -182,7 +182,7 @@ class Chat(MessageList):
 
         It is the end of the whole conversation as the template writes it. TemplateError if that fails.
         """
-        whole = self._prompt(self._settings, self._turns_to_drop(self._settings)).fenced
+        whole = self._prompt(self._settings, self._turns_to_drop(self._settings, self.max_new)).fenced
         return without_fences(whole[self._place(whole)[0] :])
 
     def respond(self, params: SamplingParams | None = None, **tools: Any) -> str:
@@ -255,7 +255,7 @@ class Chat(MessageList):
     def _answer(self, params: SamplingParams, settings: ChatSettings) -> Iterator[Event]:
         """The events of one answer, which is appended to the history."""
         self.session.begin()  # before the template runs, which may take seconds: a cancel meanwhile counts
-        n_dropped = self._turns_to_drop(settings)
+        n_dropped = self._turns_to_drop(settings, self.max_new)
         prompt = self._prompt(settings, n_dropped).sampled(params)
         reader = prompt.reader()
         ids = self._rewind_to_new(prompt.fenced)
@@ -306,15 +306,16 @@ class Chat(MessageList):
             self._rendered = copy.deepcopy(sent), settings, prompt
         return self._rendered[2]
 
-    def _turns_to_drop(self, settings: ChatSettings) -> int:
+    def _turns_to_drop(self, settings: ChatSettings, limit: int | None) -> int:
         """How many of the oldest turns the next prompt leaves out: no fewer than the latest, never the last.
 
-        Several leave at a time: what follows them is evaluated again, as its place is another one.
+        Several leave at a time: what follows them is evaluated again, as its place is another one. limit: the
+        most tokens of the answer, which are to have room.
         """
         n_turns = len(self._turn_begins())
         before = self._n_dropped if self._n_dropped < n_turns else 0
         n_ctx = self.session.n_ctx
-        needed = max(1, min(n_ctx // LEAST, n_ctx if self.max_new is None else self.max_new))
+        needed = max(1, min(n_ctx // LEAST, n_ctx if limit is None else limit))
 
         def fits(n_dropped: int, free: int) -> bool:
             whole = self._prompt(settings, n_dropped).fenced
