@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import gguf
@@ -37,11 +37,12 @@ def write(
     architecture: str = "llama",
     more: Sequence[str] = (),
     ahead: bool = False,
+    sampling: Mapping[str, float] | None = None,
 ) -> Path:
     """Write the model; without `tokenizer` it says that it has no vocabulary.
 
     architecture: what it calls itself; its tensors are llama's. more: control tokens at the vocabulary's end.
-    ahead: one more layer, for multi-token prediction.
+    ahead: one more layer, for multi-token prediction. sampling: `general.sampling.NAME` -> value.
     """
     writer = gguf.GGUFWriter(path, architecture)
     tokens = [*vocabulary(), *more]
@@ -67,6 +68,9 @@ def write(
         writer.add_add_bos_token(add_bos)
     if template is not None:
         writer.add_chat_template(template)
+    for name, setting in (sampling or {}).items():
+        add = writer.add_int32 if isinstance(setting, int) else writer.add_float32
+        add(f"general.sampling.{name}", setting)
     generator = np.random.default_rng(seed)
     for name, shape in shapes(len(tokens), ahead).items():
         values = 2 * generator.standard_normal(shape, np.float32) / np.float32(shape[-1] ** 0.5)

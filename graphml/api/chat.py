@@ -8,7 +8,9 @@ formats of answers.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -26,7 +28,7 @@ from graphml.api.tool_rounds import MAX_ROUNDS, ChatEvent, Confirm, calls_of, ch
 from graphml.api.tools import tools_of
 from graphml.errors import ContextFullError, UsageError
 from graphml.options.argument_checks import count_or_none, mapping_of, text_of
-from graphml.runtime.blocks.overflow import Overflow
+from graphml.runtime.blocks.overflow import ChatOverflow, Overflow
 from graphml.sampling import SamplingParams, changed_params
 from graphml.text.answers import ContentDelta, Event
 from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate
@@ -76,6 +78,8 @@ class Seen:
         return Seen(text, ids, places)
 
 
+LEAST, SPARE = 8, 4
+"""A prompt is too long that leaves an answer less than 1/8 of the context; turns leave until 1/4 is free."""
 WHOLE = ("end", "length", "context")  # why an answer ends, all of whose tokens are in its text
 
 
@@ -85,7 +89,8 @@ class Chat(MessageList):
     system: the first message, if not empty; trusted: it may spell control tokens, while in what users and the
     model say they are plain text. max_new: most tokens of an answer, None for no limit but the context.
     settings: further variables of the template, and how reasoning is told from text. `session`: where it
-    runs. full: what a full context does; its keep of -1 is the first message's turn.
+    runs. full: what a full context does; its keep of -1 is the first message's turn. The history keeps all
+    messages, those too that no prompt has any more: see `dropped`.
     """
 
     def __init__(
@@ -96,11 +101,13 @@ class Chat(MessageList):
         system: str = "",
         max_new: int | None = 256,
         settings: ChatSettings | None = None,
-        full: Overflow | None = None,
+        full: ChatOverflow | None = None,
     ) -> None:
         self.session, self.max_new, self._invoked = session, max_new, InvokedAdapters(session)
         self._templates = templates
-        self._full, self._n_first = full or Overflow(), 0  # of the first turn, once it is known
+        self._full, self._n_first = full or ChatOverflow(), 0  # of the first turn, once it is known
+        self._n_dropped = 0  # turns that the latest prompt left out
+        self._encoded: tuple[str, bool, list[int]] = ("", False, [])  # the latest text, its ids
         self._tokenizer = tokenizer
         self._settings = settings or ChatSettings()
         self._continues = False  # the last message, which is the begin of an answer
@@ -118,7 +125,7 @@ class Chat(MessageList):
             "messages": self._messages, "max_new": self.max_new, "variables": dict(self._settings.variables),
             "reasoning_format": self._settings.reasoning_format, "chat_format": self._settings.chat_format,
             "seen": self._seen.saved(), "overflow": self._full.overflow, "keep": self._full.keep,
-            "n_first": self._n_first,
+            "n_first": self._n_first, "n_dropped": self._n_dropped,
         }  # fmt: skip
         self.session.save(path, saved)
 
@@ -131,7 +138,7 @@ class Chat(MessageList):
     ) -> Chat:
         """The chat of a session and what `save` wrote besides; UsageError for other values."""
         most = count_or_none("max_new", saved.get("max_new"))
-        full = Overflow(saved.get("overflow", "stop"), saved.get("keep", 0))
+        full = ChatOverflow(saved.get("overflow", "stop"), saved.get("keep", 0))
         settings = ChatSettings(
             variables=saved.get("variables") or {}, reasoning_format=saved.get("reasoning_format", "auto"),
             chat_format=saved.get("chat_format"),
@@ -139,6 +146,7 @@ class Chat(MessageList):
         chat = Chat(session, tokenizer, templates, max_new=most, settings=settings, full=full)
         chat.history = saved.get("messages")
         chat._n_first = count_or_none("n_first", saved.get("n_first")) or 0
+        chat._n_dropped = count_or_none("n_dropped", saved.get("n_dropped")) or 0
         chat._seen = Seen.restored(mapping_of("seen", saved.get("seen"), "a mapping"))
         return chat
 
@@ -149,6 +157,11 @@ class Chat(MessageList):
     def template(self) -> ChatTemplate:
         """The chat template; where tools are offered, the one named tool_use is used if there is one."""
         return self._templates[DEFAULT_NAME]
+
+    @property
+    def dropped(self) -> list[Message]:
+        """The oldest messages of the history, whole turns, that the latest prompt had no room for."""
+        return copy.deepcopy(self._latest_turns(self._n_dropped)[1])
 
     def add_user(self, text: str) -> None:
         """Append a message of the user."""
@@ -173,7 +186,7 @@ class Chat(MessageList):
 
         It is the end of the whole conversation as the template writes it. TemplateError if that fails.
         """
-        whole = self._prompt(self._settings).fenced
+        whole = self._prompt(self._settings, self._turns_to_drop(self._settings, self.max_new)).fenced
         return without_fences(whole[self._place(whole)[0] :])
 
     def respond(
@@ -289,17 +302,19 @@ class Chat(MessageList):
         )
 
     def _begun_anew(self) -> None:
-        self._n_first, self._continues = 0, False
+        self._n_first, self._n_dropped, self._continues = 0, 0, False
 
     def _answer(self, params: SamplingParams, settings: ChatSettings, limit: int | None) -> Iterator[Event]:
         """The events of one answer, which is appended to the history; limit: its most tokens."""
         self.session.begin()  # before the template runs, which may take seconds: a cancel meanwhile counts
-        prompt = self._prompt(settings).sampled(params)
+        n_dropped = self._turns_to_drop(settings, limit)
+        prompt = self._prompt(settings, n_dropped).sampled(params)
         reader = prompt.reader()
         ids = self._rewind_to_new(prompt.fenced)
+        self._n_dropped = n_dropped
         failed = ended = False
         begins = self._seen.ids[:1] == (self._tokenizer.bos,)  # which `generate` keeps besides
-        full, keep = self._full.overflow, self._full.keep if self._full.keep >= 0 else self._n_first - begins
+        full, keep = self._full.of_answer, self._full.keep if self._full.keep >= 0 else self._n_first - begins
         try:
             ids = self._invoked.begin(ids)
             tokens = self.session.generate(ids, prompt.params, limit, overflow=full, keep=keep, new=False)
@@ -333,12 +348,34 @@ class Chat(MessageList):
             text, ids = self._seen.text + reader.raw, tuple(self.session.tokens)
             self._seen = Seen(text, ids, (*self._seen.places, (len(text), len(ids))))
 
-    def _prompt(self, settings: ChatSettings) -> ChatPrompt:
-        """The conversation's prompt; made once as long as messages and settings stay the same."""
-        if self._rendered is None or self._rendered[:2] != (self._messages, settings):
-            prompt = prompt_of(self._tokenizer, self._templates, self._messages, settings)
-            self._rendered = self.history, settings, prompt
+    def _prompt(self, settings: ChatSettings, n_dropped: int) -> ChatPrompt:
+        """The prompt without the oldest turns; made once as long as messages and settings are the same."""
+        sent, _ = self._latest_turns(n_dropped)
+        if self._rendered is None or self._rendered[:2] != (sent, settings):
+            prompt = prompt_of(self._tokenizer, self._templates, sent, settings)
+            self._rendered = copy.deepcopy(sent), settings, prompt
         return self._rendered[2]
+
+    def _turns_to_drop(self, settings: ChatSettings, limit: int | None) -> int:
+        """How many of the oldest turns the next prompt leaves out: no fewer than the latest, never the last.
+
+        Several leave at a time: what follows them is evaluated again, as its place is another one. limit: the
+        most tokens of the answer, which are to have room.
+        """
+        n_turns = len(self._turn_begins())
+        before = self._n_dropped if self._n_dropped < n_turns else 0
+        n_ctx = self.session.n_ctx
+        needed = max(1, min(n_ctx // LEAST, n_ctx if limit is None else limit))
+
+        def fits(n_dropped: int, free: int) -> bool:
+            whole = self._prompt(settings, n_dropped).fenced
+            characters, n_past = self._place(whole)
+            return n_past + len(self._encode(whole[characters:], n_past == 0)) + free <= n_ctx
+
+        if not self._full.drops_turns or before + 1 >= n_turns or fits(before, needed):
+            return before
+        choices = range(before + 1, n_turns - 1)
+        return choices.start + bisect_left(choices, True, key=lambda n: fits(n, max(needed, n_ctx // SPARE)))
 
     def _place(self, whole: str) -> tuple[int, int]:
         """The last place, (characters, tokens), up to which the session holds the ids of this text."""
@@ -372,7 +409,9 @@ class Chat(MessageList):
         return len(self._encode(fenced(self._tokenizer, message["content"]), begins=False))
 
     def _encode(self, text: str, begins: bool) -> list[int]:
-        return encode_fenced(self._tokenizer, text, begins)
+        if self._encoded[:2] != (text, begins):
+            self._encoded = text, begins, encode_fenced(self._tokenizer, text, begins)
+        return self._encoded[2]
 
 
 def _shared(ids: Sequence[int], other: Sequence[int]) -> int:
@@ -417,7 +456,8 @@ def room(
     raise ContextFullError(
         f"the message has {n_message} tokens; the context holds {n_ctx}, {used}, and an answer needs "
         "room too. Shorten it, begin anew, or give a longer context (--ctx; n_ctx in Python) if the "
-        "model allows"
+        "model allows. What leaves a full context, --overflow says (overflow in Python): it is "
+        f"{full.overflow!r} now"
     )
 
 

@@ -156,6 +156,8 @@ def load_model(path: AnyPath | None, options: LoadOptions, progress: Progress | 
         metadata = executor.file.metadata
         if metadata.unread_overrides() and model.tokenizer is not None and model.has_template:
             _ = model.template  # both read keys of their own, and only when they are asked for
+        if metadata.unread_overrides():
+            _ = model.sampling_defaults
         check_read(metadata)
         if options.draft_model is not None:
             model.draft = opened_draft(model, options, report)

@@ -87,6 +87,23 @@ class MessageList:
             if not answers or (broken_off() and not (answers[0]["content"] or len(answers[0]) > 2)):
                 self._messages = before
 
+    def _latest_turns(self, n_dropped: int) -> tuple[list[Message], list[Message]]:
+        """The messages without the oldest turns, and those of these turns.
+
+        A turn is a message of the user with all that follows it. System messages before the first one stay;
+        what else is there leaves with it.
+        """
+        begins = self._turn_begins()
+        if not 0 < n_dropped < len(begins):
+            return self._messages, []
+        first, end = self._messages[: begins[0]], begins[n_dropped]
+        stays = [message for message in first if message["role"] == "system"]
+        leaves = [message for message in first if message["role"] != "system"]
+        return stays + self._messages[end:], leaves + self._messages[begins[0] : end]
+
+    def _turn_begins(self) -> list[int]:
+        return [index for index, message in enumerate(self._messages) if message["role"] == "user"]
+
     def _last_of_user(self, method: str) -> int:
         for index in range(len(self._messages) - 1, -1, -1):
             if self._messages[index]["role"] == "user":

@@ -36,7 +36,7 @@ from graphml.ir.cells import MAX_CELLS
 from graphml.ir.op import Floats
 from graphml.options.argument_checks import items_of, whole_number
 from graphml.options.option_fields import Whole
-from graphml.runtime.blocks.overflow import Overflow
+from graphml.runtime.blocks.overflow import DROP_TURNS, ChatOverflow, Overflow
 from graphml.runtime.programs.adapter_options import Layers, Scaled, with_adapters, with_control
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.sessions.committed import Committed
@@ -393,7 +393,7 @@ class Model(InspectedModel):
         n_ctx: int | None = None,
         seed: int | None = None,
         variables: dict[str, Any] | None = None,
-        overflow: str = "stop",
+        overflow: str = DROP_TURNS,
         keep: int = 0,
         reasoning_format: str = "auto",
         chat_format: str | None = None,
@@ -402,12 +402,13 @@ class Model(InspectedModel):
     ) -> Chat:
         """Begin a conversation in a session of its own; see `Chat`, and `session` for capture and history.
 
-        overflow, keep: what a full context does, as of `Session.generate`; -1 keeps the first turn.
+        overflow: what a full context does: `drop_turns` leaves the oldest turns out of the prompt, whole (see
+        `Chat.dropped`); others and keep as of `Session.generate`; -1 keeps the first turn.
         reasoning_format, chat_format: how reasoning and calls are told from text, as of `ChatSettings`.
         """
         if self.executor.encodes:
             raise UsageError(f"{self.path}: {self.arch} answers single texts: see Session.generate")
-        full, tokenizer = Overflow(overflow, keep), self._needed()
+        full, tokenizer = ChatOverflow(overflow, keep), self._needed()
         asked = ChatSettings((), "auto", True, variables or {}, reasoning_format, chat_format)
         _ = self.template  # one that fails is told at once
         if full.shifts:

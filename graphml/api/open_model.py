@@ -16,6 +16,7 @@ from graphml.api.prompt_encoder import Prompt, PromptEncoder
 from graphml.api.tokens import checked_ids
 from graphml.errors import TokenizerError
 from graphml.runtime.programs.executor import Executor
+from graphml.sampling.settings.sampling_defaults import SamplingDefaults, sampling_defaults
 from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate, template_names
 from graphml.text.tokenizer import Tokenizer
 from graphml.weights import Metadata
@@ -58,6 +59,15 @@ class OpenModel:
     def _prompts(self) -> PromptEncoder:
         with self._making:
             return PromptEncoder(self.tokenizer, lambda: self.templates)
+
+    @cached_property
+    def sampling_defaults(self) -> SamplingDefaults:
+        """The fields of `SamplingParams` that the file states (`general.sampling.*`, generation_config.json).
+
+        Empty where it states none: then `SamplingParams(**model.sampling_defaults)` is greedy. A setting that
+        is not known or out of range is logged, and in `unused`.
+        """
+        return sampling_defaults(self.metadata)
 
     @property
     def has_template(self) -> bool:

@@ -20,11 +20,12 @@ from graphml.cli.options import options
 from graphml.cli.options.answer_options import template_variables, with_files, with_template
 from graphml.cli.options.checks import key_of
 from graphml.cli.options.opening import find, load, seed_of
-from graphml.cli.options.typer_options import flags_given, grouped
+from graphml.cli.options.typer_options import flags_by_field, flags_given, grouped
 from graphml.cli.terminal.console import Bars, remark
 from graphml.errors import UsageError
-from graphml.runtime.blocks.overflow import Overflow
+from graphml.runtime.blocks.overflow import ChatOverflow
 from graphml.sampling import SamplingParams
+from graphml.sampling.settings.sampling_defaults import ChosenSampling, chosen_sampling
 from graphml.text.template_process import PROCESSES
 
 HELP = "/help lists the commands, Ctrl-D ends."
@@ -35,7 +36,7 @@ def chat(
     context: typer.Context,
     opening: options.Talking,
     params: SamplingParams,
-    full: Overflow,
+    full: ChatOverflow,
     model: options.Model = None,
     system: options.System = "",
     max_tokens: options.MaxTokens = -1,
@@ -81,22 +82,27 @@ def chat(
     if server is not None:
         here = [name for name, value in (("MODEL", model), ("--ctx", ctx)) if value is not None]
         here += ["--chat-template"] if chat_template is not None else []
-        check_no_model([*here, *flags_given(context, options.Opening, Overflow)])
+        check_no_model([*here, *flags_given(context, options.Opening, ChatOverflow)])
     elif api_key is not None:
         raise UsageError("--api-key: wanted --server too, whose key it is")
     opening = with_template(opening, chat_template)
-    offered = offered_tools(tools, yes)
+    offered, asked = offered_tools(tools, yes), flags_by_field(context, SamplingParams)
     limit = None if max_tokens < 0 else max_tokens
     inputs = open_input(completions)
     with Bars() as bars, ExitStack() as held:
         with inputs.while_working():
             if server is not None:
-                fields_of(params)  # a setting that cannot be told is an error at once
+                fields_of(params, asked)  # a setting that cannot be told is an error at once
                 talk = ServerChat(
                     ServerStream(server, key_of(api_key or "")), system, limit, seed_of(seed),
                     given_variables, reasoning_format,
                 )  # fmt: skip
-                conversation = Conversation(None, talk, params, bars, stats)
+                nothing = ChosenSampling(
+                    SamplingParams()
+                )  # but what is asked for: the server's defaults count
+                conversation = Conversation(
+                    None, talk, ChosenSampling(params, asked), bars, stats, defaults=nothing
+                )
                 remark(f"{talk.greeted()} at {server}: {HELP}")
             else:
                 PROCESSES.prepare()  # while the model is opened
@@ -105,8 +111,12 @@ def chat(
                     system, limit, n_ctx=ctx, seed=seed_of(seed), variables=given_variables,
                     overflow=full.overflow, keep=full.keep, reasoning_format=reasoning_format,
                 )  # fmt: skip
-                conversation = Conversation(opened, own, params, bars, stats)
-                conversation.check(params)
+                stated = opened.sampling_defaults
+                conversation = Conversation(
+                    opened, own, chosen_sampling(params, asked, stated), bars, stats,
+                    defaults=chosen_sampling(SamplingParams(), {}, stated),
+                )  # fmt: skip
+                conversation.check(conversation.sampling)
                 remark(f"{opened.path.name}: {HELP}")
         conversation.tools, conversation.may_call = offered, Permission(bars, yes)
         converse(conversation, inputs)

@@ -20,6 +20,7 @@ GROUPS: Final = {
     "Opening": "Opening the model",
     "ModelSource": "Opening the model",
     "Overflow": "Full context",
+    "ChatOverflow": "Full context",
     "DecodingOptions": "Other ways of decoding",
     "InfillOptions": "Fill in the middle",
     "CaptureOptions": "Captured values",

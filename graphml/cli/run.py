@@ -21,13 +21,14 @@ from graphml.cli.options.answer_options import (
 )
 from graphml.cli.options.opening import find, load, seed_of
 from graphml.cli.options.prompts import PromptOptions, Words, model_and_prompt
-from graphml.cli.options.typer_options import grouped
+from graphml.cli.options.typer_options import flags_by_field, grouped
 from graphml.cli.options.ways_of_decoding import Asked, DecodingOptions, Found, chat_prompt_of, found_whole
 from graphml.cli.terminal.console import Bars, remark, say, write, write_json
 from graphml.cli.terminal.shown_answer import TokenColours, as_json, in_colours, speed, table_of, text_of
 from graphml.errors import UsageError
 from graphml.runtime.blocks.overflow import Overflow
 from graphml.sampling import SamplingParams
+from graphml.sampling.settings.sampling_defaults import ChosenSampling, chosen_sampling
 from graphml.text.template_process import PROCESSES
 
 Raw = Annotated[
@@ -40,6 +41,7 @@ ShowPrompt = Annotated[
 
 @grouped
 def run(
+    context: typer.Context,
     prompts: PromptOptions,
     infill: InfillOptions,
     captures: CaptureOptions,
@@ -73,12 +75,17 @@ def run(
     model, text = model_and_prompt(words or (), prompts, opening)
     limit = None if max_tokens < 0 else max_tokens
     asked = given_variables, reasoning_format
-    how = AnswerSettings(
-        system, raw, params, full, limit, ctx, seed, *asked, captures.patterns, decoding, infill.gap(), json
-    )
     if not (raw or infill.suffix is not None):
         PROCESSES.prepare()  # while the model is opened
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
+        sampling = ChosenSampling(params)
+        if not decoding.beams:
+            asked_flags = flags_by_field(context, SamplingParams)
+            sampling = chosen_sampling(params, asked_flags, opened.sampling_defaults)
+        how = AnswerSettings(
+            system, raw, sampling.params, full, limit, ctx, seed, *asked, captures.patterns, decoding,
+            infill.gap(), json,
+        )  # fmt: skip
         session, full_prompt, pieces = _begin(opened, text, how, bars)
         if show_prompt and not json:
             write(full_prompt)
@@ -86,7 +93,7 @@ def run(
         if isinstance(session, graphml.Session):
             captures.write(session)
         if json:
-            write_json(_as_json(opened, opening.backend, session, params, full_prompt, answer))
+            write_json(_as_json(opened, opening.backend, session, sampling, full_prompt, answer))
         elif session.stop_reason == "context":
             say(f"graphml: the context of {session.n_ctx} tokens is full")
         elif session.stop_reason == "length":
@@ -100,7 +107,7 @@ def _as_json(
     model: graphml.Model,
     backend: str,
     session: graphml.Session | Found,
-    params: SamplingParams,
+    sampling: ChosenSampling,
     prompt: str,
     answer: str,
 ) -> dict[str, Any]:
@@ -116,8 +123,9 @@ def _as_json(
         "ids": session.generated,
         "stop_reason": session.stop_reason,
         "seed": session.seed,
+        "sampling": sampling.as_json(),
         "stats": dict(session.stats),
-        **_scores(session, params),
+        **_scores(session, sampling.params),
         **scores,
     }
 

@@ -177,7 +177,10 @@ def server_options(command: Parsed) -> ServerOptions:
         stated["api_key_file"] = path = Path(values["api_key_file"])
         stated["file_keys"] = keys_in(path)
     stated["api_keys"] = _keys(values.get("api_key", []))
-    return ServerOptions(**stated, params=_sampling(command), loras=_loras(values), limits=_limits(values))
+    return ServerOptions(
+        **stated, params=replace(DEFAULT_SAMPLING, **(asked := _sampling(command))),
+        asked=frozenset(asked), loras=_loras(values), limits=_limits(values),
+    )  # fmt: skip
 
 
 def _keys(texts: list[str]) -> tuple[str, ...]:
@@ -197,7 +200,8 @@ def _limits(values: dict[str, Any]) -> RequestLimits:
     return RequestLimits(**limits)
 
 
-def _sampling(command: Parsed) -> SamplingParams:
+def _sampling(command: Parsed) -> dict[str, Any]:
+    """The fields of `SamplingParams` that flags or variables state."""
     values = command.values
     names = {field.name for field in fields(SamplingParams)}
     changes = {name: value for name, value in values.items() if name in names}
@@ -207,7 +211,7 @@ def _sampling(command: Parsed) -> SamplingParams:
     for name, flag in (("grammar", "grammar_file"), ("json_schema", "schema_file")):
         if flag in values:
             changes[name] = _text_of(values[flag])
-    return replace(DEFAULT_SAMPLING, **changes)
+    return changes
 
 
 def _loras(values: dict[str, Any]) -> tuple[tuple[Path, float], ...]:

@@ -186,7 +186,7 @@ def test_an_answer_cut_at_a_stop_string_goes_on_right(model: graphml.Model) -> N
 
 def test_a_message_too_long_is_refused_whole(model: graphml.Model) -> None:
     """It is taken out of the history, and the conversation goes on as if it had never been said."""
-    chat, other = (model.chat(max_new=4, n_ctx=100, seed=3) for _ in range(2))
+    chat, other = (model.chat(max_new=4, n_ctx=100, seed=3, overflow="stop") for _ in range(2))
     for one in (chat, other):
         one.add_user("hello")
         one.respond(PARAMS)
@@ -216,7 +216,7 @@ def test_a_message_leaves_room_for_an_answer(model: graphml.Model) -> None:
     with pytest.raises(graphml.ContextFullError, match="an answer needs room too"):
         tight.respond()
     assert tight.history == []
-    enough = model.chat(n_ctx=n_turn + 1, seed=1)  # or it may end by chance
+    enough = model.chat(n_ctx=n_turn + 1, seed=1, overflow="stop")  # or it may end by chance
     enough.add_user("hello")
     enough.respond(PARAMS)
     assert enough.session.stop_reason == "context"

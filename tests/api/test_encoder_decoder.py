@@ -132,7 +132,7 @@ def test_run_answers_a_text(tmp_path: Path) -> None:
     metadata = {key: (kind_of(value), value) for key, value in sample.metadata.items()} | vocabulary
     tensors = {one: golden.weights(one, shape[::-1], seed=7) for one, shape in sample.tensors.items()}
     path = golden.write_gguf(tmp_path / "t5.gguf", name, metadata, tensors)
-    done = graphml_command("run", path, "-p", "ab", "-n", 4, "--json", "--backend", "reference")
+    done = graphml_command("run", path, "-p", "ab", "-n", 4, "--json", "--temp", 0, "--backend", "reference")
     found = json.loads(done.stdout)
     with graphml.load(path, "reference") as model:
         assert found["prompt_ids"] == model.encode("ab")

@@ -24,6 +24,7 @@ from tests.looped import looped
 from tests.stories import STORIES
 
 REFERENCE = ["--backend", "reference"]
+GREEDY = [*REFERENCE, "--temp", 0]
 
 
 def graphml_command(*arguments: object, stdin: str | None = None, code: int = 0) -> Result:
@@ -72,7 +73,7 @@ def test_completion_can_be_shown_and_installed(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_run_continues_a_text_where_there_is_no_template() -> None:
-    done = graphml_command("run", STORIES, "-p", "", "-n", 20, *REFERENCE)
+    done = graphml_command("run", STORIES, "-p", "", "-n", 20, *GREEDY)
     assert done.stdout.startswith("Once upon a time, there was a little girl named Lily.")
     assert done.stdout.endswith("\n")
     assert done.stderr == ""
@@ -81,7 +82,7 @@ def test_run_continues_a_text_where_there_is_no_template() -> None:
 def test_run_and_info_take_another_representation_of_the_weights() -> None:
     begin = "Once upon a time, there was a little girl named Lily."
     for quant in ("q8", "fp32"):
-        done = graphml_command("run", STORIES, "-p", "", "-n", 20, "--quant", quant, *REFERENCE)
+        done = graphml_command("run", STORIES, "-p", "", "-n", 20, "--quant", quant, *GREEDY)
         assert done.stdout.startswith(begin)
         assert done.stderr == ""
     found = json.loads(graphml_command("info", STORIES, "--quant", "q8", "--json").stdout)
@@ -96,7 +97,7 @@ def test_run_and_info_take_another_representation_of_the_weights() -> None:
 
 
 def test_run_uses_the_template_unless_raw(path: Path) -> None:
-    done = graphml_command("run", path, "-p", "hello", "-n", 3, "--json", *REFERENCE)
+    done = graphml_command("run", path, "-p", "hello", "-n", 3, "--json", *GREEDY)
     found = json.loads(done.stdout)
     assert found["prompt"] == "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
     with graphml.load(path, backend="reference") as model:
@@ -133,7 +134,7 @@ def test_run_repeats_with_the_seed_that_it_tells(path: Path) -> None:
 
 def test_run_takes_a_template_and_stops(path: Path, tmp_path: Path) -> None:
     (tmp_path / "own.jinja").write_text("Q: {{ messages[0]['content'] }} A:", encoding="utf-8")
-    options = ["run", path, "-p", "hello", "--template", tmp_path / "own.jinja", "--json", *REFERENCE]
+    options = ["run", path, "-p", "hello", "--template", tmp_path / "own.jinja", "--json", *GREEDY]
     found = json.loads(graphml_command(*options, "-n", 5).stdout)
     assert found["prompt"] == "Q: hello A:"
     stopped = json.loads(graphml_command(*options, "-n", 5, "--stop", found["text"][0]).stdout)
@@ -206,7 +207,7 @@ def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_chat_talks_line_by_line(path: Path) -> None:
     script = "hello\n/history\n\n/reset\n/history\n/nonsense\nworld\n/exit\nnever\n"
-    done = graphml_command("chat", path, "-n", 3, "--system", "be kind", *REFERENCE, stdin=script, code=1)
+    done = graphml_command("chat", path, "-n", 3, "--system", "be kind", *GREEDY, stdin=script, code=1)
     with graphml.load(path, backend="reference") as model:
         chat = model.chat(system="be kind", max_new=3)
         answers = []
@@ -370,7 +371,7 @@ def test_perplexity_of_a_text(tmp_path: Path) -> None:
 
 def answer(path: Path, *options: object) -> Any:
     return json.loads(
-        graphml_command("run", path, "-p", "hello", "-n", 3, "--raw", "--json", *REFERENCE, *options).stdout
+        graphml_command("run", path, "-p", "hello", "-n", 3, "--raw", "--json", *GREEDY, *options).stdout
     )
 
 
@@ -392,7 +393,7 @@ def test_the_fewest_tokens_that_filters_leave_can_be_said(path: Path) -> None:
 def test_variables_of_the_template_are_given_as_json(path: Path, tmp_path: Path) -> None:
     own = tmp_path / "own.jinja"
     own.write_text("{{ tone }} {{ messages[-1]['content'] }}:", encoding="utf-8")
-    more = ["--template", own, "--chat-template-kwargs", '{"tone": "kindly"}', "-n", 1, *REFERENCE]
+    more = ["--template", own, "--chat-template-kwargs", '{"tone": "kindly"}', "-n", 1, *GREEDY]
     assert graphml_command("run", path, "-p", "hi", "--show-prompt", *more).stdout.startswith("kindly hi:")
     said = graphml_command("chat", path, *more, stdin="hi")
     assert said.stdout != graphml_command("chat", path, *more[:2], *more[4:], stdin="hi").stdout

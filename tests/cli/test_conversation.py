@@ -85,9 +85,8 @@ def test_the_system_message_is_shown_changed_and_removed(path: Path) -> None:
 
 
 def test_answers_are_taken_back_and_given_again(path: Path) -> None:
-    done = chat(
-        path, "hello", "/regenerate", "/history", "/undo", "/history", "world", "/undo", "/undo", code=1
-    )
+    lines = ["hello", "/regenerate", "/history", "/undo", "/history", "world", "/undo", "/undo"]
+    done = chat(path, *lines, code=1, options=("--temp", "0"))
     first, again, *history, _ = done.stdout.split("\n")[:-1]
     assert first == again  # greedy
     assert history == ["user: hello", f"assistant: {first}"]
@@ -103,7 +102,7 @@ def test_settings_are_shown_and_changed(path: Path) -> None:
     changes = {
         "temperature 0.5": ("temperature", "0.5"),
         "temp=0.7": ("temperature", "0.7"),
-        "temp default": ("temperature", "0.0"),
+        "temp default": ("temperature", "0.8"),
         "--top-k 40": ("top_k", "40"),
         "seed 7": ("seed", "7"),
         "max_tokens 1": ("max_tokens", "1"),
@@ -124,7 +123,7 @@ def test_settings_are_shown_and_changed(path: Path) -> None:
     }
     done = chat(path, *(f"/set {change}" for change in changes))
     for line, (name, value) in zip(done.stderr.splitlines(), changes.values(), strict=True):
-        assert line.startswith(f"{name}  {value}  ")
+        assert line.startswith(f"{name}  {value} ")
     shown = chat(path, "/set", options=("--temp", "0.25", "--seed", "3")).stderr.splitlines()
     values = {line.split()[0]: line.split()[1] for line in shown}
     assert values["temperature"] == "0.25"

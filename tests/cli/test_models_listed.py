@@ -38,7 +38,7 @@ def model(hub: HubServer, tmp_path: Path) -> Path:
 
 
 def test_a_model_of_the_hub_is_run_by_its_name(model: Path, hub: HubServer) -> None:
-    options = ["-p", "hello", "-n", 3, *REFERENCE]
+    options = ["-p", "hello", "-n", 3, "--temp", 0, *REFERENCE]
     wanted = graphml_command("run", model, *options).stdout
     assert graphml_command("run", MODEL, *options).stdout == wanted
     assert graphml_command("run", "-hf", MODEL, *options).stdout == wanted

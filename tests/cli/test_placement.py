@@ -95,7 +95,7 @@ def test_one_backend_has_one_part_and_nothing_crosses() -> None:
 
 
 def test_a_split_model_answers_as_a_whole_one() -> None:
-    prompt = ["-p", "Once", "-n", 8, "--kv", "f32"]
+    prompt = ["-p", "Once", "-n", 8, "--kv", "f32", "--temp", 0]
     whole = graphml_command("run", STORIES, *prompt, "--backend", "reference").stdout
     assert graphml_command("run", STORIES, *prompt, *SPLIT, "--strict").stdout == whole
 

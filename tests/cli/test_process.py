@@ -163,7 +163,7 @@ def test_on_a_terminal_there_are_remarks_and_no_control_characters() -> None:
     import pty  # not on Windows
 
     main_end, terminal = pty.openpty()
-    command = [*COMMAND, "run", str(STORIES), "-p", "", "-n", "5", "--backend", "reference"]
+    command = [*COMMAND, "run", str(STORIES), "-p", "", "-n", "5", "--temp", "0", "--backend", "reference"]
     with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal) as process:
         os.close(terminal)
         shown = b""

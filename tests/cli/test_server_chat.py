@@ -60,7 +60,7 @@ def test_answers_are_those_of_the_same_requests() -> None:
     lines = ["Once upon a time", "and then", "/regenerate"]
     options = ServerOptions(parallel=2, n_ctx=512, aliases=("stories",))
     with graphml.load(STORIES, "cpu", threads=1) as model, running(options, model) as server:
-        given = ("-n", "12", "--system", "Be kind.", "--stats", "--logprobs", "0")
+        given = ("-n", "12", "--temp", "0", "--system", "Be kind.", "--stats", "--logprobs", "0")
         found = say(server.address, *lines, options=given)
         asked: list[dict[str, str]] = [{"role": "system", "content": "Be kind."}]
         told = []
@@ -78,20 +78,33 @@ def test_answers_are_those_of_the_same_requests() -> None:
 def test_the_history_and_the_settings_go_along() -> None:
     script = Script([text("Hel", "lo."), text("Fine."), text("Yes."), text("New.")])
     with served(script) as address:
-        lines = ["hi", "/set temperature 0.8", "/set seed 7", "how?", "/undo", "really?", "/reset", "anew"]
+        lines = [
+            "hi",
+            "/set top_p",
+            "/set temperature 0.8",
+            "/set min_p 0",
+            "/set seed 7",
+            "how?",
+            "/undo",
+            "really?",
+            "/reset",
+            "anew",
+        ]
         found = say(f"{address}/v1/", *lines, options=("--system", "Be kind.", "--top-k", "5"))
     assert found.stdout == "Hello.\nFine.\nYes.\nNew.\n"
     first, second, third, fourth = script.bodies
     system, user = {"role": "system", "content": "Be kind."}, {"role": "user", "content": "hi"}
     assert first["messages"] == [system, user]
-    assert (first["temperature"], first["top_k"]) == (0, 5)
+    assert first["top_k"] == 5
     assert "max_tokens" not in first
-    assert "min_p" not in first
+    assert not {"temperature", "min_p"} & first.keys()  # the server's own
     assert "seed" not in first
     said = {"role": "assistant", "content": "Hello."}
     assert second["messages"] == [system, user, said, {"role": "user", "content": "how?"}]
-    wanted = {"temperature": 0.8, "top_k": 5, "top_p": 1.0, "min_p": 0.0, "seed": 7, "model": "scripted"}
+    wanted = {"temperature": 0.8, "top_k": 5, "min_p": 0.0, "seed": 7, "model": "scripted"}
     assert {name: second[name] for name in wanted} == wanted
+    assert "top_p  (the server's)" in found.stderr
+    assert "top_p" not in second
     assert third["messages"][-1]["content"] == "really?"
     assert len(third["messages"]) == 4
     assert fourth["messages"] == [system, {"role": "user", "content": "anew"}]

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import graphml
 from graphml import SamplingParams
 from graphml.cli.main import app
+from graphml.sampling.settings.params import LLAMA_SERVER
 from tests import tiny_model
 from tests.stories import STORIES
 
@@ -22,7 +23,8 @@ PROMPT, NEGATIVE = "Lily went to the", "Once upon a time, there was a little gir
 
 def run(path: Path, *options: object) -> dict[str, Any]:
     """The JSON that the command prints, whose text is what it prints without --json."""
-    given = ["run", path, "-n", 12, *options, *REFERENCE]
+    greedy = [] if "--temp" in options else ["--temp", 0]
+    given = ["run", path, "-n", 12, *options, *greedy, *REFERENCE]
     shown, done = (
         CliRunner().invoke(app, [str(one) for one in (*given, *more)]) for more in ([], ["--json"])
     )
@@ -61,7 +63,8 @@ def test_beams(model: graphml.Model) -> None:
 def test_the_best_of_several(model: graphml.Model, by: str) -> None:
     options = ["-p", PROMPT, "--temp", 1.2, "--seed", 3, "--stop", "."]
     found = run(STORIES, *options, "--best-of", 4, "--best-by", by, "--logprobs", 1)
-    params = SamplingParams(temperature=1.2, stop=(".",), logprobs=1)
+    usual: dict[str, Any] = {**LLAMA_SERVER, "temperature": 1.2}
+    params = SamplingParams(**usual, stop=(".",), logprobs=1)
     want = model.best_of(PROMPT, 4, params, 12, seed=3, by=by)
     assert (found["text"], found["ids"], found["stop_reason"]) == (want.text, want.tokens, want.stop_reason)
     assert found["scores"] == sorted(found["scores"], reverse=True)

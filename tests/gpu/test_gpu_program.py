@@ -384,5 +384,7 @@ def test_what_a_lowering_forgot_is_told(device: GpuDevice, monkeypatch: pytest.M
         with pytest.raises(BackendError, match=rf"kernel scale_rows.*missing \['{gone}'\]"):
             lowered(chain(), device)
     monkeypatch.setitem(lowering.table(), "scale", GpuLowering(("scale",), lower_scale))
-    with pytest.raises(BackendError, match=r"scale: GpuWorkspace\(.*, but its Lowering asks for no workspace"):
+    with pytest.raises(
+        BackendError, match=r"scale: GpuWorkspace\(.*, but its Lowering asks for no workspace"
+    ):
         lowered(chain(), device)

@@ -62,7 +62,7 @@ def logits(model: object, **options: str) -> np.ndarray:
 
 @pytest.mark.parametrize("options", [[], ["--quant", "q8"]], ids=["as it is", "requantised"])
 def test_a_folder_of_the_hub_runs_by_its_name(folder: Path, options: list[str]) -> None:
-    arguments = ["-p", "two", "-n", 3, "--backend", "reference", *options]
+    arguments = ["-p", "two", "-n", 3, "--temp", 0, "--backend", "reference", *options]
     wanted = command("run", folder, *arguments)
     assert command("run", "some/tiny", *arguments) == wanted
     assert command("run", "-hf", "some/tiny", "--offline", *arguments) == wanted

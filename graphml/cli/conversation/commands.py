@@ -232,10 +232,11 @@ def _set(conversation: Conversation, argument: str) -> None:
     name, value = match.groups()
     names = [sampling_settings.named(name)] if argument else list(sampling_settings.HELP)
     if value:
-        params = sampling_settings.changed(names[0], value, conversation.chat, conversation.params)
-        conversation.check(params)
-        conversation.params = params
-    values = [sampling_settings.value_of(name, conversation.chat, conversation.params) for name in names]
+        now = conversation.sampling
+        now = sampling_settings.changed(names[0], value, conversation.chat, now, conversation.defaults)
+        conversation.check(now)
+        conversation.sampling = now
+    values = [sampling_settings.value_of(name, conversation.chat, conversation.sampling) for name in names]
     left = max(map(len, names)), max(map(len, values))
     _table(
         (f"{name:{left[0]}}  {value:{left[1]}}", sampling_settings.HELP[name])

@@ -19,6 +19,8 @@ from graphml.cli.conversation.server_chat import ServerChat, ServerSession, fiel
 from graphml.cli.terminal.console import Bars, print_error, remark, say, write
 from graphml.cli.terminal.shown_answer import TokenColours, speed, text_of
 from graphml.errors import GraphmlError, UsageError
+from graphml.options.option_fields import options_of
+from graphml.sampling.settings.sampling_defaults import ChosenSampling
 from graphml.sampling.structured.params_structure import matcher_of
 from graphml.text.answers import ToolCall
 
@@ -27,6 +29,7 @@ from graphml.text.answers import ToolCall
 class Conversation:
     """A chat with a model or a server, how its tokens are sampled, and what the commands change.
 
+    sampling: of a server, the settings that it is told are those with a source. defaults: without a flag.
     shows_stats: a line about the speed follows each answer. file: what was saved or loaded last. failed: a
     message or a command was answered by an error. tools: offered with each message; may_call: asked before
     one of them is called. model: None of a server.
@@ -34,7 +37,7 @@ class Conversation:
 
     model: graphml.Model | None
     chat: graphml.Chat | ServerChat
-    params: graphml.SamplingParams
+    sampling: ChosenSampling
     bars: Bars
     shows_stats: bool = False
     file: Path | None = None
@@ -42,13 +45,20 @@ class Conversation:
     failed: bool = False
     tools: tuple[Tool, ...] = ()
     may_call: Callable[[ToolCall], bool] | None = None
+    defaults: ChosenSampling = ChosenSampling(graphml.SamplingParams())  # noqa: RUF009 - a frozen value
+
+    def params(self) -> graphml.SamplingParams:
+        """How the next answer is sampled; a server's chat is told which settings to send."""
+        if isinstance(self.chat, ServerChat):
+            self.chat.stated = frozenset(self.sampling.sources)
+        return self.sampling.params
 
     def answer(self, text: str) -> None:
         """Show the answer to a message; one that has none because of an error is removed."""
         before = len(self.chat.history)
         with _interrupt_cancels(self.chat.session):
             self.chat.add_user(text)
-            events = self.chat.events(self.params, tools=self.tools, confirm=self.may_call)
+            events = self.chat.events(self.params(), tools=self.tools, confirm=self.may_call)
             if self._show(text_of(events, self.bars)):
                 return
             if len(self.chat.history) > before:  # else it had no room, and is removed already
@@ -59,14 +69,15 @@ class Conversation:
         """Show another answer to the last message."""
         before = self.chat.history[-1:]
         with _interrupt_cancels(self.chat.session):
-            done = self._show(text_of(self.chat.regenerate_events(self.params), self.bars))
-        if done and self.params.greedy and self.chat.history[-1:] == before:
+            done = self._show(text_of(self.chat.regenerate_events(self.params()), self.bars))
+        known = self.model is not None or "temperature" in self.sampling.sources  # else the server's
+        if done and known and self.sampling.params.greedy and self.chat.history[-1:] == before:
             remark("the same answer: at temperature 0 the most likely token is taken; /set temperature 0.8")
 
     def save(self, path: Path) -> None:
         """Write the chat with all that was evaluated to a file."""
         if not isinstance(self.chat, ServerChat):
-            self.chat.session.chooses = self.params
+            self.chat.session.chooses = self.sampling.params
         self.chat.save(path)
 
     def restore(self, path: Path) -> None:
@@ -78,14 +89,17 @@ class Conversation:
             restored.close()
             raise UsageError(f"{path}: wanted a saved chat, got a session without messages")
         self.chat.session.close()
-        self.chat, self.params = restored, restored.session.chooses
+        params, usual = restored.session.chooses, graphml.SamplingParams()
+        changed = {name for name in options_of(type(usual)) if getattr(params, name) != getattr(usual, name)}
+        sources = dict.fromkeys(["temperature", *sorted(changed)], path.name)
+        self.chat, self.sampling = restored, ChosenSampling(params, sources)
 
-    def check(self, params: graphml.SamplingParams) -> None:
+    def check(self, sampling: ChosenSampling) -> None:
         """UsageError for a grammar that is wrong, or a setting that the server cannot be told."""
         if self.model is None:
-            fields_of(params)
+            fields_of(sampling.params, sampling.sources)
         else:
-            matcher_of(params, self.model.tokenizer)
+            matcher_of(sampling.params, self.model.tokenizer)
 
     def tell(self, error: GraphmlError) -> None:
         """Print an error; the conversation goes on."""
@@ -93,13 +107,18 @@ class Conversation:
         print_error(error)
 
     def stats(self) -> str:
-        """The figures of the latest answer, and how much of the context is in use."""
-        session = self.chat.session
-        return f"{speed(session.stats)}; context {session.n_past} of {session.n_ctx or 'an unknown number'}"
+        """The figures of the latest answer, how much of the context is in use, and what has no room in it."""
+        session, count = self.chat.session, self._n_dropped()
+        left = f"; the oldest {count} messages are not sent" if count else ""
+        size = session.n_ctx or "an unknown number"
+        return f"{speed(session.stats)}; context {session.n_past} of {size}{left}"
+
+    def _n_dropped(self) -> int:
+        return 0 if isinstance(self.chat, ServerChat) else len(self.chat.dropped)
 
     def _show(self, pieces: Iterator[str]) -> bool:
         """Write the pieces as they come; whether there was no error."""
-        session = self.chat.session
+        session, before = self.chat.session, self._n_dropped()
         end = "" if sys.stdout.isatty() else "\n"  # a line each for what reads a pipe, an answer or none
         error = None
         try:
@@ -122,6 +141,11 @@ class Conversation:
         elif session.stop_reason == "context":
             of = f" of {session.n_ctx} tokens" if session.n_ctx else ""
             say(f"graphml: the context{of} is full: /undo, /reset or a larger --ctx")
+        if self._n_dropped() and not before:  # told once
+            say(
+                f"graphml: the context of {session.n_ctx} tokens is full: the oldest messages are no longer "
+                "sent from now on (--overflow drop_turns; others: stop, shift, error; --ctx makes it larger)"
+            )
         if self.shows_stats:
             say(self.stats())
         return True

@@ -11,13 +11,14 @@ import json
 from typing import Any, get_args
 
 from graphml.api.chat import Chat
-from graphml.cli.conversation.server_chat import ServerChat
+from graphml.cli.conversation.server_chat import SAME, ServerChat
 from graphml.cli.options import options
 from graphml.cli.options.opening import seed_of
 from graphml.errors import UsageError
 from graphml.inspect.dumps.node_names import nearest
 from graphml.options.option_fields import Option, options_of
 from graphml.sampling import SamplingParams
+from graphml.sampling.settings.sampling_defaults import ChosenSampling
 
 STATED = options_of(SamplingParams)
 NAMES = {flag.lstrip("-").replace("-", "_"): name for name, option in STATED.items() for flag in option.flags}
@@ -44,28 +45,41 @@ def named(text: str) -> str:
     return name
 
 
-def value_of(name: str, chat: Chat | ServerChat, params: SamplingParams) -> str:
-    """Return what a setting is now, as it would be written after `/set NAME`."""
+def value_of(name: str, chat: Chat | ServerChat, sampling: ChosenSampling) -> str:
+    """Return what a setting is now, as it would be written after `/set NAME`, and where it comes from."""
     if name == SEED:
         return str(chat.session.seed)
     if name == MAX_TOKENS:
         return "-1" if chat.max_new is None else str(chat.max_new)
-    value, write = getattr(params, name), STATED[name].write
-    return str(value) if write is None else json.dumps(write(value), ensure_ascii=False)
+    source = sampling.sources.get(name)
+    if source is None and isinstance(chat, ServerChat) and name in SAME:
+        return "(the server's)"
+    value, write = getattr(sampling.params, name), STATED[name].write
+    text = str(value) if write is None else json.dumps(write(value), ensure_ascii=False)
+    return text if source is None else f"{text} ({source})"
 
 
-def changed(name: str, text: str, chat: Chat | ServerChat, params: SamplingParams) -> SamplingParams:
-    """Set a setting to what a text says, in the chat or in the parameters that come back; or UsageError."""
+def changed(
+    name: str, text: str, chat: Chat | ServerChat, sampling: ChosenSampling, defaults: ChosenSampling
+) -> ChosenSampling:
+    """Set a setting to what a text says, in the chat or in the settings that come back; or UsageError.
+
+    defaults: what `default` sets.
+    """
+    params, sources = sampling.params, dict(sampling.sources)
     if name == SEED:
         chat.session.set_seed(seed_of(_whole(name, text, -1, default=-1)))
     elif name == MAX_TOKENS:
         limit = _whole(name, text, -1, default=-1)
         chat.max_new = None if limit < 0 else limit
     elif text == DEFAULT:
-        return dataclasses.replace(params, **{name: getattr(SamplingParams(), name)})
+        params = dataclasses.replace(params, **{name: getattr(defaults.params, name)})
+        sources.pop(name, None)
+        sources |= {name: source for name, source in defaults.sources.items() if name not in sources}
     else:
-        return dataclasses.replace(params, **{name: _value(name, text, params)})
-    return params
+        params = dataclasses.replace(params, **{name: _value(name, text, params)})
+        sources[name] = "/set"
+    return ChosenSampling(params, sources)
 
 
 def _value(name: str, text: str, params: SamplingParams) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,6 +77,7 @@ class ServerChat(MessageList):
         self.session.set_seed(seed)
         self._server, self._reasoning_format = server, reasoning_format
         self._variables, self._model = dict(variables or {}), "default"
+        self.stated: Collection[str] = ()  # settings that are sent though they are `SamplingParams`' defaults
         super().__init__(system)
 
     def greeted(self) -> str:
@@ -159,7 +160,7 @@ class ServerChat(MessageList):
     def _body(self, params: SamplingParams, settings: ChatSettings) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": self._model, "messages": self._messages, "stream": True,
-            "stream_options": {"include_usage": True}, **fields_of(params),
+            "stream_options": {"include_usage": True}, **fields_of(params, self.stated),
         }  # fmt: skip
         if settings.tools:
             body["tools"] = [tool.as_openai() for tool in settings.tools]
@@ -261,14 +262,12 @@ SAME = (
     "adaptive_target", "adaptive_decay", "samplers", "stop", "grammar", "regex",
 )  # fmt: skip
 """Fields of the same name and meaning."""
-ALWAYS = ("top_k", "top_p", "min_p")
-"""Those that servers have defaults of their own for; they say nothing at temperature 0."""
 OTHERS = ("logit_bias", "json_schema", "logprobs")
 _DEFAULTS = SamplingParams()
 
 
-def fields_of(params: SamplingParams) -> dict[str, Any]:
-    """The fields; what is as by default is left to the server, but for temperature, top-k, top-p and min-p.
+def fields_of(params: SamplingParams, asked: Collection[str] = ()) -> dict[str, Any]:
+    """The fields; what is as by default is left to the server, but for those that are asked for.
 
     UsageError for a setting that requests have no field for.
     """
@@ -276,7 +275,7 @@ def fields_of(params: SamplingParams) -> dict[str, Any]:
     changed = {name for name in stated if getattr(params, name) != getattr(_DEFAULTS, name)}
     if strange := sorted(changed - {*SAME, *OTHERS}):
         raise UsageError(f"{stated[strange[0]].flags[-1]}: wanted no --server: requests have no field for it")
-    wanted = changed | {"temperature"} | (set() if params.greedy else set(ALWAYS))
+    wanted = changed.union(asked)
     fields = {name: _plain(getattr(params, name)) for name in SAME if name in wanted}
     if params.logit_bias:
         biases = params.logit_bias.items()

@@ -77,10 +77,15 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 def flags_given(context: typer.Context, *kinds: Any) -> list[str]:
     """The flags of options of these dataclasses that the command line has, the last name of each."""
+    return list(flags_by_field(context, *kinds).values())
+
+
+def flags_by_field(context: typer.Context, *kinds: Any) -> dict[str, str]:
+    """The options of these dataclasses that the command line has: field -> the last name of its flag."""
     every = [field for kind in kinds for field in fields(kind)]
     sources = {field.name: context.get_parameter_source(field.name) for field in every}
     on_command_line = [field for field in every if getattr(sources[field.name], "name", "") == "COMMANDLINE"]
-    return [field.metadata["option"].flags[-1] for field in on_command_line]
+    return {field.name: field.metadata["option"].flags[-1] for field in on_command_line}
 
 
 def typer_option(option: Option, default: Any, title: str | None = None) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 from graphml.errors import ArchitectureError, WeightsError, did_you_mean
 from graphml.loading.huggingface.config import HfConfig
 from graphml.loading.huggingface.family import Family
+from graphml.loading.huggingface.generation_settings import sampling_metadata
 from graphml.loading.huggingface.json_files import read_json
 from graphml.loading.huggingface.packed import read_packing, unpacked
 from graphml.loading.huggingface.tensors import our_tensors
@@ -73,6 +74,7 @@ def open_folder(path: Path, families: Mapping[str, Family], stated_family: Famil
         values: dict[str, StoredValue] = {
             "general.architecture": stored(family.architecture),
             "general.name": stored(_name(path)),
+            **sampling_metadata(path),
             **{f"{family.architecture}.{key}": stored(value) for key, value in keys.items()},
         }
         values |= tokenizer_metadata(path, fields, int(str(keys.get("vocab_size", 0))))

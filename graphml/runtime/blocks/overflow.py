@@ -11,6 +11,7 @@ from graphml.errors import ContextFullError
 from graphml.options.option_fields import OneOf, Whole, check, option
 
 OVERFLOWS = ("stop", "shift", "error")
+DROP_TURNS = "drop_turns"
 _SPARE = 4  # tokens of a context that are never kept, as in llama.cpp's server
 
 
@@ -55,6 +56,32 @@ class Overflow:
         """How many of the first tokens stay. begins: whether the first is a begin token."""
         count = n_prompt if self.keep < 0 else self.keep + begins
         return max(0, min(count, n_ctx - _SPARE))
+
+
+@dataclass(frozen=True)
+class ChatOverflow(Overflow):
+    """The same of a conversation, whose oldest turns may leave its prompt as a whole.
+
+    overflow: `drop_turns` leaves them out, and ends an answer that fills the context as `stop` does.
+    """
+
+    overflow: str = option(
+        DROP_TURNS,
+        "When the context is full: {words}; drop_turns leaves the oldest turns out of the prompt, shift "
+        "discards half of the tokens behind --keep.",
+        "--overflow",
+        range=OneOf((DROP_TURNS, *OVERFLOWS)),
+    )
+
+    @property
+    def drops_turns(self) -> bool:
+        """Whether the oldest turns leave the prompt."""
+        return self.overflow == DROP_TURNS
+
+    @property
+    def of_answer(self) -> str:
+        """What an answer does that fills the context, one of `OVERFLOWS`."""
+        return "stop" if self.drops_turns else self.overflow
 
 
 def n_dropped(n_held: int, kept: int, count: int, n_ctx: int) -> int:

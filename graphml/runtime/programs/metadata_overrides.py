@@ -75,10 +75,10 @@ def overridden(metadata: Metadata, changes: Mapping[str, tuple[str, Value]]) -> 
     return new_metadata
 
 
-def check_read(metadata: Metadata, beside: str = "") -> None:
-    """UsageError for an override that nobody has read, but for keys that begin with `beside`."""
+def check_read(metadata: Metadata, beside: tuple[str, ...] = ()) -> None:
+    """UsageError for an override that nobody has read, but for keys that begin with one of `beside`."""
     for override in metadata.unread_overrides():
-        if not beside or not override.key.startswith(beside):
+        if not override.key.startswith(beside):
             known = set(metadata) - set(metadata.unread())
             raise UsageError(
                 f"{override.origin}: nothing reads the key {override.key!r}."

@@ -38,7 +38,7 @@ from graphml.weights.page_policy import settled
 from graphml.weights.requantise import requantised
 
 DEFAULT = LoadOptions()
-TOKENIZER = "tokenizer."  # what keys begin with that are read with the first text
+READ_LATER = ("tokenizer.", "general.sampling.")  # what keys begin with that the model reads itself
 
 
 def read_architecture(file: ModelFile, arch_file: Path | None = None) -> tuple[Architecture, Any]:
@@ -163,6 +163,6 @@ def open_executor(
         )  # fmt: skip
         if file.metadata.unread_overrides():
             _ = executor.pooling  # which reads a key besides those of the configuration
-            check_read(file.metadata, TOKENIZER)
+            check_read(file.metadata, READ_LATER)
         undo.pop_all()
     return executor

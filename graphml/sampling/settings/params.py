@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from graphml.errors import UsageError
 from graphml.options.argument_checks import text_of
@@ -34,11 +34,17 @@ from graphml.sampling.settings.sampler_names import checked_order
 BREAKERS = ("\n", ":", '"', "*")
 """Where repetitions that DRY counts end, as in llama.cpp."""
 LLAMA_CPP = "llama.cpp"
+LLAMA_SERVER: Final[Mapping[str, Any]] = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
+"""What llama-server and the command line sample by where neither a flag nor the model's file says."""
 MOST_LOGPROBS = 256
 """Most likely tokens that can be asked for with each token."""
 
 STRUCTURES = ("grammar", "json_schema", "regex", "lark", "choices", "begins_with")
 """The fields that say what the text must follow; one of them at a time."""
+
+
+def _else(name: str) -> str:
+    return f"the model's, else {LLAMA_SERVER[name]}"
 
 
 @dataclass(frozen=True)
@@ -51,8 +57,9 @@ class SamplingParams:
     """
 
     temperature: float = option(
-        0.0, "Temperature, which divides the logits; 0 takes the most likely token.", "--temp", range=Real(0)
-    )
+        0.0, "Temperature, which divides the logits; 0 takes the most likely token.", "--temp", range=Real(0),
+        shown=_else("temperature"),
+    )  # fmt: skip
     dynatemp_range: float = option(
         0.0, "The temperature moves by up to this, up and down, with the entropy; 0 is off.",
         "--dynatemp-range", range=Real(0),
@@ -60,13 +67,16 @@ class SamplingParams:
     dynatemp_exponent: float = option(
         1.0, "Exponent of the dynamic temperature.", "--dynatemp-exp", range=Real(0)
     )
-    top_k: int = option(0, "Keep the k most likely tokens; 0 is off.", "--top-k", range=Whole(0))
-    top_p: float = option(
-        1.0, "Keep the most likely tokens that together reach p; 1 is off.", "--top-p", range=Real(0, 1)
+    top_k: int = option(
+        0, "Keep the k most likely tokens; 0 is off.", "--top-k", range=Whole(0), shown=_else("top_k")
     )
+    top_p: float = option(
+        1.0, "Keep the most likely tokens that together reach p; 1 is off.", "--top-p", range=Real(0, 1),
+        shown=_else("top_p"),
+    )  # fmt: skip
     min_p: float = option(
         0.0, "Keep tokens at least p times as likely as the most likely one; 0 is off.", "--min-p",
-        range=Real(0, 1),
+        range=Real(0, 1), shown=_else("min_p"),
     )  # fmt: skip
     typical_p: float = option(
         1.0, "Keep the tokens nearest to the entropy that together exceed p (locally typical); 1 is off.",

@@ -76,7 +76,7 @@ class ServedModels:
         except GraphmlError as error:
             raise ApiError(400, f"{path.name}: cannot be served: {_without(path, error)}") from None
         try:
-            return Service(model, replace(old.options, loras=()), old)
+            return Service(model, replace(old.stated_options, loras=()), old)
         except GraphmlError as error:
             model.close()
             raise ApiError(400, f"{path.name}: cannot be served: {_without(path, error)}") from None

@@ -22,6 +22,8 @@ from graphml.api.request_probes import NOT_PROBED, Probed
 from graphml.api.token_stream import Result
 from graphml.api.tokens import Token
 from graphml.errors import TokenizerError
+from graphml.sampling.settings.params import LLAMA_SERVER
+from graphml.sampling.settings.sampling_defaults import ChosenSampling, chosen_sampling
 from graphml.server.engine.engine_access import EngineAccess
 from graphml.server.engine.running_request import Generation
 from graphml.server.engine.stored_responses import StoredResponses
@@ -55,9 +57,13 @@ class Service:
     """A model that is served. before: the one whose place it takes; it keeps what no model is asked for."""
 
     def __init__(self, model: Model, options: ServerOptions, before: Service | None = None) -> None:
-        kind = draft_kind(options.params, model.executor, model.draft)
-        self.model = model
-        self.options = options = replace(options, params=replace(options.params, spec_type=kind))
+        self.model, self.stated_options = model, options
+        asked = dict.fromkeys(options.asked, "the command line")
+        usual = {name: x for name, x in LLAMA_SERVER.items() if getattr(options.params, name) == x}
+        stated = model.sampling_defaults
+        self.sampling: ChosenSampling = chosen_sampling(options.params, asked, stated, usual)
+        kind = draft_kind(self.sampling.params, model.executor, model.draft)
+        self.options = options = replace(options, params=replace(self.sampling.params, spec_type=kind))
         keys = ApiKeys(options.api_keys, options.api_key_file, options.file_keys)
         self.keys: ApiKeys = before.keys if before else keys
         metrics = before.access.metrics if before else ServerMetrics()

@@ -11,11 +11,10 @@ from typing import Any
 
 from graphml.errors import UsageError
 from graphml.sampling import SamplingParams
+from graphml.sampling.settings.params import LLAMA_SERVER
 from graphml.server.options.api_keys import FileKey
 
-DEFAULT_SAMPLING = SamplingParams(
-    temperature=0.8, top_k=40, top_p=0.95, min_p=0.05, dry_penalty_last_n=64, rng="llama.cpp"
-)
+DEFAULT_SAMPLING = SamplingParams(**LLAMA_SERVER, dry_penalty_last_n=64, rng="llama.cpp")
 """llama-server's, with its random numbers."""
 
 REASONING = ("on", "off", "auto")
@@ -68,7 +67,8 @@ class ServerOptions:
     """Where a server listens, what it serves, and how.
 
     parallel: requests that are computed at a time. n_ctx: tokens of each; None: all that the model was
-    trained for. n_predict: most tokens of an answer that does not say. params, seed: likewise.
+    trained for. n_predict: most tokens of an answer that does not say. params, seed: likewise; asked: fields
+    of params that the model's file does not change.
     api_keys: any of them opens the server, and so do file_keys, those of api_key_file at the start; none of
     either: nobody is asked. slots, metrics, props, activations: whether these
     endpoints answer. loras: adapters (file, scale), by number. models_dir: a folder of models that may take
@@ -89,6 +89,7 @@ class ServerOptions:
     cache_prompt: bool = True
     ignore_eos: bool = False
     params: SamplingParams = DEFAULT_SAMPLING
+    asked: frozenset[str] = frozenset()
     seed: int = -1
     slots: bool = True
     props: bool = False

@@ -90,6 +90,7 @@ async def props(service: Service, request: Request) -> Response:
     bos, eos = ("" if token is None or tokenizer is None else tokenizer.piece(token) for token in ends)
     return json_response({
         "default_generation_settings": {"params": settings, "n_ctx": service.access.n_ctx},
+        "sampling_sources": dict(service.sampling.sources),
         "total_slots": options.parallel, "model_alias": service.name, "model_path": model.path.name,
         "modalities": {"vision": False, "video": False, "audio": False},
         "endpoint_slots": options.slots, "endpoint_props": options.props, "endpoint_metrics": options.metrics,
