@@ -14,18 +14,22 @@ from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import Bars, write, write_json
 from graphml.errors import UsageError
 
+Texts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--text",
+        "-p",
+        help="A text; may be given again. Without it, each line of stdin is one.",
+        show_default=False,
+    ),
+]
+
 
 @grouped
 def embed(
     opening: options.Running,
     model: options.Model = None,
-    text: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--text", "-p", help="A text; may be given again. Without it, each line of stdin is one.",
-            show_default=False,
-        ),
-    ] = None,
+    text: Texts = None,
     pooling: Annotated[
         str | None,
         typer.Option(
@@ -40,7 +44,7 @@ def embed(
     json: options.Json = False,
 ) -> None:  # fmt: skip
     """Compute embeddings of texts, or scores of a reranking model; one line of numbers for each text."""
-    texts = _texts(text)
+    texts = texts_of(text)
     if query is not None and (pooling not in (None, "rank") or normalize):
         raise UsageError("--query: wanted neither --pooling nor --normalize, which mean nothing for scores")
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
@@ -59,7 +63,8 @@ def embed(
             write(" ".join(f"{x:.7g}" for x in row) + "\n")
 
 
-def _texts(texts: list[str] | None) -> list[str]:
+def texts_of(texts: list[str] | None) -> list[str]:
+    """The texts by option, or the lines of stdin; UsageError where there are none."""
     if texts:
         return texts
     if sys.stdin.isatty():

@@ -27,7 +27,7 @@ from graphml.cli.terminal.console import print_error
 from graphml.errors import GraphmlError, UsageError
 
 TITLES = {
-    "Use a model": ("run", "chat", "serve", "embed"),
+    "Use a model": ("run", "chat", "serve", "embed", "rerank", "tokenize"),
     "Models and this machine": ("info", "plan", "placement", "doctor", "pull", "models", "rm", "cache"),
     "Measure": ("perplexity", "profile", "bench", "tune"),
     "Graphs and numbers": ("graph", "diff", "explain", "compare", "bisect"),

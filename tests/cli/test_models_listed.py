@@ -119,7 +119,8 @@ def test_rm_asks_on_a_terminal_and_nowhere_else(
 
 
 COMMANDS: list[list[Any]] = [
-    ["run", "-p", "x", "-n", 1], ["chat"], ["embed", "-p", "x"], ["info"], ["plan"], ["placement"], ["pull"],
+    ["run", "-p", "x", "-n", 1], ["chat"], ["embed", "-p", "x"], ["rerank", "-q", "x", "-p", "x"],
+    ["info"], ["plan"], ["placement"], ["pull"],
     ["perplexity", "-f", __file__], ["graph"], ["diff", "--fuse-b", "none"], ["explain", "--node", "x"],
     ["profile"], ["tune"], ["compare"], ["bisect"], ["verify", "--record", "x.npz"], ["report"],
 ]  # fmt: skip

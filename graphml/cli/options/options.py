@@ -132,5 +132,7 @@ Running = Annotated[Opening, Shown(*_RUNNING)]
 """The same, and what decides what is in memory. For commands that run a model."""
 Talking = Annotated[Opening, Shown(*_GENERATING)]
 """The same, and the chat template and the draft model. For commands that answer messages."""
+Tokenizing = Annotated[Opening, Shown("named", "hf", "offline", "pre")]
+"""For commands that read no more than a file's vocabulary."""
 Compared = Annotated[Opening, Shown("named", "hf", "offline", "kv", "threads", "arch", "place", *OVERRIDES)]
 """What both sides of a comparison have in common; and where the nodes of the judged one go."""

@@ -1,0 +1,38 @@
+"""`graphml rerank`: texts in the order in which they answer a query, by a reranking model."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from graphml.cli.embed import Texts, texts_of
+from graphml.cli.options import options
+from graphml.cli.options.opening import find, load
+from graphml.cli.options.typer_options import grouped
+from graphml.cli.terminal.console import Bars, write, write_json
+
+
+@grouped
+def rerank(
+    opening: options.Running,
+    query: Annotated[str, typer.Option("--query", "-q", help="What the texts are to answer.")],
+    model: options.Model = None,
+    text: Texts = None,
+    top_n: Annotated[
+        int, typer.Option("--top-n", "-n", min=1, help="Print the best N only.", show_default="all")
+    ] = 1 << 31,
+    json: options.Json = False,
+) -> None:
+    """Print texts by how well they answer a query, the best first: score, line number, text."""
+    texts = texts_of(text)
+    with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
+        scores = [float(row[0]) for row in opened.rank(query, texts)]
+        bars.close()
+        order = sorted(range(len(texts)), key=lambda i: -scores[i])[:top_n]
+        if json:
+            results = [{"index": i, "score": scores[i], "text": texts[i]} for i in order]
+            write_json({"model": str(opened.path), "query": query, "results": results})
+            return
+        for i in order:
+            write(f"{scores[i]:.6g}\t{i}\t{texts[i]}\n")

@@ -1,0 +1,55 @@
+"""`graphml tokenize` and `graphml rerank`: what Python's methods give, as lines and as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import graphml
+from tests.api.test_embedding import write
+from tests.cli.test_commands import graphml_command
+from tests.stories import STORIES
+
+TEXT = "Once upon a time"
+IDS = [1, 403, 407, 261, 378]
+
+
+def test_the_tokens_of_a_text() -> None:
+    with graphml.load(STORIES, "reference") as model:
+        assert model.encode(TEXT) == IDS
+    lines = graphml_command("tokenize", "stories260k", TEXT).stdout.splitlines()
+    assert lines == ["  1  '<s>'", "403  ' Once'", "407  ' upon'", "261  ' a'", "378  ' time'"]
+    assert json.loads(graphml_command("tokenize", STORIES, TEXT, "--ids").stdout) == IDS
+    listed = json.loads(graphml_command("tokenize", "-m", STORIES, TEXT, "--json").stdout)
+    assert listed["n_tokens"] == len(listed["tokens"]) == 5
+    assert listed["tokens"][1] == {"id": 403, "text": " Once", "bytes": list(b" Once")}
+
+
+def test_a_file_and_stdin_are_texts_too(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text(TEXT)
+    of_file = graphml_command("tokenize", STORIES, "--ids", "-f", tmp_path / "text").stdout
+    assert json.loads(of_file) == IDS
+    assert json.loads(graphml_command("tokenize", STORIES, "--ids", stdin=TEXT).stdout) == IDS
+
+
+def test_control_tokens_are_text_where_that_is_asked_for() -> None:
+    plain = graphml_command("tokenize", STORIES, "<s>a", "--ids", "--no-special").stdout
+    assert 1 not in json.loads(plain)
+    assert graphml_command("tokenize", STORIES, "--decode", "[1, 403, 407]").stdout.strip() == "<s> Once upon"
+
+
+def test_texts_are_ranked(tmp_path: Path) -> None:
+    path = write(tmp_path / "rank.gguf", scores=True, pooling_type=4)
+    texts = ["hello", "hello world", "world world hello"]
+    with graphml.load(path, "reference", kv="f32") as model:
+        scores = [float(row[0]) for row in model.rank("world", texts)]
+    best = sorted(range(3), key=lambda i: -scores[i])
+    options = ["rerank", path, "-q", "world", "--backend", "reference", "--kv", "f32"]
+    lines = graphml_command(*options, stdin="\n".join(texts)).stdout.splitlines()
+    assert [line.split("\t")[1:] for line in lines] == [[str(i), texts[i]] for i in best]
+    listed = json.loads(graphml_command(*options, "-n", 1, "--json", stdin="\n".join(texts)).stdout)
+    (first,) = listed["results"]
+    assert (first["index"], first["text"]) == (best[0], texts[best[0]])
+    assert first["score"] == pytest.approx(scores[best[0]], abs=1e-6)
