@@ -181,7 +181,7 @@ async def resumed(service: Service, request: Request) -> EventStream:
     begin = int(text) + ("from" not in request.query_params and last is not None)
     recording, options = service.streams.find((request.scope.get("graphml.key"), name)), service.options
     events = recording.read(begin)
-    return EventStream(events, options.ping, options.timeout, lambda: None, recording.anthropic)
+    return EventStream(events, options.ping, options.timeout, lambda: None, recording.style)
 
 
 async def lora_adapters(service: Service, request: Request) -> Response:
