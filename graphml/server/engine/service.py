@@ -25,12 +25,13 @@ from graphml.errors import TokenizerError
 from graphml.server.engine.engine_access import EngineAccess
 from graphml.server.engine.running_request import Generation
 from graphml.server.engine.stored_responses import StoredResponses
+from graphml.server.observing.request_log import Operation
 from graphml.server.observing.server_metrics import ServerMetrics
 from graphml.server.options.api_keys import ApiKeys
 from graphml.server.options.chat_templates import CHATML
 from graphml.server.options.server_options import ServerOptions
 from graphml.server.requests.prompts import prompts_of
-from graphml.server.requests.request_fields import Sampling
+from graphml.server.requests.request_fields import ChatCompletion, Sampling
 from graphml.server.requests.sampling_settings import RequestSettings, settings_of
 from graphml.server.responses.api_errors import ApiError, Style, wrong_field
 from graphml.server.responses.event_stream import EventStream
@@ -132,6 +133,8 @@ class Service:
                         )
                     )  # fmt: skip
             request.scope.setdefault("graphml.generations", []).extend(generations)
+            name = "chat" if isinstance(sampling, ChatCompletion) else "text_completion"
+            request.scope["graphml.operation"] = Operation(name, self.name, bool(sampling.stream))
             return generations
 
         return await self.access.in_thread(submit)

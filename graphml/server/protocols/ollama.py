@@ -234,7 +234,12 @@ def _as_chat(
     if body.format:
         fields["response_format"] = _format(body.format)
     return ChatCompletion(
-        messages=messages, tools=tools, logprobs=body.logprobs, top_logprobs=body.top_logprobs, **fields
+        messages=messages,
+        stream=body.stream is not False,
+        tools=tools,
+        logprobs=body.logprobs,
+        top_logprobs=body.top_logprobs,
+        **fields,
     )
 
 
