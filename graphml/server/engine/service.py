@@ -25,7 +25,7 @@ from graphml.errors import TokenizerError
 from graphml.server.engine.engine_access import EngineAccess
 from graphml.server.engine.running_request import Generation
 from graphml.server.engine.stored_responses import StoredResponses
-from graphml.server.observing.request_log import Operation
+from graphml.server.observing.request_log import ModelOperation
 from graphml.server.observing.server_metrics import ServerMetrics
 from graphml.server.options.api_keys import ApiKeys
 from graphml.server.options.chat_templates import CHATML
@@ -134,7 +134,7 @@ class Service:
                     )  # fmt: skip
             request.scope.setdefault("graphml.generations", []).extend(generations)
             name = "chat" if isinstance(sampling, ChatCompletion) else "text_completion"
-            request.scope["graphml.operation"] = Operation(name, self.name, bool(sampling.stream))
+            request.scope["graphml.operation"] = ModelOperation(name, self.name, bool(sampling.stream))
             return generations
 
         return await self.access.in_thread(submit)

@@ -47,7 +47,7 @@ class Generated(Protocol):
 
 
 @dataclass
-class Operation:
+class ModelOperation:
     """What a request has the model do: chat, text_completion or embeddings.
 
     n_input: tokens of texts that are embedded.
@@ -72,7 +72,7 @@ class EndedRequest:
     status: int = 0
     seconds: float = 0.0
     generations: Sequence[Generated] = ()
-    operation: Operation | None = None
+    operation: ModelOperation | None = None
     scheme: str = "http"
     server: tuple[str, int | None] | None = None
 

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 import graphml
 from graphml.errors import UsageError
-from graphml.server.observing.request_log import EndedRequest, Generated, Operation
+from graphml.server.observing.request_log import EndedRequest, Generated, ModelOperation
 
 LOG = logging.getLogger(__name__)
 PARENT = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
@@ -126,7 +126,7 @@ def spans_of(record: EndedRequest, trace: str | None, parent: str | None) -> Ite
             yield _span(trace, inner["spanId"], name, record, begin, end, counts, INTERNAL)
 
 
-def _of_model(record: EndedRequest, operation: Operation) -> Attributes:
+def _of_model(record: EndedRequest, operation: ModelOperation) -> Attributes:
     """The attributes of the GenAI convention; None for those that the request has none of."""
     generations = record.generations
     about: Attributes = {
@@ -139,16 +139,16 @@ def _of_model(record: EndedRequest, operation: Operation) -> Attributes:
         return about
     asked = generations[0].asked
     about |= {f"gen_ai.request.{name}": value for name, value in asked.items() if name != "json"}
-    reasons = [FINISH.get(reason, reason) for one in generations for reason in one.stop_reasons]
-    firsts = [one.first - record.begin for one in generations if one.first is not None]
+    reasons = [FINISH.get(reason, reason) for generation in generations for reason in generation.stop_reasons]
+    firsts = [generation.first - record.begin for generation in generations if generation.first is not None]
     return about | {
         "gen_ai.output.type": "json" if asked["json"] else None,
         "gen_ai.request.stream": operation.stream or None,
         "gen_ai.response.finish_reasons": reasons,
         "gen_ai.response.time_to_first_chunk": min(firsts) if operation.stream and firsts else None,
         "gen_ai.usage.output_tokens": record.n_generated,
-        "gen_ai.usage.cache_read.input_tokens": sum(one.n_cached for one in generations),
-        "error.type": None if all(one.stop_reasons for one in generations) else "cancelled",
+        "gen_ai.usage.cache_read.input_tokens": sum(generation.n_cached for generation in generations),
+        "error.type": None if all(generation.stop_reasons for generation in generations) else "cancelled",
     }
 
 
@@ -182,7 +182,7 @@ def _attributes(about: Attributes) -> list[dict[str, Any]]:
 
 def _value(value: Any) -> dict[str, Any]:
     if isinstance(value, list):
-        return {"arrayValue": {"values": [_value(one) for one in value]}}
+        return {"arrayValue": {"values": [_value(element) for element in value]}}
     if isinstance(value, bool):
         return {"boolValue": value}
     if isinstance(value, float):

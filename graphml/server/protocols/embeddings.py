@@ -18,7 +18,7 @@ from starlette.responses import Response
 from graphml.api.text_rows import chosen_pooling
 from graphml.server.access.text_limits import check_fits
 from graphml.server.engine.service import Service
-from graphml.server.observing.request_log import Operation
+from graphml.server.observing.request_log import ModelOperation
 from graphml.server.protocols.request_body import body_of
 from graphml.server.requests.prompts import prompts_of
 from graphml.server.requests.request_fields import Embeddings, Rerank
@@ -83,7 +83,7 @@ async def embedded_texts(
             every = [_cut(service, ids) for ids in every]
         n_tokens = sum(map(len, every))
         service.access.begin_use(request.scope.get("graphml.key"), n_tokens)
-        request.scope["graphml.operation"] = Operation("embeddings", service.name, n_input=n_tokens)
+        request.scope["graphml.operation"] = ModelOperation("embeddings", service.name, n_input=n_tokens)
         return every, _rows(service, every, _pooling(service))
 
     return await service.access.in_thread(work)
