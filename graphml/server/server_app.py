@@ -103,6 +103,7 @@ HANDLERS: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/lora-adapters", llama_state.lora_adapters),
     ("POST", "/lora-adapters", llama_state.set_lora_adapters),
     ("GET", "/v1/stream", llama_state.resumed),
+    ("DELETE", "/v1/stream", llama_state.end_stream),
     ("GET", "/metrics", llama_state.metrics),
 )
 """Method, paths and handler of each endpoint."""
@@ -145,6 +146,7 @@ QUERIES: dict[str, dict[str, Any]] = {
     },
     "POST /slots/{slot:int}": {"action": {"enum": list(ACTIONS)}},
     "GET /slots": {"fail_on_no_slot": {"type": "string"}},
+    "DELETE /v1/stream": {"conv_id": {"type": "string"}},
     "GET /v1/stream": {"conv_id": {"type": "string"}, "from": {"type": "integer", "minimum": 0}},
 }  # fmt: skip
 """Parameters behind the question mark, by method and path."""
@@ -198,9 +200,15 @@ def server_app(models: ServedModels, listeners: Sequence[Ended] = ()) -> Starlet
         await models.swap(body.model)
         return json_response({"success": True})
 
+    async def files(service: Service, request: Request) -> Any:
+        """`GET /models/load`: the files that may be loaded, and the one that is served."""
+        names = models.names() if service.is_admin(request.scope.get("graphml.key")) else []
+        return json_response({"models": names, "current": service.model.path.name})
+
     service = models.current
     routes = [Route("/openapi.json", Endpoint(models, openapi), methods=["GET"])]
     routes += [Route("/models/load", Endpoint(models, load), methods=["POST"])]
+    routes += [Route("/models/load", Endpoint(models, files), methods=["GET"])]
     routes += [
         Route(path, Endpoint(models, handler), methods=[method])
         for method, paths, handler in HANDLERS

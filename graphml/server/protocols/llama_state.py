@@ -184,6 +184,12 @@ async def resumed(service: Service, request: Request) -> EventStream:
     return EventStream(events, options.ping, options.timeout, lambda: None, recording.style)
 
 
+async def end_stream(service: Service, request: Request) -> Response:
+    """`DELETE /v1/stream?conv_id=NAME`: nobody reads a stream on; its answer ends."""
+    service.streams.end((request.scope.get("graphml.key"), request.query_params.get("conv_id", "")))
+    return json_response({"success": True})
+
+
 async def lora_adapters(service: Service, request: Request) -> Response:
     """`GET /lora-adapters`."""
     loras = zip(service.options.loras, service.access.lora_scales, strict=True)

@@ -140,6 +140,11 @@ class ResumableStreams:
             raise ApiError(404, "there is no stream of this name; they are kept for some minutes")
         return self._kept[name]
 
+    def end(self, name: Name) -> None:
+        """Give a stream up, and forget it; ApiError 404 for a name that is not known."""
+        self.find(name).give_up()
+        del self._kept[name]
+
     def _forget(self, name: Name) -> None:
         """Make room for a stream."""
         self._expire()
