@@ -320,6 +320,9 @@ def test_a_phone_has_all_in_its_width(chromium: Browser) -> None:
     with opened(chromium, script, (390, 800)) as page:
         say(page, "hello")
         assert page.evaluate("document.documentElement.scrollWidth") == 390
+        page.click("#show-settings")
+        assert page.locator("#settings").bounding_box()["width"] == 390
+        page.keyboard.press("Escape")
         page.click("#show-list")
         page.click("text=New conversation")
         assert page.locator("article").count() == 0
