@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -69,19 +70,29 @@ def test_an_answer_that_is_stopped_ends_at_the_server(chromium: Browser) -> None
 
 
 def test_a_models_answer_is_whole_after_a_reload(chromium: Browser, stories: graphml.Model) -> None:
-    asked = {"messages": [{"role": "user", "content": "Once"}], "temperature": 0, "max_tokens": 400}
-    with (
-        running(ServerOptions(parallel=2, n_ctx=512, page=True), stories) as server,
-        chromium.page((1280, 800)) as page,
-    ):
+    """It is in the midst of it when the page is loaded anew."""
+    goes_on = threading.Event()
+    goes_on.set()
+
+    def held(ids: Any, logits: Any, history: Any) -> Any:
+        assert len(history) < 60 or goes_on.wait(60)
+        return logits
+
+    options = ServerOptions(parallel=2, n_ctx=512, params=graphml.SamplingParams(function=held))
+    asked = {"messages": [{"role": "user", "content": "Once"}], "temperature": 0, "max_tokens": 100}
+    with running(options, stories) as server, chromium.page((1280, 800)) as page:
         wanted = server.post("/v1/chat/completions", asked).json()["choices"][0]["message"]["content"]
         page.goto(server.address)
-        settings = json.dumps({"temperature": 0, "max_tokens": 400})
+        settings = json.dumps({"temperature": 0, "max_tokens": 100})
         page.evaluate("(text) => localStorage.setItem('graphml-settings', text)", settings)
         page.reload()
+        page.wait_for_selector("body[data-ready]")
+        goes_on.clear()
         ask(page, "Once")
         page.wait_for_selector("article.assistant .content p")
         page.reload()
+        page.wait_for_selector("article.assistant[aria-busy=true] .content p")
+        goes_on.set()
         page.wait_for_selector("article.assistant footer")
         kept = json.loads(page.evaluate("localStorage.getItem('graphml-conversations')"))
         assert kept[0]["messages"][1]["content"] == wanted
