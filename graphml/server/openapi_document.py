@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 
 import graphml
-from graphml.server.responses.api_errors import TYPES
+from graphml.server.responses.api_errors import TYPES, style_of
 
 PARAMETER = re.compile(r"\{(\w+)(?::(\w+))?\}")
 STATUSES = (400, 401, 403, 404, 409, 413, 429, 500, 501, 503)
-ANTHROPIC = "/v1/messages"
-"""Paths that begin so have errors of Anthropic's shape."""
+ERRORS = {"openai": "Error", "anthropic": "AnthropicError", "ollama": "OllamaError"}
+"""The schema of errors by their style."""
 
 
 def openapi_document(
@@ -37,14 +37,14 @@ def openapi_document(
     reference_of = dict(zip(kinds, references, strict=True))
     codes = {
         kind: {str(code): {"$ref": f"#/components/responses/{kind}"} for code in STATUSES}
-        for kind in ("Error", "AnthropicError")
+        for kind in ERRORS.values()
     }
     paths: dict[str, dict[str, Any]] = {}
     for method, path, about in routes:
         operation: dict[str, Any] = {
             "summary": about, "responses": {
                 "200": {"description": "The answer."},
-                **codes["AnthropicError" if path.startswith(ANTHROPIC) else "Error"],
+                **codes[ERRORS[style_of(path)]],
             },
         }  # fmt: skip
         queried = queries.get(f"{method} {path}", {})
@@ -79,12 +79,13 @@ def openapi_document(
             "properties": {"type": {"type": "string"}, "message": {"type": "string"}},
         }},
     }  # fmt: skip
+    ollama = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
     return {
         "openapi": "3.1.0",
         "info": {"title": "graphml serve", "version": graphml.__version__},
         "paths": paths,
         "components": {
-            "schemas": {**schemas, "Error": error, "AnthropicError": anthropic},
+            "schemas": {**schemas, "Error": error, "AnthropicError": anthropic, "OllamaError": ollama},
             "responses": {kind: _wrong(kind) for kind in codes},
         },
     }

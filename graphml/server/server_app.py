@@ -38,6 +38,7 @@ from graphml.server.protocols import (
     llama_state,
     llama_tokens,
     mistral_fim,
+    ollama,
     openai_chat,
     openai_responses,
 )
@@ -57,7 +58,7 @@ from graphml.server.requests.request_fields import (
     TextCompletion,
     Tokenize,
 )
-from graphml.server.responses.api_errors import ApiError, as_api_error
+from graphml.server.responses.api_errors import ApiError, as_api_error, style_of
 from graphml.server.responses.json_response import error_response, gone, json_response
 
 LOG = logging.getLogger(__name__)
@@ -82,8 +83,15 @@ HANDLERS: tuple[tuple[str, str, Handler], ...] = (
     ("DELETE", "/v1/responses/{id}", openai_responses.delete_response),
     ("POST", "/v1/messages", anthropic_messages.messages),
     ("POST", "/v1/messages/count_tokens", anthropic_messages.count_tokens),
+    ("POST", "/api/chat", ollama.chat),
+    ("POST", "/api/generate", ollama.generate),
+    ("POST", "/api/embed", ollama.embed),
+    ("POST", "/api/show", ollama.show),
+    ("GET", "/api/tags", ollama.tags),
+    ("GET", "/api/version", ollama.version),
     ("POST", "/tokenize", llama_tokens.tokenize),
     ("POST", "/detokenize", llama_tokens.detokenize),
+    ("GET", "/tokenizer_info", llama_tokens.tokenizer_info),
     ("POST", "/v1/activations", activations.activations),
     ("POST", "/v1/embeddings", embeddings.embeddings),
     ("POST", "/embedding /embeddings", embeddings.llama_embeddings),
@@ -95,6 +103,7 @@ HANDLERS: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/lora-adapters", llama_state.lora_adapters),
     ("POST", "/lora-adapters", llama_state.set_lora_adapters),
     ("GET", "/v1/stream", llama_state.resumed),
+    ("DELETE", "/v1/stream", llama_state.end_stream),
     ("GET", "/metrics", llama_state.metrics),
 )
 """Method, paths and handler of each endpoint."""
@@ -119,6 +128,10 @@ BODIES: dict[Handler, type[Struct]] = {
     embeddings.llama_embeddings: Embeddings,
     embeddings.rerank: Rerank,
     activations.activations: activations.Activations,
+    ollama.chat: ollama.OllamaChat,
+    ollama.generate: ollama.OllamaGenerate,
+    ollama.embed: ollama.OllamaEmbed,
+    ollama.show: ollama.OllamaShow,
 }
 """What the bodies of requests are decoded as."""
 
@@ -133,6 +146,7 @@ QUERIES: dict[str, dict[str, Any]] = {
     },
     "POST /slots/{slot:int}": {"action": {"enum": list(ACTIONS)}},
     "GET /slots": {"fail_on_no_slot": {"type": "string"}},
+    "DELETE /v1/stream": {"conv_id": {"type": "string"}},
     "GET /v1/stream": {"conv_id": {"type": "string"}, "from": {"type": "integer", "minimum": 0}},
 }  # fmt: skip
 """Parameters behind the question mark, by method and path."""
@@ -172,7 +186,7 @@ class Endpoint:
                 id = scope.get("graphml.request_id", "-")
                 LOG.exception("request %s: %s %s", id, scope["method"], scope["path"])
             known.message = service.without_folders(known.message)
-            return error_response(known, scope["path"].startswith("/v1/messages"))
+            return error_response(known, style_of(scope["path"]))
 
 
 def server_app(models: ServedModels, listeners: Sequence[Ended] = ()) -> Starlette:
@@ -186,9 +200,15 @@ def server_app(models: ServedModels, listeners: Sequence[Ended] = ()) -> Starlet
         await models.swap(body.model)
         return json_response({"success": True})
 
+    async def files(service: Service, request: Request) -> Any:
+        """`GET /models/load`: the files that may be loaded, and the one that is served."""
+        names = models.names() if service.is_admin(request.scope.get("graphml.key")) else []
+        return json_response({"models": names, "current": service.model.path.name})
+
     service = models.current
     routes = [Route("/openapi.json", Endpoint(models, openapi), methods=["GET"])]
     routes += [Route("/models/load", Endpoint(models, load), methods=["POST"])]
+    routes += [Route("/models/load", Endpoint(models, files), methods=["GET"])]
     routes += [
         Route(path, Endpoint(models, handler), methods=[method])
         for method, paths, handler in HANDLERS
@@ -234,7 +254,8 @@ def graph_page(model: Model) -> str:
 async def _not_found(request: Request, error: Exception) -> Any:
     assert isinstance(error, HTTPException)
     texts = {404: "File Not Found", 405: "this path does not answer that method"}
-    response = error_response(ApiError(error.status_code, texts.get(error.status_code, error.detail)))
+    known = ApiError(error.status_code, texts.get(error.status_code, error.detail))
+    response = error_response(known, style_of(request.scope["path"]))
     if error.status_code == 405:
         matching = [route for route in request.app.routes if route.path_regex.match(request.scope["path"])]
         response.headers["Allow"] = ", ".join(sorted({name for route in matching for name in route.methods}))

@@ -31,19 +31,48 @@ def token(text: str, logprob: float, **rest: Any) -> dict[str, Any]:
 
 @dataclass
 class Script:
-    """answers: chunks of each chat request, in turn; an endless wait for None. bodies: what came in."""
+    """What a test writes.
+
+    answers: chunks of each chat request, in turn; an endless wait for None. bodies: what came in; names: of
+    their streams. rest: what a stream that is read on has; asked: how it was. files: models to choose from.
+    """
 
     answers: list[list[dict[str, Any] | None]] = field(default_factory=list)
     bodies: list[dict[str, Any]] = field(default_factory=list)
     left: int = 0
     key: str = ""
     state: dict[str, Any] = field(default_factory=dict)
+    names: list[str | None] = field(default_factory=list)
+    asked: list[tuple[str, str, str | None]] = field(default_factory=list)
+    rest: list[dict[str, Any] | None] | None = None
+    files: list[str] = field(default_factory=list)
+    served: str = "scripted"
 
     async def chat(self, request: Request) -> Response:
         if self.key and request.headers.get("authorization") != f"Bearer {self.key}":
             return JSONResponse({"error": {"message": "Invalid API Key", "code": 401}}, 401)
         self.bodies.append(await request.json())
+        self.names.append(request.headers.get("x-conversation-id"))
+        if "refused" in self.bodies[-1].get("grammar", ""):
+            error = {"message": "Field 'grammar': wanted a rule root", "param": "grammar", "code": 400}
+            return JSONResponse({"error": error}, 400)
         return StreamingResponse(self._events(self.answers.pop(0)), media_type="text/event-stream")
+
+    async def resumed(self, request: Request) -> Response:
+        self.asked.append((request.method, request.query_params["conv_id"], request.query_params.get("from")))
+        if request.method == "DELETE":
+            return JSONResponse({"success": True})
+        if self.rest is None:
+            return JSONResponse({"error": {"message": "there is no stream of this name", "code": 404}}, 404)
+        return StreamingResponse(self._events(self.rest), media_type="text/event-stream")
+
+    async def loads(self, request: Request) -> Response:
+        if request.method == "POST":
+            wanted = (await request.json())["model"]
+            if wanted == "broken.gguf":
+                return JSONResponse({"error": {"message": "broken.gguf: cannot be served", "code": 400}}, 400)
+            self.served = wanted
+        return JSONResponse({"models": self.files, "current": self.served})
 
     async def _events(self, answer: list[dict[str, Any] | None]) -> AsyncIterator[str]:
         yield ": ping\n\n"
@@ -59,7 +88,13 @@ class Script:
 
     async def props(self, request: Request) -> Response:
         settings = {"n_ctx": 512, "params": {"temperature": 0.8}}
-        return JSONResponse({"model_alias": "scripted", "default_generation_settings": settings})
+        return JSONResponse(
+            {
+                "model_alias": self.served,
+                "model_path": "it's scripted.gguf",
+                "default_generation_settings": settings,
+            }
+        )
 
     async def models(self, request: Request) -> Response:
         if self.key and request.headers.get("authorization") != f"Bearer {self.key}":
@@ -86,6 +121,8 @@ def served(script: Script) -> Iterator[str]:
         Route("/v1/chat/completions", script.chat, **post),
         Route("/apply-template", script.template, **post), Route("/tokenize", script.tokenize, **post),
         Route("/engine/state", script.engine),
+        Route("/v1/stream", script.resumed, methods=["GET", "DELETE"]),
+        Route("/models/load", script.loads, methods=["GET", "POST"]),
     ]  # fmt: skip
     with served_routes(routes) as address:
         yield address

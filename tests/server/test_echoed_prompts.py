@@ -61,3 +61,15 @@ def test_scores_that_were_not_computed_are_null(server: Running) -> None:
     prompt = EchoedPrompt(tokenizer, tokenizer.encode("Once upon a time"), "Once upon a time", 0)
     assert prompt.scores([]) == []
     assert prompt.scores([None]) == [None] * len(prompt.pieces)
+
+
+def test_an_end_token_behind_an_echoed_prompt_has_an_entry(server: Running) -> None:
+    """lm-evaluation-harness asks for one token behind a text, and leaves the last entry out."""
+    asked = {"prompt": "Once upon a time", "max_tokens": 1, "echo": True, "logprobs": 1, "temperature": 0}
+    usual = server.post("/v1/completions", asked).json()["choices"][0]["logprobs"]
+    (choice,) = server.post("/v1/completions", {**asked, "logit_bias": {"2": 100}}).json()["choices"]
+    assert (choice["finish_reason"], choice["text"]) == ("stop", "Once upon a time")
+    for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
+        assert choice["logprobs"][name][:-1] == usual[name][:-1], name
+        assert len(choice["logprobs"][name]) == len(usual[name])
+    assert choice["logprobs"]["token_logprobs"][-1] is None

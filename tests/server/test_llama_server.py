@@ -165,3 +165,16 @@ def test_what_copies_a_begun_block_is_compiled_before_the_first_request() -> Non
         running(ServerOptions(parallel=2, n_ctx=256), model),
     ):
         assert model.executor.movers
+
+
+def test_a_tokenizer_is_told_as_vllm_does(server: Running) -> None:
+    info = server.http.get("/tokenizer_info").json()
+    assert (info["bos_token"], info["eos_token"], info["model_max_length"]) == ("<s>", "</s>", 512)
+    assert "add_generation_prompt" in info["chat_template"]
+    plain = {"content": "<s> a girl", "add_special": True}
+    found = server.post("/tokenize", {"model": "any", "prompt": "<s> a girl"}).json()
+    assert found["tokens"] == server.post("/tokenize", plain).json()["tokens"]
+    assert (found["count"], found["max_model_len"]) == (len(found["tokens"]), 512)
+    bare = server.post("/tokenize", {"prompt": info["eos_token"], "add_special_tokens": False}).json()
+    assert bare["tokens"] == [2]
+    assert server.post("/detokenize", {"tokens": found["tokens"][2:]}).json()["prompt"].strip() == "a girl"

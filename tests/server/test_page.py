@@ -37,9 +37,13 @@ $$\\unknown{x}$$"""
 
 @contextmanager
 def opened(
-    chromium: Browser, script: Script, size: tuple[int, int] = (1280, 800), color_scheme: str = "light"
+    chromium: Browser,
+    script: Script,
+    size: tuple[int, int] = (1280, 800),
+    color_scheme: str = "light",
+    refusal: str = "401",
 ) -> Iterator[Any]:
-    """The page; its console stays silent, and it asks its own server alone."""
+    """The page; its console tells refusals of that status alone, and it asks its own server alone."""
     complaints: list[str] = []
     foreign: list[str] = []
     with (
@@ -56,7 +60,7 @@ def opened(
         page.wait_for_selector("body[data-ready]")
         page.wait_for_selector("#about:has-text('scripted')")
         yield page
-        assert [one for one in complaints if "401" not in one] == []
+        assert [one for one in complaints if refusal not in one] == []
         assert foreign == []
 
 
@@ -153,7 +157,8 @@ def test_settings_go_into_requests_and_wrong_ones_do_not(chromium: Browser) -> N
         page.fill("#set-schema", "{no JSON")
         page.fill("#set-stop", "END\nSTOP")
         page.locator("#set-stop").blur()
-        assert "not used" in page.locator("#settings .error:not(:empty)").text_content()
+        assert "not used" in page.locator("#wrong-schema").text_content()
+        assert page.locator("#wrong-top_p").text_content() == "not used: wanted a number from 0 to 1"
         say(page, "hello")
         body = script.bodies[0]
         assert body["temperature"] == 0.5
@@ -315,6 +320,9 @@ def test_a_phone_has_all_in_its_width(chromium: Browser) -> None:
     with opened(chromium, script, (390, 800)) as page:
         say(page, "hello")
         assert page.evaluate("document.documentElement.scrollWidth") == 390
+        page.click("#show-settings")
+        assert page.locator("#settings").bounding_box()["width"] == 390
+        page.keyboard.press("Escape")
         page.click("#show-list")
         page.click("text=New conversation")
         assert page.locator("article").count() == 0

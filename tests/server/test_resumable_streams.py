@@ -182,3 +182,16 @@ def test_an_event_that_is_larger_than_what_is_kept_goes_with_its_reader(
             await anext(streams.find((None, "a")).read(0))
 
     asyncio.run(scene())
+
+
+def test_a_stream_that_is_deleted_ends(server: Running) -> None:
+    body = {"prompt": "Once", "n_predict": -1, "ignore_eos": True, "stream": True}
+    headers = {"X-Conversation-Id": "ended"}
+    with server.http.stream("POST", "/completion", json=body, headers=headers) as response:
+        lines = response.iter_lines()
+        next(lines)
+        assert server.http.delete("/v1/stream?conv_id=ended").json() == {"success": True}
+        assert '"stop":true' not in "".join(lines)  # as it is at the end of an answer
+    assert server.at_rest()
+    assert server.http.get("/v1/stream?conv_id=ended").status_code == 404
+    assert server.http.delete("/v1/stream?conv_id=ended").status_code == 404

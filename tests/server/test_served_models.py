@@ -117,3 +117,18 @@ def test_loading_is_off_by_default_and_needs_an_admin(
             answer = found.post("/models/load", {"model": "other.bin"}, headers={"X-Api-Key": key})
             assert answer.status_code == status, key
     assert loaded == ["other.bin"] * 2
+
+
+def test_the_files_that_may_be_loaded_are_listed(swapping: Running, folder: Path) -> None:
+    for name in ("big-00001-of-00002.gguf", "big-00002-of-00002.gguf", "notes.txt"):
+        (folder / name).touch()
+    listed = swapping.http.get("/models/load").json()
+    assert listed == {
+        "models": ["big-00001-of-00002.gguf", "broken.gguf"], "current": STORIES.name
+    }  # fmt: skip
+    assert swapping.post("/models/load", {"model": "other.bin"}).status_code == 200
+    assert swapping.http.get("/models/load").json()["current"] == "other.bin"
+
+
+def test_a_server_that_loads_no_models_lists_none(server: Running) -> None:
+    assert server.http.get("/models/load").json() == {"models": [], "current": STORIES.name}

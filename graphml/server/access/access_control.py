@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from graphml.server.options.api_keys import ApiKeys
 from graphml.server.options.server_options import ServerOptions, is_path
 from graphml.server.page.page_files import ROOT, VERSION
-from graphml.server.responses.api_errors import ApiError
+from graphml.server.responses.api_errors import ApiError, style_of
 from graphml.server.responses.json_response import error_response
 
 PUBLIC = {"/health", "/v1/health"}
@@ -53,7 +53,7 @@ class AccessControl:
             if length.isdecimal() and int(length) > self._options.limits.body_bytes:
                 raise self._too_large()
         except ApiError as error:
-            await error_response(error, path.startswith("/v1/messages"))(scope, receive, reply)
+            await error_response(error, style_of(path))(scope, receive, reply)
             return
         await self._app(scope, self._bounded(receive), reply)
 

@@ -53,6 +53,7 @@ class Generation:
         self.arrived, self.submitted = arrived, time.monotonic()
         self.n_generated = 0
         self.first: float | None = None
+        self.stop_reasons: list[str] = []
         self.slot = -1
         self._spaced: dict[int, bool] = {}
         self._silent: dict[int, int] = {}
@@ -75,6 +76,7 @@ class Generation:
                 yield self._with_space(token)
             for result in self.results():
                 metrics.ended(result, self.submitted - self.arrived)
+                self.stop_reasons.append(result.stop_reason)
             slot = self.slot if self._kept_as is None else self._kept_as
             self._access.slots.ended(slot, self.key, [*self.ids, *self._handle.results(0)[0].tokens])
         finally:
@@ -139,6 +141,22 @@ class Generation:
     def sequences(self) -> tuple[Any, ...]:
         """What the engine computes for it, to be looked at."""
         return self._handle.sequences
+
+    @property
+    def n_cached(self) -> int:
+        """Tokens of the prompt that were found computed."""
+        return max(0, int(self.sequences[0].n_cached))
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """How its tokens are sampled, by the names of OpenAI's requests; what nobody asked for is None."""
+        params, settings = self.settings.params, self.settings
+        names = ("temperature", "top_p", "top_k", "frequency_penalty", "presence_penalty")
+        return {
+            **{name: float(getattr(params, name)) for name in names},
+            "max_tokens": settings.max_tokens, "seed": settings.seed, "stop_sequences": list(params.stop),
+            "choice.count": settings.n if settings.n != 1 else None, "json": bool(params.json_schema),
+        }  # fmt: skip
 
     def cancel(self) -> None:
         """Nobody wants it any more."""

@@ -19,6 +19,8 @@ from graphml.server.engine.service import Service
 from graphml.server.responses.api_errors import ApiError, wrong_field
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]{0,254}", re.ASCII)
+LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")
+"""Of a model in several files, which is loaded by the first of them."""
 POLL_S = 0.05
 Loader = Callable[[Path], Model]
 
@@ -41,6 +43,14 @@ class ServedModels:
             yield service
         finally:
             self._users[service] -= 1
+
+    def names(self) -> list[str]:
+        """The GGUF files of the folder of models, by name; none where that is off."""
+        folder = self.current.options.models_dir
+        if self._load is None or folder is None:
+            return []
+        names = (path.name for path in folder.glob("*.gguf") if path.is_file())
+        return sorted(name for name in names if NAME.fullmatch(name) and not LATER_PART.search(name))
 
     async def swap(self, name: str) -> None:
         """Serve another file of the folder from now on; the model before it ends with its last request.

@@ -27,14 +27,15 @@ from graphml.sampling.settings.sampling_defaults import ChosenSampling, chosen_s
 from graphml.server.engine.engine_access import EngineAccess
 from graphml.server.engine.running_request import Generation
 from graphml.server.engine.stored_responses import StoredResponses
+from graphml.server.observing.request_log import ModelOperation
 from graphml.server.observing.server_metrics import ServerMetrics
 from graphml.server.options.api_keys import ApiKeys
 from graphml.server.options.chat_templates import CHATML
 from graphml.server.options.server_options import ServerOptions
 from graphml.server.requests.prompts import prompts_of
-from graphml.server.requests.request_fields import Sampling
+from graphml.server.requests.request_fields import ChatCompletion, Sampling
 from graphml.server.requests.sampling_settings import RequestSettings, settings_of
-from graphml.server.responses.api_errors import ApiError, wrong_field
+from graphml.server.responses.api_errors import ApiError, Style, wrong_field
 from graphml.server.responses.event_stream import EventStream
 from graphml.server.responses.resumable_streams import ResumableStreams
 from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate
@@ -138,6 +139,8 @@ class Service:
                         )
                     )  # fmt: skip
             request.scope.setdefault("graphml.generations", []).extend(generations)
+            name = "chat" if isinstance(sampling, ChatCompletion) else "text_completion"
+            request.scope["graphml.operation"] = ModelOperation(name, self.name, bool(sampling.stream))
             return generations
 
         return await self.access.in_thread(submit)
@@ -165,7 +168,7 @@ class Service:
         events: AsyncGenerator[bytes, None],
         cancel: Callable[[], None],
         ping: float | None = None,
-        anthropic: bool = False,
+        style: Style = "openai",
     ) -> EventStream:
         """The response of events, kept for another connection where the request names its stream.
 
@@ -174,9 +177,9 @@ class Service:
         name = request.headers.get("x-conversation-id")
         if name is not None:
             whose = request.scope.get("graphml.key"), name
-            events, cancel = self.streams.begin(whose, events, cancel, anthropic), lambda: None
+            events, cancel = self.streams.begin(whose, events, cancel, style), lambda: None
         ping = self.options.ping if ping is None else ping
-        return EventStream(events, ping, self.options.timeout, cancel, anthropic)
+        return EventStream(events, ping, self.options.timeout, cancel, style)
 
     def lora_of(self, sampling: Sampling) -> list[tuple[str, float]] | None:
         """The adapters that a request names by number, each with its scale; others of the server count 0."""

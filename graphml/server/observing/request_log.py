@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -26,12 +26,37 @@ PLAIN = re.compile(r"[^!-~]")
 
 
 class Generated(Protocol):
-    """What a request has the engine generate; times are monotonic, the first token's None before it came."""
+    """What a request has the engine generate; times are monotonic, the first token's None before it came.
+
+    settings: what its tokens are sampled by. stop_reasons: of its sequences, once all have ended.
+    """
 
     ids: list[int]
     n_generated: int
     submitted: float
     first: float | None
+    stop_reasons: list[str]
+
+    @property
+    def n_cached(self) -> int:
+        """Tokens of the prompt that were found computed."""
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """How its tokens are sampled, by the names of OpenAI's requests."""
+
+
+@dataclass
+class ModelOperation:
+    """What a request has the model do: chat, text_completion or embeddings.
+
+    n_input: tokens of texts that are embedded.
+    """
+
+    name: str
+    model: str
+    stream: bool = False
+    n_input: int = 0
 
 
 @dataclass
@@ -47,6 +72,9 @@ class EndedRequest:
     status: int = 0
     seconds: float = 0.0
     generations: Sequence[Generated] = ()
+    operation: ModelOperation | None = None
+    scheme: str = "http"
+    server: tuple[str, int | None] | None = None
 
     @property
     def line(self) -> str:
@@ -90,6 +118,7 @@ class RequestLog:
         client_id = headers.get("x-request-id", "")
         id = client_id if ID.fullmatch(client_id) else secrets.token_hex(16)
         record = EndedRequest(id, scope["method"], scope["path"], headers, time.monotonic(), time.time_ns())
+        record.scheme, record.server = scope.get("scheme", "http"), scope.get("server")
         scope["graphml.request_id"], scope["graphml.generations"] = id, []
 
         async def sending(message: Message) -> None:
@@ -104,6 +133,7 @@ class RequestLog:
             await self.app(scope, receive, sending)
         finally:
             record.seconds, record.generations = time.monotonic() - record.begin, scope["graphml.generations"]
+            record.operation = scope.get("graphml.operation")
             for listener in () if record.path in QUIET else self.listeners:
                 listener(record)
 

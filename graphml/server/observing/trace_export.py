@@ -1,8 +1,9 @@
 """Spans of requests for a collector of OpenTelemetry, by its protocol over HTTP with JSON.
 
-A request's span is a child of its caller's (W3C's `traceparent`), and has a child for each phase: the prompt
-is made, the prompt is read, the answer is generated. Knows https://opentelemetry.io/docs/specs/otlp and
-https://www.w3.org/TR/trace-context; sends from a thread of its own, for which no request waits.
+A request's span is a child of its caller's (W3C's `traceparent`). Where a model is used, it has a child by
+the GenAI convention, and that a child for each phase: the prompt is made, the prompt is read, the answer is
+generated. Knows https://opentelemetry.io/docs/specs/otlp, https://www.w3.org/TR/trace-context and
+https://opentelemetry.io/docs/specs/semconv/gen-ai; sends from a thread of its own that no request waits for.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from urllib.parse import urlsplit
 
 import graphml
 from graphml.errors import UsageError
-from graphml.server.observing.request_log import EndedRequest, Generated
+from graphml.server.observing.request_log import EndedRequest, Generated, ModelOperation
 
 LOG = logging.getLogger(__name__)
 PARENT = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
@@ -30,7 +31,11 @@ MOST_WAITING, MOST_AT_A_TIME = 4096, 512
 """Requests whose spans wait to be sent: more are dropped; and requests that are sent together."""
 EVERY_S, TIMEOUT_S, CLOSE_S = 1.0, 10.0, 0.5
 SERVER, INTERNAL, ERROR = 2, 1, 2  # kinds of spans, and a status
+PROVIDER = "graphml"
+FINISH = {"end": "stop", "context": "length", "deadline": "length"}
+"""Why an answer ended, by OpenAI's names where they are others."""
 Span = dict[str, Any]
+Attributes = dict[str, Any]
 
 
 class TraceExport:
@@ -95,28 +100,56 @@ class TraceExport:
 
 
 def spans_of(record: EndedRequest, trace: str | None, parent: str | None) -> Iterator[Span]:
-    """The span of a request, and those of its phases. trace, parent: the caller's, None for a new trace."""
+    """The span of a request, that of the model's work, and those of its phases.
+
+    trace, parent: the caller's, None for a new trace.
+    """
     trace = trace or secrets.token_hex(16)
-    about: dict[str, str | int] = {
-        "http.request.method": record.method, "url.path": record.path,
-        "http.response.status_code": record.status, "graphml.request_id": record.id,
+    host, port = record.server or (None, None)
+    error = str(record.status) if record.status >= 500 else None
+    about: Attributes = {
+        "http.request.method": record.method, "url.path": record.path, "url.scheme": record.scheme,
+        "http.response.status_code": record.status or None, "graphml.request_id": record.id,
+        "server.address": host, "server.port": port, "error.type": error,
     }  # fmt: skip
-    if record.generations:
-        about |= {
-            "gen_ai.usage.input_tokens": record.n_prompt,
-            "gen_ai.usage.output_tokens": record.n_generated,
-        }
     own = _span(trace, parent, f"{record.method} {record.path}", record, 0.0, record.seconds, about, SERVER)
-    if record.status >= 500:
-        own["status"] = {"code": ERROR}
     yield own
+    if record.operation is None:
+        return
+    name, about = f"{record.operation.name} {record.operation.model}", _of_model(record, record.operation)
+    about |= {"server.address": host, "server.port": port, "error.type": error or about.get("error.type")}
+    inner = _span(trace, own["spanId"], name, record, 0.0, record.seconds, about, INTERNAL)
+    yield inner
     for generation in record.generations:
         for name, begin, end in _phases(record, generation):
-            counts: dict[str, str | int] = {
-                "prompt": len(generation.ids),
-                "generated": generation.n_generated,
-            }
-            yield _span(trace, own["spanId"], name, record, begin, end, counts, INTERNAL)
+            counts: Attributes = {"prompt": len(generation.ids), "generated": generation.n_generated}
+            yield _span(trace, inner["spanId"], name, record, begin, end, counts, INTERNAL)
+
+
+def _of_model(record: EndedRequest, operation: ModelOperation) -> Attributes:
+    """The attributes of the GenAI convention; None for those that the request has none of."""
+    generations = record.generations
+    about: Attributes = {
+        "gen_ai.operation.name": operation.name, "gen_ai.provider.name": PROVIDER,
+        "gen_ai.request.model": operation.model, "gen_ai.response.model": operation.model,
+        "gen_ai.usage.input_tokens": record.n_prompt if generations else operation.n_input,
+        "gen_ai.conversation.id": record.headers.get("x-conversation-id"),
+    }  # fmt: skip
+    if not generations:
+        return about
+    asked = generations[0].asked
+    about |= {f"gen_ai.request.{name}": value for name, value in asked.items() if name != "json"}
+    reasons = [FINISH.get(reason, reason) for generation in generations for reason in generation.stop_reasons]
+    firsts = [generation.first - record.begin for generation in generations if generation.first is not None]
+    return about | {
+        "gen_ai.output.type": "json" if asked["json"] else None,
+        "gen_ai.request.stream": operation.stream or None,
+        "gen_ai.response.finish_reasons": reasons,
+        "gen_ai.response.time_to_first_chunk": min(firsts) if operation.stream and firsts else None,
+        "gen_ai.usage.output_tokens": record.n_generated,
+        "gen_ai.usage.cache_read.input_tokens": sum(generation.n_cached for generation in generations),
+        "error.type": None if all(generation.stop_reasons for generation in generations) else "cancelled",
+    }
 
 
 def _phases(record: EndedRequest, generation: Generated) -> Iterator[tuple[str, float, float]]:
@@ -131,19 +164,30 @@ def _phases(record: EndedRequest, generation: Generated) -> Iterator[tuple[str, 
 
 def _span(
     trace: str, parent: str | None, name: str, record: EndedRequest, begin: float, end: float,
-    about: dict[str, str | int], kind: int,
+    about: Attributes, kind: int,
 ) -> Span:  # fmt: skip
+    failed = {"status": {"code": ERROR}} if about.get("error.type") else {}
     return {
         "traceId": trace, "spanId": secrets.token_hex(8), "parentSpanId": parent or "", "name": name,
         "kind": kind, "startTimeUnixNano": str(record.began_ns + int(begin * 1e9)),
         "endTimeUnixNano": str(record.began_ns + int(max(begin, end) * 1e9)),
-        "attributes": _attributes(about),
+        "attributes": _attributes(about), **failed,
     }  # fmt: skip
 
 
-def _attributes(about: dict[str, str | int]) -> list[dict[str, Any]]:
-    kinds = {str: "stringValue", int: "intValue"}
-    return [{"key": name, "value": {kinds[type(value)]: str(value)}} for name, value in about.items()]
+def _attributes(about: Attributes) -> list[dict[str, Any]]:
+    """As OTLP's JSON has them; those that are None or empty lists are left out."""
+    return [{"key": name, "value": _value(value)} for name, value in about.items() if value not in (None, [])]
+
+
+def _value(value: Any) -> dict[str, Any]:
+    if isinstance(value, list):
+        return {"arrayValue": {"values": [_value(element) for element in value]}}
+    if isinstance(value, bool):
+        return {"boolValue": value}
+    if isinstance(value, float):
+        return {"doubleValue": value}
+    return {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value}
 
 
 def _body(spans: list[Span]) -> dict[str, Any]:

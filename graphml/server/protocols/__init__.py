@@ -1,1 +1,1 @@
-"""The protocols: OpenAI's, Anthropic's, llama-server's, Mistral's; each reads requests and writes answers."""
+"""The protocols of OpenAI, Anthropic, llama-server, Mistral and ollama: read requests, write answers."""

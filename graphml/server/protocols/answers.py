@@ -51,9 +51,8 @@ class PlainReader:
 
 @dataclass
 class Answering:
-    """A conversation that is answered: the engine's part, and a reader of each sequence."""
+    """A prompt that is answered: the engine's part, and a reader of each sequence."""
 
-    prompt: ChatPrompt
     generation: Generation
     readers: list[AnswerSplitter] = field(default_factory=list)
 
@@ -95,9 +94,7 @@ async def answering(service: Service, request: object, chat: ChatCompletion) -> 
         return [chat_prompts[0].ids], replace(settings, params=chat_prompts[0].params)
 
     (generation,) = await service.begin(request, chat, prompts)  # type: ignore[arg-type]
-    return Answering(
-        chat_prompts[0], generation, [_reader(chat_prompts[0]) for _ in range(generation.settings.n)]
-    )
+    return Answering(generation, [_reader(chat_prompts[0]) for _ in range(generation.settings.n)])
 
 
 def _reader(prompt: ChatPrompt) -> AnswerSplitter:

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from graphml.api.text_rows import chosen_pooling
 from graphml.server.access.text_limits import check_fits
 from graphml.server.engine.service import Service
+from graphml.server.observing.request_log import ModelOperation
 from graphml.server.protocols.request_body import body_of
 from graphml.server.requests.prompts import prompts_of
 from graphml.server.requests.request_fields import Embeddings, Rerank
@@ -34,12 +35,12 @@ async def embeddings(service: Service, request: Request) -> Response:
         raise wrong_field("encoding_format", "wanted float or base64")
     if _pooling(service) == "none":
         raise ApiError(400, "Pooling type 'none' is not OAI compatible. Please use a different pooling type")
-    every, rows = await _embedded(service, body, request.scope.get("graphml.key"))
+    every, rows = await embedded_texts(service, body, request)
     if body.dimensions is not None:
         if rows and body.dimensions > rows[0].shape[1]:
             raise wrong_field("dimensions", f"at most {rows[0].shape[1]} are wanted, got {body.dimensions}")
         rows = [row[:, : body.dimensions] for row in rows]
-    rows = [_normalized(row, _norm(service, body)) for row in rows]
+    rows = [normalized(row, _norm(service, body)) for row in rows]
     count = sum(map(len, every))
     data = [
         {"object": "embedding", "index": i, "embedding": _written(row[0], body.encoding_format)}
@@ -52,9 +53,9 @@ async def embeddings(service: Service, request: Request) -> Response:
 async def llama_embeddings(service: Service, request: Request) -> Response:
     """`POST /embedding` and `/embeddings`: a list of rows for each text."""
     body = await body_of(service, request, Embeddings)
-    _, rows = await _embedded(service, body, request.scope.get("graphml.key"))
+    _, rows = await embedded_texts(service, body, request)
     if _pooling(service) != "none":
-        rows = [_normalized(row, _norm(service, body)) for row in rows]
+        rows = [normalized(row, _norm(service, body)) for row in rows]
     return json_response([{"index": i, "embedding": row.tolist()} for i, row in enumerate(rows)])
 
 
@@ -67,9 +68,10 @@ def _pooling(service: Service) -> str:
     return pooling
 
 
-async def _embedded(
-    service: Service, body: Embeddings, key: str | None
+async def embedded_texts(
+    service: Service, body: Embeddings, request: Request, truncated: bool = False
 ) -> tuple[list[list[int]], list[Floats]]:
+    """The ids of each text, and its rows. truncated: texts that are too long are cut, not refused."""
     content = body.content if body.input is None else body.input
     if content is None:
         raise wrong_field("input", "it is missing")
@@ -77,7 +79,11 @@ async def _embedded(
     def work() -> tuple[list[list[int]], list[Floats]]:
         most = service.options.limits.prompts
         every, _ = prompts_of(content, service.tokenizer, most, _most_tokens(service), "input")
-        service.access.begin_use(key, sum(map(len, every)))
+        if truncated:
+            every = [_cut(service, ids) for ids in every]
+        n_tokens = sum(map(len, every))
+        service.access.begin_use(request.scope.get("graphml.key"), n_tokens)
+        request.scope["graphml.operation"] = ModelOperation("embeddings", service.name, n_input=n_tokens)
         return every, _rows(service, every, _pooling(service))
 
     return await service.access.in_thread(work)
@@ -86,6 +92,14 @@ async def _embedded(
 def _most_tokens(service: Service) -> int:
     executor = service.model.executor
     return int(min(executor.n_batch, executor.config.n_ctx))
+
+
+def _cut(service: Service, ids: list[int]) -> list[int]:
+    """Ids that fit into a step; a control token at their end stays."""
+    most = _most_tokens(service)
+    if len(ids) <= most:
+        return ids
+    return [*ids[: most - 1], ids[-1 if service.tokenizer.is_special(ids[-1]) else most - 1]]
 
 
 def _rows(service: Service, every: list[list[int]], pooling: str) -> list[Floats]:
@@ -109,7 +123,7 @@ def _norm(service: Service, body: Embeddings) -> int:
     return service.options.embd_normalize if body.embd_normalize is None else body.embd_normalize
 
 
-def _normalized(rows: Floats, kind: int) -> Floats:
+def normalized(rows: Floats, kind: int) -> Floats:
     """Rows divided by a norm: below 0 by none, 0 so that they fit int16, else by the p-norm."""
     if kind < 0:
         return rows

@@ -182,7 +182,13 @@ async def resumed(service: Service, request: Request) -> EventStream:
     begin = int(text) + ("from" not in request.query_params and last is not None)
     recording, options = service.streams.find((request.scope.get("graphml.key"), name)), service.options
     events = recording.read(begin)
-    return EventStream(events, options.ping, options.timeout, lambda: None, recording.anthropic)
+    return EventStream(events, options.ping, options.timeout, lambda: None, recording.style)
+
+
+async def end_stream(service: Service, request: Request) -> Response:
+    """`DELETE /v1/stream?conv_id=NAME`: nobody reads a stream on; its answer ends."""
+    service.streams.end((request.scope.get("graphml.key"), request.query_params.get("conv_id", "")))
+    return json_response({"success": True})
 
 
 async def lora_adapters(service: Service, request: Request) -> Response:

@@ -215,8 +215,10 @@ def _whole(
     scores = None
     if result.logprobs is not None and (completion.logprobs is not None or completion.n_probs):
         pieces = [service.tokenizer.piece_bytes(id) for id in result.tokens[:n_shown]]
-        logprobs = [*echoed.scores(result.prompt_logprobs or []), *result.logprobs[:n_shown]]
-        scores = in_lists(logprobs, [*echoed.pieces, *pieces], 0)
+        # Who scores a text asks for one token more, and leaves the last entry out: an end token is one, too.
+        end = [None] if completion.echo and result.stop_reason == "end" else []
+        logprobs = [*echoed.scores(result.prompt_logprobs or []), *result.logprobs[:n_shown], *end]
+        scores = in_lists(logprobs, [*echoed.pieces, *pieces, *(b"" for _ in end)], 0)
     return choice(index, echoed.text + result.text, reason(result.stop_reason), scores)
 
 

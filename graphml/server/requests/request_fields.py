@@ -140,12 +140,14 @@ class LoadModel(Struct, kw_only=True):
 
 
 class Tokenize(Struct, kw_only=True):
-    """`/tokenize`."""
+    """`/tokenize`. prompt, add_special_tokens: vLLM's names of content and add_special, which is on there."""
 
     content: str | list[Any] = ""
     add_special: bool = False
     parse_special: bool = True
     with_pieces: bool = False
+    prompt: str | None = None
+    add_special_tokens: bool = True
 
 
 class Detokenize(Struct, kw_only=True):

@@ -1,4 +1,4 @@
-"""Errors as clients see them: a status, a type and a message, in llama-server's shape and types.
+"""Errors as clients see them: a status, a type and a message, in the shape of a protocol.
 
 Knows statuses and graphml's errors; nothing of requests. A message never names a file or a line of code.
 """
@@ -6,7 +6,7 @@ Knows statuses and graphml's errors; nothing of requests. A message never names 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from graphml.errors import GraphmlError, TemplateError, TokenizerError, UsageError
 
@@ -25,6 +25,17 @@ TYPES = {
 }
 ANTHROPIC_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error",
                    413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error"}  # fmt: skip
+
+
+Style: TypeAlias = Literal["openai", "anthropic", "ollama"]
+"""Whose shape an error has, and whose form a stream."""
+
+
+def style_of(path: str) -> Style:
+    """The style of an endpoint's errors."""
+    if path.startswith("/v1/messages"):
+        return "anthropic"
+    return "ollama" if path.startswith("/api/") else "openai"
 
 
 class ApiError(Exception):
@@ -47,9 +58,11 @@ class ApiError(Exception):
         """Headers that go with it."""
         return {"Retry-After": str(math.ceil(self.retry_after))} if self.status in (429, 503) else {}
 
-    def body(self, anthropic: bool = False) -> dict[str, Any]:
+    def body(self, style: Style = "openai") -> dict[str, Any]:
         """The body of the response."""
-        if anthropic:
+        if style == "ollama":
+            return {"error": self.message}
+        if style == "anthropic":
             kind = ANTHROPIC_TYPES.get(self.status)
             kind = kind or ("invalid_request_error" if self.status < 500 else "api_error")
             return {"type": "error", "error": {"type": kind, "message": self.message}}

@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from graphml.server.responses.api_errors import as_api_error
+from graphml.server.responses.api_errors import Style, as_api_error
 
 T = TypeVar("T")
 PING = b":\n\n"
 DONE = b"data: [DONE]\n\n"
+EVENTS, LINES = b"text/event-stream; charset=utf-8", b"application/x-ndjson"
 HEADERS = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
@@ -34,12 +34,18 @@ def event(data: Any, name: str | None = None) -> bytes:
     return head + b"data: " + encode(data) + b"\n\n"
 
 
+def line(data: Any) -> bytes:
+    """One object of a stream of JSON lines, as ollama sends them."""
+    return encode(data) + b"\n"
+
+
 class EventStream:
     """An ASGI response that sends what a generator yields.
 
     ping: seconds of silence after which a comment is sent. timeout: seconds in which the client must take
     what is sent. Neither counts where it is 0 or less. cancel: ends what computes the events; called at the
-    end, even where the generator has not begun to read it. anthropic: the shape of an error in mid-stream.
+    end, even where the generator has not begun to read it. style: the shape of an error in mid-stream;
+    ollama's streams are JSON lines, which have no comments.
     """
 
     def __init__(
@@ -48,11 +54,11 @@ class EventStream:
         ping: float,
         timeout: float,
         cancel: Callable[[], None],
-        anthropic: bool = False,
+        style: Style = "openai",
     ) -> None:
-        self._events, self._ping = events, ping if ping > 0 else math.inf
+        self._events, self._ping = events, ping if ping > 0 and style != "ollama" else math.inf
         self._timeout = timeout if timeout > 0 else math.inf
-        self._cancel, self._anthropic = cancel, anthropic
+        self._cancel, self._style = cancel, style
         self._sends, self._since = False, 0.0  # whether something is being sent, and since when
         self.headers: list[tuple[bytes, bytes]] = []
 
@@ -73,16 +79,22 @@ class EventStream:
             await self._events.aclose()
 
     async def _send_all(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": HEADERS + self.headers})
+        kind = (b"content-type", LINES if self._style == "ollama" else EVENTS)
+        headers = [kind, *HEADERS, *self.headers]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
         try:
             async for chunk in self._events:
                 await self._give(send, chunk)
         except (asyncio.CancelledError, OSError):
             raise
         except Exception as error:
-            body = as_api_error(error).body(self._anthropic)
-            await self._give(send, event(body, "error" if self._anthropic else None))
+            await self._give(send, self._error_event(as_api_error(error).body(self._style)))
         await self._give(send, b"", more=False)
+
+    def _error_event(self, body: dict[str, Any]) -> bytes:
+        if self._style == "ollama":
+            return line(body)
+        return event(body, "error" if self._style == "anthropic" else None)
 
     async def _give(self, send: Send, chunk: bytes, more: bool = True) -> None:
         self._sends, self._since = True, time.monotonic()

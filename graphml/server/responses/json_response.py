@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from graphml.server.responses.api_errors import ApiError
+from graphml.server.responses.api_errors import ApiError, Style
 from graphml.server.responses.event_stream import encode
 
 
@@ -18,9 +18,9 @@ def json_response(data: Any, status: int = 200, headers: dict[str, str] | None =
     return Response(encode(data), status, headers, "application/json; charset=utf-8")
 
 
-def error_response(error: ApiError, anthropic: bool = False) -> Response:
+def error_response(error: ApiError, style: Style = "openai") -> Response:
     """A response that says what went wrong."""
-    return json_response(error.body(anthropic), error.status, error.headers)
+    return json_response(error.body(style), error.status, error.headers)
 
 
 def gone() -> Response:

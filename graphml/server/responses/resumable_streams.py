@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from typing import TypeAlias
 
-from graphml.server.responses.api_errors import ApiError
+from graphml.server.responses.api_errors import ApiError, Style
 
 NAME = re.compile(r"[A-Za-z0-9_.:/\-]{1,256}", re.ASCII)
 LARGEST = 1 << 20
@@ -31,10 +31,8 @@ Name: TypeAlias = tuple[str | None, str]
 class Recording:
     """A stream whose events are computed whether somebody reads them or not, for a while."""
 
-    def __init__(
-        self, events: AsyncGenerator[bytes, None], cancel: Callable[[], None], anthropic: bool
-    ) -> None:
-        self._events, self._cancel, self.anthropic = events, cancel, anthropic
+    def __init__(self, events: AsyncGenerator[bytes, None], cancel: Callable[[], None], style: Style) -> None:
+        self._events, self._cancel, self.style = events, cancel, style
         self._kept: dict[int, bytes] = {}
         self._first = self._next = self._size = 0
         self._error: Exception | None = None
@@ -119,11 +117,11 @@ class ResumableStreams:
         self._kept: dict[Name, Recording] = {}
 
     def begin(
-        self, name: Name, events: AsyncGenerator[bytes, None], cancel: Callable[[], None], anthropic: bool
+        self, name: Name, events: AsyncGenerator[bytes, None], cancel: Callable[[], None], style: Style
     ) -> AsyncGenerator[bytes, None]:
         """Record events and read them; an older stream of this name ends.
 
-        anthropic: the shape of an error in them. ApiError 400 for a wrong name, 429 where too many are kept.
+        style: the shape of an error in them. ApiError 400 for a wrong name, 429 where too many are kept.
         """
         try:
             if not NAME.fullmatch(name[1]):
@@ -132,7 +130,7 @@ class ResumableStreams:
         except ApiError:
             cancel()
             raise
-        self._kept[name] = recording = Recording(events, cancel, anthropic)
+        self._kept[name] = recording = Recording(events, cancel, style)
         return recording.read(0)
 
     def find(self, name: Name) -> Recording:
@@ -141,6 +139,11 @@ class ResumableStreams:
         if name not in self._kept:
             raise ApiError(404, "there is no stream of this name; they are kept for some minutes")
         return self._kept[name]
+
+    def end(self, name: Name) -> None:
+        """Give a stream up, and forget it; ApiError 404 for a name that is not known."""
+        self.find(name).give_up()
+        del self._kept[name]
 
     def _forget(self, name: Name) -> None:
         """Make room for a stream."""

@@ -1,25 +1,34 @@
 // The chat: sends conversations, draws answers while they come, and keeps what may be done with each message.
 
+import { conversationFiles } from "./conversation_files.js";
 import { byId, button, element, tell } from "./dom.js";
+import { Files, withFiles } from "./files.js";
 import { messageElement } from "./messages.js";
-import { post, stream } from "./server.js";
+import { endStream, post, resumed, ServerError, stream } from "./server.js";
+import { newId } from "./store.js";
 import { hideAlternatives, tokenOf } from "./tokens.js";
 
 const TOP = 6; // alternatives of a token
+const TRIES = 3, AGAIN_MS = 1000; // of a connection that breaks
+const TOUCH = matchMedia("(pointer: coarse)"); // its keyboards have no Shift+Enter: Enter begins a line
 
 export class Chat {
   constructor(store, settings) {
-    Object.assign(this, { store, settings, running: null, edited: null, frame: 0 });
+    Object.assign(this, { store, settings, running: null, edited: null, frame: 0, files: new Files() });
     byId("compose").addEventListener("submit", (event) => { event.preventDefault(); this.send(); });
     byId("stop").addEventListener("click", () => this.stop());
     const input = byId("message");
     input.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing || TOUCH.matches) return;
       event.preventDefault();
       this.send();
     });
     input.addEventListener("input", () => grow(input));
     growWithWidth(input);
+    const hint = () => { input.placeholder = TOUCH.matches ? "Message" : "Message (Enter sends, Shift+Enter begins a line)"; };
+    TOUCH.addEventListener("change", hint);
+    hint();
+    addEventListener("pagehide", () => this.running && store.save());
     byId("messages").addEventListener("scroll", hideAlternatives);
   }
 
@@ -55,24 +64,28 @@ export class Chat {
       button("×", () => { if (this.running?.conversation !== one) { this.store.remove(one.id); this.draw(); } }, { class: "quiet", "aria-label": `Delete ${one.title || "this conversation"}` }));
     byId("list").replaceChildren(
       button("New conversation", () => { if (this.messages.length) this.store.begin(); this.draw(); byId("message").focus(); }, { class: "new" }),
-      element("ul", {}, this.store.conversations.map(item)));
+      element("ul", {}, this.store.conversations.map(item)),
+      conversationFiles(this.store, () => this.draw()));
   }
 
   send() {
     const input = byId("message"), text = input.value.trim();
-    if (!text || this.running) return;
+    if (!(text || this.files.all.length) || this.running) return;
     input.value = "";
     grow(input);
     const edited = this.messages.indexOf(this.edited);
     if (edited >= 0) this.messages.length = edited;
     this.edited = null;
-    this.store.current.title ||= text.slice(0, 60);
-    this.messages.push({ role: "user", content: text });
+    const files = this.files.take();
+    this.store.current.title ||= (text || files[0].name).slice(0, 60);
+    this.messages.push({ role: "user", content: text, ...(files.length ? { files } : {}) });
     this.answer();
   }
 
   stop() {
-    this.running?.abort.abort();
+    if (!this.running) return;
+    this.running.abort.abort();
+    endStream(this.running.name).catch(() => {}); // it has ended already, or its connection is the end of it
   }
 
   edit(index) {
@@ -80,6 +93,7 @@ export class Chat {
     this.edited = this.messages[index]; // it and what follows stay until another text is sent
     this.draw();
     byId("message").value = this.edited.content;
+    this.files.show(this.edited.files ?? []);
     byId("message").focus();
     grow(byId("message"));
     tell("Escape leaves the message as it was.");
@@ -88,6 +102,7 @@ export class Chat {
   leaveEdit() {
     this.edited = null;
     byId("message").value = "";
+    this.files.show([]);
     grow(byId("message"));
     this.draw();
   }
@@ -116,22 +131,41 @@ export class Chat {
 
   sent() {
     const system = this.settings.values.system ? [{ role: "system", content: this.settings.values.system }] : [];
-    return [...system, ...this.messages.map(({ role, content, tool_calls, tool_call_id }) => ({ role, content, tool_calls, tool_call_id }))];
+    return [...system, ...this.messages.map(({ role, content, files, tool_calls, tool_call_id }) => ({ role, content: withFiles(content, files), tool_calls, tool_call_id }))];
   }
 
   async answer() {
     const messages = this.sent();
-    const message = { role: "assistant", content: "" };
-    const abort = new AbortController();
-    this.running = { abort, conversation: this.store.current };
+    const message = { role: "assistant", content: "", stream: `page-${newId()}`, next: 0 };
     this.messages.push(message);
-    this.draw();
-    byId("messages").scrollTop = byId("messages").scrollHeight;
     const body = { messages, stream: true, stream_options: { include_usage: true }, ...this.settings.request() };
     if (this.settings.values.show_tokens) Object.assign(body, { logprobs: true, top_logprobs: TOP });
+    this.store.save(); // a page that is loaded anew reads the answer on
+    await this.follow(message, messages, (signal) => stream("v1/chat/completions", body, signal, message.stream));
+  }
+
+  // Read on what was being written when the page was left.
+  async resume() {
+    for (const conversation of this.store.conversations) {
+      const message = conversation.messages.at(-1);
+      if (!message?.stream || this.running) continue;
+      this.store.open(conversation.id);
+      this.messages.pop();
+      const messages = this.sent();
+      this.messages.push(message);
+      await this.follow(message, messages, (signal) => resumed(message.stream, message.next, signal));
+    }
+  }
+
+  // Draw an answer while its chunks come. messages: what it answers.
+  async follow(message, messages, chunksOf) {
+    const abort = new AbortController(), conversation = this.store.current;
+    this.running = { abort, conversation, name: message.stream };
+    this.draw();
+    byId("messages").scrollTop = byId("messages").scrollHeight;
     try {
       let before = performance.now();
-      for await (const chunk of stream("v1/chat/completions", body, abort.signal)) {
+      for await (const chunk of readOn(message, chunksOf, abort.signal)) {
         const now = performance.now();
         this.take(message, chunk, now - before);
         before = now;
@@ -139,13 +173,16 @@ export class Chat {
       }
     } catch (error) {
       if (abort.signal.aborted) message.stopped = true;
-      else message.error = error.message;
+      else message.error = error.status === 404 ? "the rest of this answer is not kept any more" : error.message;
+      this.settings.refuse(error);
     }
-    const conversation = this.running.conversation;
     this.running = null;
+    delete message.stream;
+    delete message.next;
     if (message.tokens) await this.findPrompt(message, messages);
     this.store.save();
     if (conversation === this.store.current) atEnd(byId("messages"), () => this.draw());
+    else this.draw();
     tell("The answer has ended.");
   }
 
@@ -172,6 +209,24 @@ export class Chat {
     } catch {
       delete message.prompt;
     }
+  }
+}
+
+// The chunks of an answer. Where the connection breaks, as it does while the page is left, another one reads on.
+async function* readOn(message, chunksOf, signal) {
+  for (let tries = 0; ; tries += 1) {
+    try {
+      for await (const chunk of chunksOf(signal)) {
+        tries = 0;
+        message.next += 1;
+        yield chunk;
+      }
+      return;
+    } catch (error) {
+      if (signal.aborted || error instanceof ServerError || tries === TRIES) throw error;
+    }
+    await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+    chunksOf = (signal) => resumed(message.stream, message.next, signal);
   }
 }
 

@@ -1,6 +1,6 @@
 // The engine view: what each step was to each sequence, who holds which blocks, who waits for what.
 
-import { button, byId, element } from "./dom.js";
+import { button, byId, element, saveFile } from "./dom.js";
 import { get, getFile } from "./server.js";
 import { drawTimeline } from "./timeline.js";
 
@@ -14,11 +14,18 @@ const WAITS = {
 export class EngineView {
   constructor(root) {
     this.root = root;
+    this.command = element("code");
+    this.model = "MODEL";
     this.steps = [];
     this.next = 0;
     this.watching = 0;
     this.paused = false;
     document.addEventListener("visibilitychange", () => !document.hidden && this.watching && this.poll(this.watching));
+  }
+
+  // The file of the model that is served.
+  set model(name) {
+    this.command.textContent = `graphml profile ${quoted(name)} --sequences 8 --trace steps.json`;
   }
 
   watch(on) {
@@ -47,7 +54,7 @@ export class EngineView {
       element("h2", {}, "Sequences"),
       element("div", { class: "wide" }, element("table", {}, element("thead", {}, element("tr", {}, heads.map((one) => element("th", { scope: "col" }, one)))), this.sequences)),
       element("h2", {}, "Blocks of keys and values"), this.blocksText, this.blocks,
-      element("p", { class: "dim" }, "The same steps as a file, and the time of each node of a step: ", element("code", {}, "graphml profile MODEL --trace steps.json -npl 8"), "."),
+      element("p", { class: "dim" }, "Steps of eight sequences as a file, and the time of each node of a step, in the folder of the model's file: ", this.command),
     );
   }
 
@@ -125,16 +132,16 @@ function blockCell(first, count, holders, kept) {
 // Neighbouring numbers get colours far apart (the golden angle).
 export const tint = (id) => `hsl(${Math.round(id * 137.508) % 360} 62% 52%)`;
 
+// A name as a shell reads it.
+const quoted = (name) => (/^[\w.\/-]+$/.test(name) ? name : `'${name.replaceAll("'", "'\\''")}'`);
+
 const mark = (kind) => element("span", { class: `mark ${kind}` });
 
 function save(text, path, name) {
   return button(text, async (event) => {
     event.target.disabled = true;
     try {
-      const address = URL.createObjectURL(await getFile(path));
-      const link = element("a", { href: address, download: name });
-      link.click();
-      setTimeout(() => URL.revokeObjectURL(address), 60_000);
+      saveFile(await getFile(path), name);
     } catch (error) {
       byId("engine").querySelector(".error").textContent = error.message;
     }

@@ -1,9 +1,9 @@
 // The page: its two views, what they share, and the keys.
 
 import { Chat } from "./chat.js";
-import { byId, element } from "./dom.js";
+import { byId } from "./dom.js";
 import { EngineView } from "./engine.js";
-import { get } from "./server.js";
+import { showModel } from "./models.js";
 import { Settings, toggleSettings } from "./settings.js";
 import { Store } from "./store.js";
 import { hideAlternatives } from "./tokens.js";
@@ -32,15 +32,15 @@ async function start() {
   });
   if (location.hash === "#engine") show("tab-engine", engine);
   document.body.dataset.ready = "";
+  chat.resume();
   try {
-    const props = await get("props");
-    const name = props.model_alias || (props.model_path ?? "").split("/").pop();
-    document.title = `${name} - graphml`;
-    byId("about").replaceChildren(element("span", {}, name), ` · context ${props.default_generation_settings?.n_ctx ?? "?"}`);
-    settings.defaults = props.default_generation_settings?.params ?? {};
-    settings.draw();
+    await showModel((props) => {
+      settings.defaults = props.default_generation_settings?.params ?? {};
+      settings.draw();
+      engine.model = props.model_path ?? "";
+    });
   } catch (error) {
-    byId("about").textContent = error.message;
+    byId("about-error").textContent = error.message;
   }
 }
 

@@ -12,6 +12,7 @@ export function messageElement(message, index, actions, { tokens, busy, last }) 
     element("h2", {}, NAMES[message.role] ?? message.role));
   if (message.reasoning) node.append(reasoning(message, busy));
   node.append(content(message, tokens));
+  for (const file of message.files ?? []) node.append(element("details", { class: "file" }, element("summary", {}, file.name), element("pre", { tabindex: "0" }, file.text)));
   for (const call of message.tool_calls ?? []) node.append(toolCall(call, index, actions, last && !busy));
   if (message.error) node.append(element("p", { class: "error", role: "alert" }, message.error));
   if (tokens && message.prompt) node.append(promptView(message.prompt.pieces, message.prompt.n_cached));

@@ -4,7 +4,13 @@ import { byId } from "./dom.js";
 
 const KEY = "graphml-key";
 
-export class ServerError extends Error {}
+// field: the one of the request that is wrong, where the server names one.
+export class ServerError extends Error {
+  constructor({ message, param, status }) {
+    super(message);
+    Object.assign(this, { field: param, status });
+  }
+}
 
 async function request(path, options = {}) {
   for (;;) {
@@ -13,7 +19,7 @@ async function request(path, options = {}) {
     if (key) headers.Authorization = `Bearer ${key}`;
     const response = await fetch(path, { ...options, headers });
     if (response.status === 401 && (await askForKey())) continue;
-    if (!response.ok) throw new ServerError(await complaint(response));
+    if (!response.ok) throw new ServerError({ ...(await complaint(response)), status: response.status });
     return response;
   }
 }
@@ -21,9 +27,10 @@ async function request(path, options = {}) {
 async function complaint(response) {
   const text = await response.text();
   try {
-    return JSON.parse(text).error.message || text;
+    const { message, param } = JSON.parse(text).error;
+    return { message: message || text, param };
   } catch {
-    return `${response.status} ${response.statusText}`;
+    return { message: `${response.status} ${response.statusText}` };
   }
 }
 
@@ -57,16 +64,30 @@ export async function post(path, body, signal) {
   return (await request(path, { method: "POST", headers, body: JSON.stringify(body), signal })).json();
 }
 
-// The chunks of a streamed answer as objects. An event that is an error ends it.
-export async function* stream(path, body, signal) {
-  const headers = { "Content-Type": "application/json" };
-  const response = await request(path, { method: "POST", headers, body: JSON.stringify(body), signal });
+// The chunks of a streamed answer as objects; name: by which another page reads it on. An event that is an error ends it.
+export async function* stream(path, body, signal, name) {
+  const headers = { "Content-Type": "application/json", "X-Conversation-Id": name };
+  yield* chunks(await request(path, { method: "POST", headers, body: JSON.stringify(body), signal }));
+}
+
+// The chunks of a stream from that number on; ServerError with the status 404 where it is not kept any more.
+export async function* resumed(name, from, signal) {
+  yield* chunks(await request(`v1/stream?conv_id=${encodeURIComponent(name)}&from=${from}`, { signal }));
+}
+
+// Nobody reads a stream on.
+export async function endStream(name) {
+  await request(`v1/stream?conv_id=${encodeURIComponent(name)}`, { method: "DELETE" });
+}
+
+async function* chunks(response) {
   for await (const data of events(response.body)) {
     if (data === "[DONE]") return;
     const chunk = JSON.parse(data);
-    if (chunk.error) throw new ServerError(chunk.error.message || "the server has failed");
+    if (chunk.error) throw new ServerError({ message: chunk.error.message || "the server has failed" });
     yield chunk;
   }
+  throw new Error("the answer was cut off");
 }
 
 // The data of server-sent events; comments (pings) and other fields are left out.

@@ -25,6 +25,7 @@ export class Settings {
     this.store = store;
     this.defaults = defaults; // of the server, shown in empty fields
     this.changed = changed;
+    this.says = {}; // by name: what writes words beside a setting
   }
 
   get values() {
@@ -39,11 +40,11 @@ export class Settings {
       element("div", { class: "fields" }, NUMBERS.map((one) => this.number(...one))),
       this.area("stop", "Stop strings, one a line", 2),
       element("h3", {}, "What an answer must follow"),
-      this.area("schema", "JSON schema", 4, (text) => JSON.parse(text)),
+      this.area("schema", "JSON schema", 4, checkSchema),
       this.area("grammar", "Grammar (GBNF)", 3),
       element("h3", {}, "Tools"),
       this.check("use_tools", "Offer these functions to the model"),
-      this.area("tools", "A JSON list of OpenAI's tools", 4, (text) => JSON.parse(text)),
+      this.area("tools", "A JSON list of OpenAI's tools", 4, checkTools),
       element("p", { class: "dim" }, "The page runs none: it shows a call and asks for its result."),
       element("h3", {}, "Show"),
       this.check("show_tokens", "Tokens by probability"),
@@ -52,30 +53,47 @@ export class Settings {
   }
 
   number(name, label, does, attributes) {
-    const input = element("input", { type: "number", id: `set-${name}`, placeholder: this.defaults[name] ?? "", ...attributes });
-    input.value = this.values[name] ?? "";
-    input.addEventListener("change", () => {
-      const ok = input.value !== "" && input.checkValidity();
-      this.set(name, ok ? Number(input.value) : undefined);
-      input.classList.toggle("wrong", input.value !== "" && !ok);
-    });
-    return element("label", { title: does }, element("span", {}, label), input);
+    const input = element("input", { type: "number", id: `set-${name}`, placeholder: this.defaults[name] ?? "", "aria-describedby": `wrong-${name}`, ...attributes });
+    return this.field(name, input, () => input.validity.badInput || input.value !== "" ? numberOf(input, attributes) : undefined, element("label", { title: does }, element("span", {}, label), input));
   }
 
-  area(name, label, rows, check = (text) => text) {
-    const input = element("textarea", { rows, id: `set-${name}`, spellcheck: "false" });
-    const wrong = element("p", { class: "error", role: "alert" });
+  area(name, label, rows, check = () => {}) {
+    const input = element("textarea", { rows, id: `set-${name}`, spellcheck: "false", "aria-describedby": `wrong-${name}` });
+    const read = () => {
+      if (!input.value.trim()) return undefined;
+      check(input.value);
+      return input.value;
+    };
+    return this.field(name, input, read, element("label", { class: "area" }, element("span", {}, label), input));
+  }
+
+  // A field whose value is read when it changes; what is wrong with it is said beside it, and it is not used.
+  field(name, input, read, label) {
+    const wrong = element("p", { class: "error", role: "alert", id: `wrong-${name}` });
+    const say = (words) => {
+      wrong.textContent = words;
+      input.classList.toggle("wrong", Boolean(words));
+      input.setAttribute("aria-invalid", String(Boolean(words)));
+    };
     input.value = this.values[name] ?? "";
     input.addEventListener("change", () => {
       try {
-        if (input.value.trim()) check(input.value);
-        wrong.textContent = "";
+        this.set(name, read());
+        say("");
       } catch (error) {
-        wrong.textContent = `not used: ${error.message}`;
+        this.set(name, undefined);
+        say(`not used: ${error.message}`);
       }
-      this.set(name, input.value.trim() && !wrong.textContent ? input.value : undefined);
     });
-    return element("label", { class: "area" }, element("span", {}, label), input, wrong);
+    this.says[name] = say;
+    label.append(wrong);
+    return label;
+  }
+
+  // What the server refuses is said beside the setting that it came from.
+  refuse({ field, message }) {
+    const name = { response_format: "schema", json_schema: "schema", max_completion_tokens: "max_tokens" }[field] ?? field;
+    if (this.values[name] !== undefined) this.says[name]?.(`the server: ${message}`);
   }
 
   check(name, label) {
@@ -109,6 +127,28 @@ export class Settings {
     if (this.values.use_tools && this.values.tools) found.tools = JSON.parse(this.values.tools);
     return found;
   }
+}
+
+// The number of a field; an Error in words for one that is none, or out of its range.
+function numberOf(input, { min, max, step }) {
+  const range = min === undefined ? "" : max === undefined ? ` of ${min} or more` : ` from ${min} to ${max}`;
+  const value = input.valueAsNumber, whole = step === 1;
+  const ok = Number.isFinite(value) && !(value < min) && !(value > max) && (!whole || Number.isInteger(value));
+  if (!ok) throw new Error(`wanted a ${whole ? "whole " : ""}number${range}`);
+  return value;
+}
+
+function checkSchema(text) {
+  const schema = JSON.parse(text);
+  if (schema === null || typeof schema !== "object" || Array.isArray(schema)) throw new Error("wanted a JSON schema as an object");
+}
+
+function checkTools(text) {
+  const tools = JSON.parse(text);
+  if (!Array.isArray(tools)) throw new Error("wanted a list of tools");
+  tools.forEach((tool, i) => {
+    if (typeof tool?.function?.name !== "string") throw new Error(`tool ${i + 1}: wanted {"type": "function", "function": {"name": ...}}`);
+  });
 }
 
 export function toggleSettings(open = byId("settings").hidden) {

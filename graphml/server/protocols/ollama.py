@@ -1,0 +1,383 @@
+"""ollama's protocol: chats, completions and embeddings, and what its clients ask of a model.
+
+Knows that protocol, and turns it into conversations; see https://docs.ollama.com/api. Streams are JSON lines,
+and are the default. The model stays as the server was started: `num_ctx` must fit, `keep_alive` is not read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from graphml.bench.describe import describe_file
+from graphml.errors import GraphmlError
+from graphml.sampling.candidates.logprobs import TokenLogprobs
+from graphml.server.access.text_limits import check_chars
+from graphml.server.engine.service import Service
+from graphml.server.protocols.answers import Answering, PlainReader, answering
+from graphml.server.protocols.embeddings import embedded_texts, normalized
+from graphml.server.protocols.openai_chat import ended
+from graphml.server.protocols.request_body import body_of
+from graphml.server.protocols.shown_logprobs import entries
+from graphml.server.requests.request_fields import (
+    INT_MAX,
+    AtLeastOne,
+    ChatCompletion,
+    Count,
+    Embeddings,
+    NotNegative,
+    Penalty,
+    Probability,
+    Tokens,
+    converted,
+)
+from graphml.server.requests.sampling_settings import RequestSettings
+from graphml.server.responses.api_errors import wrong_field
+from graphml.server.responses.event_stream import EventStream, line
+from graphml.server.responses.json_response import gone, json_response
+from graphml.text.answers import ContentDelta, ReasoningDelta, ToolCall, format_of, marks_of
+from graphml.text.chat_template import DEFAULT_NAME
+
+PROTOCOL = "0.12.11"
+"""The version of ollama whose protocol this is: clients compare it with what they need."""
+Parts = dict[str, Any]
+
+
+class OllamaOptions(Struct, kw_only=True):
+    """`options`, as far as they are of a request. Those of loading, and unknown ones, are not read."""
+
+    num_ctx: Count | None = None
+    num_predict: Annotated[int, Meta(ge=-2, le=INT_MAX)] | None = None
+    num_keep: Tokens | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    temperature: NotNegative | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=INT_MAX)] | None = None
+    top_p: Probability | None = None
+    min_p: Probability | None = None
+    typical_p: Probability | None = None
+    repeat_last_n: Annotated[int, Meta(ge=-1, le=INT_MAX)] | None = None
+    repeat_penalty: Annotated[float, Meta(gt=0)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    mirostat: Annotated[int, Meta(ge=0, le=2)] | None = None
+    mirostat_tau: NotNegative | None = None
+    mirostat_eta: NotNegative | None = None
+
+
+SAME_OPTIONS = [name for name in OllamaOptions.__struct_fields__ if not name.startswith("num_")]
+"""Options with the names that llama-server has for them."""
+
+
+class OllamaRequest(Struct, kw_only=True):
+    """What `/api/chat` and `/api/generate` have in common."""
+
+    model: str | None = None
+    stream: bool | None = None
+    format: str | dict[str, Any] | None = None
+    think: bool | str | None = None
+    options: dict[str, Any] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Count | None = None
+
+
+class OllamaChat(OllamaRequest, kw_only=True):
+    """`/api/chat`."""
+
+    messages: list[dict[str, Any]] = []
+    tools: list[dict[str, Any]] | None = None
+
+
+class OllamaGenerate(OllamaRequest, kw_only=True):
+    """`/api/generate`."""
+
+    prompt: str = ""
+    suffix: str | None = None
+    system: str | None = None
+    raw: bool | None = None
+    images: list[Any] | None = None
+    template: str | None = None
+    context: list[int] | None = None
+
+
+class OllamaEmbed(Struct, kw_only=True):
+    """`/api/embed`. truncate: cut texts that are too long, which is the default."""
+
+    input: str | list[str]
+    model: str | None = None
+    truncate: bool | None = None
+    dimensions: AtLeastOne | None = None
+    options: dict[str, Any] | None = None
+
+
+class OllamaShow(Struct, kw_only=True):
+    """`/api/show`."""
+
+    model: str | None = None
+    name: str | None = None
+    verbose: bool | None = None
+
+
+async def chat(service: Service, request: Request) -> Response | EventStream:
+    """`POST /api/chat`: the answer to a conversation, as JSON lines."""
+    body = await body_of(service, request, OllamaChat)
+    if not body.messages:
+        return _loaded(service, message={"role": "assistant", "content": ""})
+    messages = [_message(index, message) for index, message in enumerate(body.messages)]
+    asked = _as_chat(service, body, messages, body.tools)
+
+    def shape(content: str, **parts: Any) -> Parts:
+        return {"message": {"role": "assistant", "content": content, **parts}}
+
+    return await _answered(service, request, body, await answering(service, request, asked), shape)
+
+
+async def generate(service: Service, request: Request) -> Response | EventStream:
+    """`POST /api/generate`: what follows a prompt, or stands before a suffix, as JSON lines."""
+    body = await body_of(service, request, OllamaGenerate)
+    for name in ("images", "template", "context"):
+        if getattr(body, name):
+            reasons = {"images": "this model reads no images", "context": "wanted messages for `/api/chat`"}
+            raise wrong_field(name, reasons.get(name, "wanted the model's own template"))
+    if not (body.prompt or body.suffix):
+        return _loaded(service, response="")
+    roles = {"system": body.system, "user": body.prompt}
+    messages = [{"role": role, "content": text} for role, text in roles.items() if text]
+    asked = _as_chat(service, body, messages)
+    if body.raw or body.suffix:
+        reply = await _unformatted(service, request, body, asked)
+    else:
+        reply = await answering(service, request, asked)
+
+    def shape(content: str, **parts: Any) -> Parts:
+        return {"response": content, **parts}
+
+    return await _answered(service, request, body, reply, shape)
+
+
+async def embed(service: Service, request: Request) -> Response:
+    """`POST /api/embed`: texts as vectors of length 1."""
+    body, begin = await body_of(service, request, OllamaEmbed), time.monotonic()
+    _options(service, body.options)
+    every, rows = await embedded_texts(
+        service, Embeddings(input=body.input), request, truncated=body.truncate is not False
+    )
+    vectors = [normalized(row[:1, : body.dimensions], 2)[0].tolist() for row in rows]
+    spent = {"total_duration": _ns(time.monotonic() - begin), "load_duration": 0}
+    counts = {"prompt_eval_count": sum(map(len, every))}
+    return json_response({"model": service.name, "embeddings": vectors, **spent, **counts})
+
+
+async def tags(service: Service, request: Request) -> Response:
+    """`GET /api/tags`: the model that is served."""
+    path = service.model.path
+    # Hashing the file would take long; clients only compare it.
+    digest = hashlib.sha256(f"{path.name} {path.stat().st_mtime_ns}".encode()).hexdigest()
+    size = service.model.executor.file.n_weight_bytes
+    shown = {"name": service.name, "model": service.name, "modified_at": _modified(service), "size": size}
+    return json_response({"models": [{**shown, "digest": digest, "details": _details(service)}]})
+
+
+async def show(service: Service, request: Request) -> Response:
+    """`POST /api/show`: template, metadata and capabilities of the model that is served."""
+    await body_of(service, request, OllamaShow)
+    metadata, tokenizer = service.model.executor.file.metadata, service.model.tokenizer
+    hidden = "tokenizer.chat_template"  # it is told as the template
+    about = {key: metadata[key] for key in metadata if not metadata.is_array(key) and key != hidden}
+    about["general.parameter_count"] = describe_file(service.model.executor.file)["model_n_params"]
+    template = "" if tokenizer is None else service.templates[DEFAULT_NAME].source
+    parameters = f"num_ctx {service.access.n_ctx}\ntemperature {service.options.params.temperature}"
+    return json_response({
+        "modelfile": "", "parameters": parameters, "template": template, "details": _details(service),
+        "model_info": about, "capabilities": _capabilities(service), "modified_at": _modified(service),
+    })  # fmt: skip
+
+
+async def version(service: Service, request: Request) -> Response:
+    """`GET /api/version`: the version of ollama whose protocol this is."""
+    return json_response({"version": PROTOCOL})
+
+
+def _options(service: Service, options: dict[str, Any] | None) -> OllamaOptions:
+    read = converted(options or {}, OllamaOptions)
+    if read.num_ctx is not None and read.num_ctx > (n_ctx := service.access.n_ctx):
+        more = f"{n_ctx} tokens are served (`-c`)"
+        raise wrong_field("num_ctx", f"wanted at most {n_ctx}, got {read.num_ctx}: {more}")
+    return read
+
+
+def _as_chat(
+    service: Service,
+    body: OllamaRequest,
+    messages: list[dict[str, Any]],
+    tools: list[dict[str, Any]] | None = None,
+) -> ChatCompletion:
+    """The request as one of OpenAI's protocol."""
+    options = _options(service, body.options)
+    fields: dict[str, Any] = {name: getattr(options, name) for name in SAME_OPTIONS}
+    fields["n_keep"] = options.num_keep
+    fields["n_predict"] = -1 if options.num_predict == -2 else options.num_predict  # -2: all of the context
+    if body.think and not _thinks(service):
+        raise wrong_field("think", "this model does not think")
+    if isinstance(body.think, str):
+        fields["reasoning_effort"] = body.think
+    elif body.think is not None:
+        fields["chat_template_kwargs"] = {"enable_thinking": body.think}
+    if body.format:
+        fields["response_format"] = _format(body.format)
+    return ChatCompletion(
+        messages=messages,
+        stream=body.stream is not False,
+        tools=tools,
+        logprobs=body.logprobs,
+        top_logprobs=body.top_logprobs,
+        **fields,
+    )
+
+
+def _format(form: str | dict[str, Any]) -> dict[str, Any]:
+    if isinstance(form, dict):
+        return {"type": "json_schema", "json_schema": {"schema": form}}
+    if form != "json":
+        raise wrong_field("format", f"wanted json or a schema, got {form!r:.40}")
+    return {"type": "json_object"}
+
+
+def _message(index: int, message: dict[str, Any]) -> dict[str, Any]:
+    """A message as OpenAI's."""
+    if message.get("images"):
+        raise wrong_field("messages", f"messages[{index}].images: this model reads no images")
+    names = {"thinking": "reasoning_content", "tool_name": "name"}
+    renamed = {names.get(name, name): value for name, value in message.items() if value is not None}
+    renamed.pop("images", None)
+    return renamed
+
+
+async def _unformatted(
+    service: Service, request: Request, body: OllamaGenerate, asked: ChatCompletion
+) -> Answering:
+    """What follows a prompt without a template, or stands between it and a suffix."""
+    for name, text in (("prompt", body.prompt), ("suffix", body.suffix or "")):
+        check_chars(text, service.options.limits.tokenized_chars, name)
+
+    def prompts() -> tuple[list[list[int]], RequestSettings]:
+        settings = service.settings(asked)
+        if not body.suffix:
+            return service.prompts_of(body.prompt), settings
+        most, n_ctx = settings.max_tokens, service.access.n_ctx
+        return [service.model.fill_ids(body.prompt, body.suffix, max_tokens=most, n_ctx=n_ctx)], settings
+
+    (generation,) = await service.begin(request, asked, prompts)
+    return Answering(generation, [PlainReader()])
+
+
+async def _answered(
+    service: Service, request: Request, body: OllamaRequest, reply: Answering, shape: Callable[..., Parts]
+) -> Response | EventStream:
+    if body.stream is not False:
+        lines = _lines(service, reply, shape)
+        return EventStream(lines, 0, service.options.timeout, reply.cancel, "ollama")
+    if not await ended(request, reply.finished(), reply.cancel):
+        return gone()
+    answer = reply.readers[0].answer
+    parts = _parts(answer.reasoning, answer.tool_calls)
+    scored = (reply.results[0].logprobs or ())[: reply.generation.shown(0)]
+    whole = {**_head(service), **shape(answer.content, **parts), **_scores(scored), **_end(reply)}
+    return json_response(whole)
+
+
+async def _lines(
+    service: Service, reply: Answering, shape: Callable[..., Parts]
+) -> AsyncGenerator[bytes, None]:
+    answer, n_called = reply.readers[0].answer, 0
+    held: list[TokenLogprobs | None] = []
+    async for _, token, events in reply.events():
+        if token is not None:
+            held.append(token.logprobs)
+        content = "".join(part.text for part in events if isinstance(part, ContentDelta))
+        thinking = "".join(part.text for part in events if isinstance(part, ReasoningDelta))
+        calls, n_called = answer.tool_calls[n_called:], len(answer.tool_calls)
+        if content or thinking or calls:
+            parts = shape(content, **_parts(thinking, calls))
+            yield line({**_head(service), **parts, **_scores(held), "done": False})
+            held = []
+    yield line({**_head(service), **shape(""), **_end(reply)})
+
+
+def _parts(thinking: str, calls: Sequence[ToolCall]) -> Parts:
+    """What a message has besides its content."""
+    parts: Parts = {"thinking": thinking} if thinking else {}
+    if calls:
+        parts["tool_calls"] = [
+            {"id": call.id, "function": {"name": call.name, "arguments": call.values()}} for call in calls
+        ]
+    return parts
+
+
+def _scores(logprobs: Sequence[TokenLogprobs | None]) -> Parts:
+    return {"logprobs": entries(logprobs)} if any(logprobs) else {}
+
+
+def _head(service: Service) -> Parts:
+    return {"model": service.name, "created_at": _written(datetime.now(UTC))}
+
+
+def _end(reply: Answering) -> Parts:
+    """Why an answer ended, its counts, and its times in nanoseconds."""
+    result = reply.results[0]
+    times = result.timings
+    return {
+        "done": True, "done_reason": "length" if reply.reason(0) == "length" else "stop",
+        "total_duration": _ns(time.monotonic() - reply.generation.arrived), "load_duration": 0,
+        "prompt_eval_count": result.n_prompt, "prompt_eval_duration": _ns(times.ttft_s),
+        "eval_count": result.n_gen, "eval_duration": _ns(times.total_s - times.ttft_s),
+    }  # fmt: skip
+
+
+def _loaded(service: Service, **parts: Any) -> Response:
+    """The answer to a request that only wants the model loaded: it is."""
+    return json_response({**_head(service), **parts, "done": True, "done_reason": "load"})
+
+
+def _ns(seconds: float) -> int:
+    return max(0, int(seconds * 1e9))
+
+
+def _written(moment: datetime) -> str:
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+def _modified(service: Service) -> str:
+    return _written(datetime.fromtimestamp(service.model.path.stat().st_mtime, UTC))
+
+
+def _details(service: Service) -> Parts:
+    about = describe_file(service.model.executor.file)
+    arch, size, level = about["model_type"].rsplit(" ", 2)
+    return {"parent_model": "", "format": "gguf", "family": arch, "families": [arch],
+            "parameter_size": size, "quantization_level": level}  # fmt: skip
+
+
+def _thinks(service: Service) -> bool:
+    """Whether answers have reasoning that is told apart."""
+    source = service.templates[DEFAULT_NAME].source
+    form = format_of(source, None)
+    return form.name == "harmony" or marks_of(source, form) is not None
+
+
+def _capabilities(service: Service) -> list[str]:
+    if service.access.engine is None or service.model.tokenizer is None:
+        return ["embedding"]
+    capabilities = ["completion", "tools", *(["thinking"] if _thinks(service) else [])]
+    with contextlib.suppress(GraphmlError):
+        service.model.fill_ids("", "a", n_ctx=service.access.n_ctx, max_tokens=1)
+        capabilities.append("insert")
+    return capabilities
