@@ -13,6 +13,7 @@ from pathlib import Path
 
 from graphml.errors import UsageError, similar
 from graphml.loading.download.choice import REFERENCE, models_of, reference_of_address
+from graphml.loading.download.other_programs import PREFIXES, path_of_other
 from graphml.loading.download.short_names import (
     DEFAULT_MODEL,
     MODELS,
@@ -138,6 +139,8 @@ def _named(model: str | os.PathLike[str] | None) -> Path | str:
     if not isinstance(model, (str, os.PathLike)):
         raise UsageError(f"model: wanted a path, a short name or user/repo, got {model!r}")
     text = os.fspath(model)
+    if text.startswith(PREFIXES):
+        return path_of_other(text)
     if not isinstance(model, str) or _is_written_as_path(text):
         return _local(text)
     with contextlib.suppress(OSError):  # too long for a file's name
@@ -174,6 +177,7 @@ def names_model(word: str) -> bool:
         _is_written_as_path(word)
         or word.lower().endswith(FILE_ENDINGS)
         or "://" in word
+        or word.startswith(PREFIXES)
         or word.startswith(("hf.co/", "huggingface.co/"))
         or _is_reference(word)
         or bool(similar(word.lower(), MODELS, 1, 0.75))

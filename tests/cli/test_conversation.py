@@ -393,3 +393,21 @@ def test_where_half_typed_lines_cannot_be_seen_ctrl_c_ends_at_the_second(
     inputs = asked(reading(break_off, "one", break_off, "two", break_off, break_off, "never"), lambda: False)
     assert list(inputs) == ["one", "two"]
     assert capsys.readouterr().err.count("Ctrl-C once more") == 3
+
+
+def test_a_file_goes_with_the_next_message(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("hello\n")
+    (tmp_path / "b.txt").write_text("world")
+    done = chat(path, f"/read {tmp_path / 'a.txt'}", f"/read {tmp_path / 'b.txt'}", "hi", "ho", "/history")
+    assert "5 characters of" in done.stderr
+    said = [line for line in done.stdout.splitlines() if line.startswith("user:") or line in ("world", "hi")]
+    assert said == ["user: hello", "world", "hi", "user: ho"]
+    wrong = chat(path, f"/read {tmp_path / 'none.txt'}", "/read", code=1).stderr
+    assert "none.txt: " in wrong
+    assert "/read: wanted the name of a text file" in wrong
+
+
+def test_a_file_to_read_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("notes.txt").touch()
+    assert completions("/read no") == ["/read notes.txt"]

@@ -62,6 +62,18 @@ finally:
     asked = {"COMP_WORDS": "graphml pl", "COMP_CWORD": "1", "_GRAPHML_COMPLETE": "complete_bash"}
     done = subprocess.run(COMMAND, capture_output=True, text=True, env={**os.environ, **asked})
     assert done.stdout.split() == ["plan", "placement"]
+    for typed, offered in (
+        ("run smol", {"smollm2", "smollm2-360m", "smollm2-1.7b"}),
+        ("run --overflow s", {"stop", "shift"}),
+    ):
+        words = f"graphml {typed}"
+        asked = {
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split()) - 1),
+            "_GRAPHML_COMPLETE": "complete_bash",
+        }
+        done = subprocess.run(COMMAND, capture_output=True, text=True, env={**os.environ, **asked})
+        assert set(done.stdout.split()) == offered
 
 
 def test_a_run_imports_no_event_loop_and_without_a_template_no_jinja(endless: list[str]) -> None:

@@ -19,6 +19,7 @@ from graphml.api.saved_session import is_saved
 from graphml.cli.conversation import sampling_settings
 from graphml.cli.conversation.conversation import Conversation
 from graphml.cli.conversation.sampling_settings import HELP
+from graphml.cli.options.prompts import text_of
 from graphml.cli.terminal.console import say, write
 from graphml.errors import GraphmlError, UsageError, similar
 from graphml.system.replaced_file import replacing
@@ -213,6 +214,14 @@ def _load(conversation: Conversation, argument: str) -> None:
         say("the last one has no answer: /regenerate answers it")
 
 
+def _read(conversation: Conversation, argument: str) -> None:
+    if not argument:
+        raise UsageError("/read: wanted the name of a text file, such as /read notes.txt")
+    text = text_of(_file("/read", conversation, argument))
+    conversation.read = (*conversation.read, text)
+    say(f"{len(text)} characters of {argument} go with the next message")
+
+
 def _file(command: str, conversation: Conversation, argument: str) -> Path:
     if not argument and conversation.file is None:
         raise UsageError(f"{command}: wanted the name of a file, such as {command} talk.json")
@@ -270,6 +279,7 @@ COMMANDS = (
         "writes the messages as JSON; to FILE.safetensors the whole chat",
         _save,
     ),
+    Command("/read", "FILE", "sends the text of a file with the next message", _read),
     Command("/load", "[FILE]", "goes on from a file that /save wrote", _load),
     Command("/set", "[NAME [VALUE]]", "shows or changes how tokens are sampled", _set),
     Command("/stats", "[on|off]", "switches a line about the speed after each answer", _stats),
@@ -288,7 +298,7 @@ def completions(typed: str) -> list[str]:
             for command in COMMANDS
             if command.name.startswith(name)
         ]
-    if name in ("/save", "/load"):
+    if name in ("/save", "/load", "/read"):
         endings = _paths(argument)
     elif name == "/set":
         endings = [f"{setting} " for setting in HELP if setting.startswith(argument)]

@@ -30,9 +30,10 @@ class Conversation:
     """A chat with a model or a server, how its tokens are sampled, and what the commands change.
 
     sampling: of a server, the settings that it is told are those with a source. defaults: without a flag.
-    shows_stats: a line about the speed follows each answer. file: what was saved or loaded last. failed: a
-    message or a command was answered by an error. tools: offered with each message; may_call: asked before
-    one of them is called. model: None of a server.
+    shows_stats: a line about the speed follows each answer. file: what was saved or loaded last. read: texts
+    of files that go with the next message, before it. failed: a message or a command was answered by an
+    error. tools: offered with each message; may_call: asked before one of them is called. model: None of a
+    server.
     """
 
     model: graphml.Model | None
@@ -41,6 +42,7 @@ class Conversation:
     bars: Bars
     shows_stats: bool = False
     file: Path | None = None
+    read: tuple[str, ...] = ()
     ended: bool = False
     failed: bool = False
     tools: tuple[Tool, ...] = ()
@@ -56,8 +58,9 @@ class Conversation:
     def answer(self, text: str) -> None:
         """Show the answer to a message; one that has none because of an error is removed."""
         before = len(self.chat.history)
+        read, self.read = self.read, ()
         with _interrupt_cancels(self.chat.session):
-            self.chat.add_user(text)
+            self.chat.add_user("\n\n".join([*read, text]))
             events = self.chat.events(self.params(), tools=self.tools, confirm=self.may_call)
             if self._show(text_of(events, self.bars)):
                 return

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from graphml.cli.options.typer_options import Shown, typer_option
+from graphml.cli.options.typer_options import Shown, beginning_with, typer_option
+from graphml.loading.download.short_names import MODELS
 from graphml.options.option_fields import option, options_of, same
 from graphml.runtime.programs.load_options import LoadOptions
 
@@ -24,6 +25,7 @@ Model = Annotated[
     typer.Argument(
         metavar="MODEL",
         help=MODEL_HELP,
+        autocompletion=beginning_with(MODELS),
         show_default=False,
     ),
 ]

@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from graphml.cli.options.options import MODEL_HELP, Opening
+from graphml.cli.options.typer_options import beginning_with
 from graphml.cli.terminal.console import remark
 from graphml.errors import UsageError
 from graphml.loading import fetch
@@ -27,6 +28,7 @@ Words = Annotated[
         metavar="[MODEL] [PROMPT]",
         help=f"{MODEL_HELP} What names no model is the prompt; - reads it from stdin.",
         show_default=False,
+        autocompletion=beginning_with(fetch.MODELS),
     ),
 ]
 
@@ -68,7 +70,7 @@ def model_and_prompt(
         )
     stated = [" ".join(left)] if left else [] if options.prompt is None else [options.prompt]
     parts = [_stdin() if left == [STDIN] else part for part in stated]
-    parts += [_stdin() if str(path) == STDIN else _text_of(path) for path in options.files or ()]
+    parts += [_stdin() if str(path) == STDIN else text_of(path, "--file: ") for path in options.files or ()]
     if not parts:
         if sys.stdin.isatty():
             raise UsageError(
@@ -82,13 +84,16 @@ def _stdin() -> str:
     return sys.stdin.read().removesuffix("\n")
 
 
-def _text_of(path: Path) -> str:
-    """The text of a file, without the end of its last line, as llama.cpp reads it."""
+def text_of(path: Path, said: str = "") -> str:
+    """The text of a file, without the end of its last line, as llama.cpp reads it.
+
+    said: what errors begin with. UsageError for a file that cannot be read or has no text.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
-            raise UsageError(f"--file: {path}: wanted at most {MAX_BYTES} bytes")
+            raise UsageError(f"{said}{path}: wanted at most {MAX_BYTES} bytes")
         return data.decode().removesuffix("\n")
     except (OSError, ValueError) as error:
-        raise UsageError(f"--file: {path}: {error}") from None
+        raise UsageError(f"{said}{path}: {error}") from None

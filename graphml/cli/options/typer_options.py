@@ -6,7 +6,7 @@ Knows Typer's way of reading a function's parameters, and how a field states its
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import Field, dataclass, fields, is_dataclass
 from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer
 
 from graphml.cli.help_pages import GROUPS
-from graphml.options.option_fields import Option, Real, Whole, default_of
+from graphml.options.option_fields import OneOf, Option, Real, Whole, default_of
 
 
 class Shown:
@@ -88,9 +88,15 @@ def flags_by_field(context: typer.Context, *kinds: Any) -> dict[str, str]:
     return {field.name: field.metadata["option"].flags[-1] for field in on_command_line}
 
 
+def beginning_with(words: Iterable[str]) -> Callable[[str], list[str]]:
+    """What the shell offers for the begin of a word: those of `words` that begin so."""
+    return lambda incomplete: [word for word in words if word.startswith(incomplete)]
+
+
 def typer_option(option: Option, default: Any, title: str | None = None) -> Any:
     """The option as Typer wants it. title: what stands over it in the help."""
     least, most = option.range.ends if isinstance(option.range, (Whole, Real)) else (None, None)
+    words = option.range.words if isinstance(option.range, OneOf) else None
     return typer.Option(
         *option.flags,
         help=option.help,
@@ -99,6 +105,7 @@ def typer_option(option: Option, default: Any, title: str | None = None) -> Any:
         max=most,
         show_default=option.shown or default not in (None, "", ()),
         rich_help_panel=title,
+        autocompletion=None if words is None else beginning_with(words),
     )
 
 

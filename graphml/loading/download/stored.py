@@ -14,6 +14,7 @@ from pathlib import Path
 from graphml.errors import UsageError
 from graphml.loading.download import cached
 from graphml.loading.download.choice import REFERENCE, fits, folder_files, models_of
+from graphml.loading.download.other_programs import LM_STUDIO, OLLAMA, other_models
 from graphml.loading.download.short_names import MODELS, HubModel, WheelModel
 from graphml.loading.download.wheel import lock_path, models_folder, partial_folder
 from graphml.loading.huggingface.folder import CONFIG, has_weights
@@ -40,9 +41,9 @@ OURS, SHARED, PARTLY = "graphml", "hub cache", "partial"
 class StoredModel:
     """A model on this machine: its files, of which the first opens it, below the folder `root`.
 
-    name: its name in commands. place: `OURS` or `SHARED`, or `PARTLY` for a partial download. repo, model: of
-    a model of the hub, its repository and its files' name without ending. lock: of a partial download, the
-    file that a process locks while it writes it.
+    name: its name in commands. place: `OURS` or `SHARED`, `PARTLY` for a partial download, or
+    another program. repo, model: of a model of the hub, its repository and its files' name without ending.
+    lock: of a partial download, the file that a process locks while it writes it.
     """
 
     name: str
@@ -66,8 +67,8 @@ class StoredModel:
 
 
 def stored_models() -> list[StoredModel]:
-    """All stored models: ours, then those of the shared cache, then partial downloads."""
-    return [*_wheels(), *_shared(), *_partial()]
+    """All stored models: ours, those of the shared cache, partial downloads, those of other programs."""
+    return [*_wheels(), *_shared(), *_partial(), *_others()]
 
 
 def named(models: Iterable[StoredModel], name: str) -> list[StoredModel]:
@@ -100,6 +101,8 @@ def remove(model: StoredModel) -> int:
 
     UsageError if a folder of its path is a link out of the cache, or if another process is downloading it.
     """
+    if model.place in (OLLAMA, LM_STUDIO):
+        raise UsageError(f"{model.name}: it is {model.place}'s; wanted that program to remove it")
     for file in model.files:
         if not file.parent.resolve().is_relative_to(model.root.resolve()):
             raise UsageError(f"{file}: it is not in the cache {model.root} but in {file.parent.resolve()}")
@@ -172,6 +175,10 @@ def _partial() -> list[StoredModel]:
                 lock = lock_path(known)
                 stored.append(StoredModel(short, left, root, PARTLY, short_name=short, lock=lock))
     return stored
+
+
+def _others() -> list[StoredModel]:
+    return [StoredModel(other.name, other.files, other.root, other.program) for other in other_models()]
 
 
 def _left_of(file: Path, known: WheelModel) -> bool:
