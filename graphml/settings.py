@@ -156,6 +156,13 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "graphml"
 
 
+def ollama_folders() -> list[Path]:
+    """Where ollama keeps its models: `OLLAMA_MODELS`, else its folders of a person and of a service."""
+    stated = os.environ.get("OLLAMA_MODELS")
+    folders = [stated] if stated else ["~/.ollama/models", "/usr/share/ollama/.ollama/models"]
+    return [Path(folder).expanduser() for folder in folders]
+
+
 def state_folder() -> Path:
     """Where the history of a person's inputs is kept: the platform's folder for the state of programs."""
     if sys.platform == "win32":

@@ -7,13 +7,13 @@ Reads names and manifests; changes nothing there and opens no model.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from graphml import settings
 from graphml.errors import UsageError, did_you_mean
 from graphml.loading.download.choice import models_of
 
@@ -52,9 +52,7 @@ def path_of_other(name: str) -> Path:
 
 
 def _of_ollama() -> Iterator[OtherModel]:
-    stated = os.environ.get("OLLAMA_MODELS")
-    roots = [stated] if stated else ["~/.ollama/models", "/usr/share/ollama/.ollama/models"]
-    for root in (Path(text).expanduser() for text in roots):
+    for root in settings.ollama_folders():
         for manifest in sorted((root / "manifests").glob("*/*/*/*")):
             blob = _blob_of(manifest, root)
             if blob is not None:
