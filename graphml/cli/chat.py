@@ -97,12 +97,10 @@ def chat(
                     ServerStream(server, key_of(api_key or "")), system, limit, seed_of(seed),
                     given_variables, reasoning_format,
                 )  # fmt: skip
-                nothing = ChosenSampling(
-                    SamplingParams()
-                )  # but what is asked for: the server's defaults count
                 conversation = Conversation(
-                    None, talk, ChosenSampling(params, asked), bars, stats, defaults=nothing
-                )
+                    None, talk, ChosenSampling(params, asked), bars, stats,
+                    defaults=ChosenSampling(SamplingParams()),  # the server's own count
+                )  # fmt: skip
                 remark(f"{talk.greeted()} at {server}: {HELP}")
             else:
                 PROCESSES.prepare()  # while the model is opened

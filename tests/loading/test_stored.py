@@ -78,7 +78,7 @@ def test_names_that_are_listed_open_what_they_name(full: Path) -> None:
 
 def test_what_other_programs_downloaded_is_downloaded(full: Path) -> None:
     def known(file: str) -> bool:
-        return fetch.is_downloaded(fetch.HubModel("other/one", file, 40, "MIT"))
+        return fetch.is_downloaded(fetch.HubModel("other/one", file, n_bytes=40, licence="MIT"))
 
     assert known("one-Q8_0.gguf")
     assert not known("one-F16.gguf")

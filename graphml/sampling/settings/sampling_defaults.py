@@ -70,13 +70,9 @@ def sampling_defaults(metadata: Metadata) -> SamplingDefaults:
         try:
             name, value = _read(metadata, key)
         except (UsageError, WeightsError) as error:
-            name = (
-                f"{source} {key.removeprefix(PREFIX)!r}"
-                if folder
-                else key
-                if key.isprintable()
-                else repr(key)
-            )
+            name = key if key.isprintable() else repr(key)
+            if folder:
+                name = f"{source} {key.removeprefix(PREFIX)!r}"
             unused.append(f"{name}: {str(error).partition(': ')[2]}"[:LONGEST])
             continue
         values[name], sources[name] = value, source
