@@ -77,7 +77,7 @@ def load(
 ) -> Model:
     """Open a model: a GGUF file (of a split one any part), a folder of transformers, or what a name means.
 
-    path: None is the short name smollm2, a chat model of 93 MB. A llama2.c checkpoint is a model, too. Short
+    path: None is the short name smollm2, a chat model of 98 MB. A llama2.c checkpoint is a model, too. Short
     names and "user/repo:QUANT" are downloaded once; a path wins. Weights stay in the mapped file.
 
     backend: "cpu", "reference", or any other installed one; several with commas ("cpu,reference") share the

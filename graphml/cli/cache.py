@@ -11,7 +11,7 @@ import typer
 from graphml import settings
 from graphml.cli.options import options
 from graphml.cli.options.checks import bytes_of
-from graphml.cli.terminal.console import size, write_json
+from graphml.cli.terminal.console import print_error, size, write_json
 from graphml.errors import UsageError
 from graphml.loading.download.stored import SHARED, stored_models
 from graphml.system.cache_contents import (
@@ -69,7 +69,7 @@ def cache(
 
 def _remove(chosen: list[CacheEntry], yes: bool) -> None:
     total = size(sum(entry.n_bytes for entry in chosen))
-    if not yes:
+    if chosen and not yes:
         if not sys.stdin.isatty():
             raise UsageError(f"cache: wanted --yes, or a terminal to ask on; it would remove {total}")
         for entry in chosen:
@@ -77,9 +77,18 @@ def _remove(chosen: list[CacheEntry], yes: bool) -> None:
         if not typer.confirm(f"Remove {len(chosen)} entries ({total})?", err=True):
             print("nothing was removed", file=sys.stderr)
             raise typer.Exit(1)
+    freed, refusals = 0, list[UsageError]()
     for entry in chosen:
-        remove_entry(entry)
-    print(f"freed {total}")
+        try:
+            remove_entry(entry)
+            freed += entry.n_bytes
+        except UsageError as error:
+            refusals.append(error)
+    print(f"freed {size(freed)}")
+    for refusal in refusals:
+        print_error(refusal)
+    if refusals:
+        raise typer.Exit(1)
 
 
 def _plain(name: str) -> str:

@@ -97,10 +97,7 @@ def chat(
                     ServerStream(server, key_of(api_key or "")), system, limit, seed_of(seed),
                     given_variables, reasoning_format,
                 )  # fmt: skip
-                conversation = Conversation(
-                    None, talk, ChosenSampling(params, asked), bars, stats,
-                    defaults=ChosenSampling(SamplingParams()),  # the server's own count
-                )  # fmt: skip
+                conversation = Conversation(None, talk, ChosenSampling(params, asked), bars, stats)
                 remark(f"{talk.greeted()} at {server}: {HELP}")
             else:
                 PROCESSES.prepare()  # while the model is opened

@@ -31,17 +31,15 @@ GROUPS: Final = {
     "MeasuredServers": "Servers",
     "OutputOptions": "Output",
 }
-"""The class whose fields are options -> the title over them."""
+"""The class whose fields are options -> the title over them; of these the short page has `COMMON`."""
 COMMON: Final = frozenset(
     {
-        "model", "hf", "offline", "prompt", "file", "max-tokens", "raw", "system", "json", "ctx", "seed",
-        "temp", "top-k", "top-p", "min-p", "repeat-penalty", "stop", "json-schema", "grammar", "logprobs",
-        "backend", "threads", "kv", "gpu-layers", "quant", "lora", "template", "arch", "tools", "server",
-        "stats", "help", "shape", "n-prompt", "n-gen", "n-depth", "n-parallel", "peer", "repetitions",
-        "clients", "output",
+        "model", "hf", "offline", "temp", "top-k", "top-p", "min-p", "repeat-penalty", "stop", "json-schema",
+        "grammar", "logprobs", "backend", "threads", "kv", "gpu-layers", "quant", "lora", "template", "arch",
+        "shape", "n-prompt", "n-gen", "n-depth", "n-parallel", "peer", "repetitions", "server", "clients",
+        "output",
     }
 )  # fmt: skip
-"""Options of the classes in `GROUPS`, and of commands with many, that the short page shows."""
 
 
 class _Helped:
@@ -117,5 +115,6 @@ class HelpedGroup(_Helped, TyperGroup):
 
 
 def is_common(param: Any) -> bool:
-    """Whether the short page of a command with many options has this one."""
-    return any(name.removeprefix("--") in COMMON for name in param.opts)
+    """Whether the short page of a command with many options has this one; its own options are all there."""
+    is_own = getattr(param, "rich_help_panel", None) is None
+    return is_own or param.required or any(name.removeprefix("--") in COMMON for name in param.opts)

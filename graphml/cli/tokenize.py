@@ -65,6 +65,7 @@ def _entries(tokenizer: Tokenizer, tokens: list[int]) -> list[dict[str, object]]
 def _ids_of(text: str, n_vocab: int) -> list[int]:
     words = text.replace(",", " ").strip(" []\n").split()
     for word in words:
-        if not (word.isascii() and word.isdecimal() and int(word) < n_vocab):
+        is_number = word.isascii() and word.isdecimal() and len(word) <= len(str(n_vocab))
+        if not is_number or int(word) >= n_vocab:
             raise UsageError(f"--decode: wanted ids from 0 to {n_vocab - 1}; got {word!r:.40}")
     return [int(word) for word in words]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -189,7 +190,13 @@ def names_model(word: str) -> bool:
 
 def _is_written_as_path(text: str) -> bool:
     """Whether a text can only be a path: absolute, relative to `.`, `..` or `~`, or ending like a folder."""
-    return Path(text).is_absolute() or text.startswith((".", "~")) or text.endswith(("/", os.sep))
+    first = re.split(r"[/\\]" if os.sep == "\\" else "/", text, maxsplit=1)[0]
+    return (
+        Path(text).is_absolute()
+        or text.endswith(("/", os.sep))
+        or (first != text and first.startswith((".", "~")))
+        or text in (".", "..", "~")
+    )
 
 
 def _local(text: str) -> Path:

@@ -80,8 +80,12 @@ def test_what_is_being_written_stays(folder: Path) -> None:
     partial.touch()
     (folder / "partial" / "big.gguf.lock").touch()
     assert entries("partial") == {"partial/big.gguf": 0}
-    assert "written just now" in graphml_command("cache", "partial", "--remove", "-y", code=2).stderr
+    done = graphml_command("cache", "--remove", "-y", code=1)
+    assert "written just now" in done.stderr
+    assert done.stdout == "freed 3.2 KiB\n"
     assert partial.exists()
+    assert entries() == {"partial/big.gguf": 0}
+    assert graphml_command("cache", "models", "--remove").stdout == "freed 0 B\n"
 
 
 def test_a_made_model_is_found(folder: Path) -> None:

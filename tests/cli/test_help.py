@@ -9,6 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from graphml.cli.help_pages import GROUPS
 from graphml.cli.main import COMMANDS, app
 
 NARROW = {"COLUMNS": "80", "TERMINAL_WIDTH": "80"}
@@ -56,6 +57,28 @@ def test_the_short_page_has_what_is_needed_and_the_long_one_has_titles() -> None
         assert title in whole
     prompt = page("run", "--raw", "-n", "3", "--help-all")
     assert prompt == whole
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_short_page_has_the_options_of_the_command_itself(command: str) -> None:
+    """What it shares with others may be left to the long page, what it alone has may not."""
+    group: Any = typer.main.get_command(app)
+    params = group.get_command(None, command).params
+    options = [param for param in params if param.param_type_name == "option"]
+    own = {
+        name for param in options if param.required or param.rich_help_panel is None for name in param.opts
+    }
+    assert own - {"--help", "-h"} <= shown(page(command, "--help")) or command == "serve"
+
+
+def test_every_title_is_of_a_class_that_a_command_has() -> None:
+    group: Any = typer.main.get_command(app)
+    titles = {
+        getattr(param, "rich_help_panel", None)
+        for command in COMMANDS
+        for param in group.get_command(None, command).params
+    }
+    assert set(GROUPS.values()) <= titles
 
 
 def test_behind_two_dashes_it_is_a_prompt() -> None:

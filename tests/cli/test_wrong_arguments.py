@@ -317,6 +317,7 @@ CONTRADICTIONS: list[list[object]] = [
     ["tokenize", "MODEL", "x", "--ids", "--json"],
     ["tokenize", "MODEL", "1 x", "--decode"],
     ["tokenize", "MODEL", "999999", "--decode"],
+    ["tokenize", "MODEL", "9" * 5000, "--decode"],
     ["graph", "MODEL", "--layer", 0, "--collapse"],
     ["diff", "MODEL"],
     ["profile", "MODEL", "--by", "op,layer", "--format", "csv"],

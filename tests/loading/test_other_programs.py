@@ -70,6 +70,16 @@ def test_ollamas_folder_may_be_elsewhere(
     assert "ollama:tiny:latest" in listed()
 
 
+def test_registries_are_kept_apart(machine: Path) -> None:
+    other = b"GGUF of another model"
+    (machine / "blobs" / f"sha256-{hashlib.sha256(other).hexdigest()}").write_bytes(other)
+    path = machine / "manifests" / "hf.co" / "me" / "mine" / "q4"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"layers": [layer(other)]}))
+    assert resolve("ollama:me/mine:q4").read_bytes() == GGUF
+    assert resolve("ollama:hf.co/me/mine:q4").read_bytes() == other
+
+
 def test_a_name_that_is_not_there_is_an_error() -> None:
     with pytest.raises(UsageError, match=r"'ollama:tinny'.*Did you mean 'ollama:tiny:latest'"):
         resolve("ollama:tinny")

@@ -130,7 +130,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "format": ({"format": "pickle"}, "wanted one of npy, safetensors"),
     "npy": ({"values": ["layers.0.q", "layers.1.q"], "format": "npy"}, "npy is for one value, got 2"),
     "position behind": ({"positions": [99]}, r"positions: wanted numbers below \d+"),
-    "position": ({"positions": [-100]}, "positions: wanted different whole numbers"),
+    "position": ({"positions": [-100]}, "positions.: wanted -11 or more, for a prompt of 11; got -100"),
     "pickle": (
         {"patches": [{"value": NAME, "rows": base64.b64encode(b"\x80\x04N.").decode()}]},
         "wanted a safetensors file with one tensor",

@@ -121,12 +121,23 @@ def test_conversations_go_into_a_file_and_come_back(chromium: Browser, tmp_path:
         page.wait_for_selector("article.assistant:has-text('second')")
 
 
+def conversations(more: dict[str, Any]) -> str:
+    """A file with one message that has more fields."""
+    message = {"role": "user", "content": "Hi", **more}
+    return json.dumps({"format": "graphml conversations", "conversations": [{"messages": [message]}]})
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
         ("{", "no JSON"), ("[]", "wanted a file that was exported here"),
         ('{"format": "graphml conversations", "conversations": [{"messages": [{"role": "user"}]}]}',
          "conversation 1, message 1: wanted a role and a text"),
+        (conversations({"tool_calls": [{}]}), "message 1: wanted tool_calls with id and function"),
+        (conversations({"files": 3}), "message 1: wanted files with name and text"),
+        (conversations({"timings": {"predicted_per_second": "x"}}),
+         "message 1: wanted numbers in usage and timings"),
+        (conversations({"reasoning": 3}), "message 1: wanted texts"),
     ],
 )  # fmt: skip
 def test_a_file_of_something_else_does_not_come(chromium: Browser, content: str, words: str) -> None:

@@ -19,7 +19,7 @@ from graphml.api.saved_session import is_saved
 from graphml.cli.conversation import sampling_settings
 from graphml.cli.conversation.conversation import Conversation
 from graphml.cli.conversation.sampling_settings import HELP
-from graphml.cli.options.prompts import text_of
+from graphml.cli.options.checks import text_of
 from graphml.cli.terminal.console import say, write
 from graphml.errors import GraphmlError, UsageError, similar
 from graphml.system.replaced_file import replacing
@@ -217,7 +217,7 @@ def _load(conversation: Conversation, argument: str) -> None:
 def _read(conversation: Conversation, argument: str) -> None:
     if not argument:
         raise UsageError("/read: wanted the name of a text file, such as /read notes.txt")
-    text = text_of(_file("/read", conversation, argument))
+    text = text_of(_file("/read", conversation, argument)).removesuffix("\n")
     conversation.read = (*conversation.read, text)
     say(f"{len(text)} characters of {argument} go with the next message")
 

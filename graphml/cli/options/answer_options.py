@@ -17,7 +17,7 @@ import numpy as np
 import typer
 
 import graphml
-from graphml.cli.options.checks import check_target
+from graphml.cli.options.checks import check_target, text_of
 from graphml.cli.options.options import Opening
 from graphml.errors import UsageError
 from graphml.sampling import SamplingParams
@@ -28,19 +28,10 @@ MAX_BYTES: Final = 1 << 22
 def with_files(params: SamplingParams, grammar: Path | None, schema: Path | None) -> SamplingParams:
     """The parameters with what the files hold; UsageError naming a file that cannot be read."""
     files = {"grammar": grammar, "json_schema": schema}
-    texts: dict[str, Any] = {name: _text_of(file) for name, file in files.items() if file is not None}
+    texts: dict[str, Any] = {
+        name: text_of(file, MAX_BYTES) for name, file in files.items() if file is not None
+    }
     return dataclasses.replace(params, **texts) if texts else params
-
-
-def _text_of(file: Path) -> str:
-    try:
-        with file.open("rb") as opened:
-            data = opened.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise UsageError(f"{file}: at most {MAX_BYTES} bytes are wanted")
-        return data.decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file}: {error}") from None
 
 
 def template_variables(text: str | None) -> dict[str, Any] | None:
@@ -106,10 +97,7 @@ class InfillOptions:
                     "--infill-extra, --spm-infill: wanted --suffix besides, the text behind the gap"
                 )
             return None
-        try:
-            files = tuple((file.name, file.read_text("utf-8")) for file in extra)
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"--infill-extra: wanted files with texts; {error}") from None
+        files = tuple((file.name, text_of(file, said="--infill-extra: ")) for file in extra)
         return Gap(self.suffix, files, "spm" if self.spm_infill else "psm")
 
 

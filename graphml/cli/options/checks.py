@@ -103,3 +103,15 @@ def bytes_of(option: str, text: str) -> int:
     if match is None:
         raise UsageError(f"{option}: wanted a size such as 500M or 2G, got {text!r:.40}")
     return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
+
+
+def text_of(path: Path, most: int = 64 << 20, said: str = "") -> str:
+    """The text of a file in UTF-8; UsageError, beginning with `said`, for others and for more bytes."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+        if len(data) > most:
+            raise UsageError(f"{said}{path}: wanted at most {most} bytes")
+        return data.decode()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{said}{path}: {error}") from None

@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from graphml.cli.options.checks import text_of
 from graphml.cli.options.options import MODEL_HELP, Opening
 from graphml.cli.options.typer_options import beginning_with
 from graphml.cli.terminal.console import remark
@@ -20,7 +21,6 @@ from graphml.errors import UsageError
 from graphml.loading import fetch
 
 STDIN = "-"
-MAX_BYTES = 64 << 20
 
 Words = Annotated[
     list[str] | None,
@@ -70,7 +70,10 @@ def model_and_prompt(
         )
     stated = [" ".join(left)] if left else [] if options.prompt is None else [options.prompt]
     parts = [_stdin() if left == [STDIN] else part for part in stated]
-    parts += [_stdin() if str(path) == STDIN else text_of(path, "--file: ") for path in options.files or ()]
+    parts += [
+        _stdin() if str(path) == STDIN else text_of(path, said="--file: ").removesuffix("\n")
+        for path in options.files or ()
+    ]
     if not parts:
         if sys.stdin.isatty():
             raise UsageError(
@@ -82,18 +85,3 @@ def model_and_prompt(
 
 def _stdin() -> str:
     return sys.stdin.read().removesuffix("\n")
-
-
-def text_of(path: Path, said: str = "") -> str:
-    """The text of a file, without the end of its last line, as llama.cpp reads it.
-
-    said: what errors begin with. UsageError for a file that cannot be read or has no text.
-    """
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise UsageError(f"{said}{path}: wanted at most {MAX_BYTES} bytes")
-        return data.decode().removesuffix("\n")
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{said}{path}: {error}") from None

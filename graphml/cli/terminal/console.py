@@ -44,6 +44,7 @@ IN_BYTES = ("download", "mapping", "converting", "copying", "upload", "making", 
 PATIENCE_S = 0.3  # work that is over sooner shows no bar
 # A model could steer the terminal that shows its answer.
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_STEERS = re.compile(r"[\x7f-\x9f]")  # of JSON, which escapes the others
 
 
 class Bars:
@@ -180,8 +181,10 @@ def write_file(path: Path, text: str, option: str = "") -> None:
 
 
 def write_json(value: Mapping[str, Any]) -> None:
-    """Print one JSON object."""
-    print(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None, default=str))
+    """Print one JSON object; to a terminal with what could steer it escaped."""
+    shown = sys.stdout.isatty()
+    text = json.dumps(value, ensure_ascii=False, indent=2 if shown else None, default=str)
+    print(_STEERS.sub(lambda match: f"\\u{ord(match[0]):04x}", text) if shown else text)
 
 
 def columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:

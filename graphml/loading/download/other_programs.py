@@ -22,6 +22,7 @@ PREFIXES = (f"{OLLAMA}:", f"{LM_STUDIO}:")
 _MODEL_LAYER = "application/vnd.ollama.image.model"
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 _LARGEST_MANIFEST = 1 << 20
+_REGISTRY = "registry.ollama.ai"
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def other_models() -> list[OtherModel]:
 
 def path_of_other(name: str) -> Path:
     """The file of a model by its name here, such as "ollama:llama3.2:1b"; UsageError if there is none."""
-    here = {model.name: model.files[0] for model in other_models()}
+    here = {model.name: model.files[0] for model in reversed(other_models())}  # the first of a name counts
     path = here.get(name) or here.get(f"{name}:latest")
     if path is None:
         raise UsageError(
@@ -56,9 +57,10 @@ def _of_ollama() -> Iterator[OtherModel]:
         for manifest in sorted((root / "manifests").glob("*/*/*/*")):
             blob = _blob_of(manifest, root)
             if blob is not None:
-                _, namespace, model, tag = manifest.relative_to(root / "manifests").parts
+                host, namespace, model, tag = manifest.relative_to(root / "manifests").parts
                 owner = "" if namespace == "library" else f"{namespace}/"
-                yield OtherModel(f"{OLLAMA}:{owner}{model}:{tag}", OLLAMA, (blob,), root)
+                server = "" if host == _REGISTRY else f"{host}/"
+                yield OtherModel(f"{OLLAMA}:{server}{owner}{model}:{tag}", OLLAMA, (blob,), root)
 
 
 def _blob_of(manifest: Path, root: Path) -> Path | None:

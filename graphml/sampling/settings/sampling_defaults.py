@@ -29,6 +29,8 @@ FIELDS: Final = {
     "epsilon_cutoff": "epsilon_cutoff", "eta_cutoff": "eta_cutoff",
 }  # fmt: skip
 """The key's last part -> field of `SamplingParams`; the last three are of folders alone."""
+OF_FOLDERS: Final = {"temp": "temperature", "penalty_repeat": "repetition_penalty"}
+"""The key's last part -> the field of generation_config.json, where that has another name."""
 SHOWN, LONGEST = 8, 300  # warnings of a file, characters of one
 
 
@@ -72,7 +74,8 @@ def sampling_defaults(metadata: Metadata) -> SamplingDefaults:
         except (UsageError, WeightsError) as error:
             name = key if key.isprintable() else repr(key)
             if folder:
-                name = f"{source} {key.removeprefix(PREFIX)!r}"
+                field_name = OF_FOLDERS.get(key.removeprefix(PREFIX), key.removeprefix(PREFIX))
+                name = f"{source} {field_name!r}"
             unused.append(f"{name}: {str(error).partition(': ')[2]}"[:LONGEST])
             continue
         values[name], sources[name] = value, source

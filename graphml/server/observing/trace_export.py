@@ -42,10 +42,14 @@ class TraceExport:
     """Sends spans to a collector. UsageError for what is no address; without a path it is `/v1/traces`."""
 
     def __init__(self, address: str) -> None:
-        parts = urlsplit(address)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = urlsplit(address)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host = None
+        if not host or parts.scheme not in ("http", "https") or parts.username is not None:
             raise UsageError(f"--otlp-endpoint: wanted an address as http://127.0.0.1:4318; got {address!r}")
-        self._host, self._tls = parts.netloc, parts.scheme == "https"
+        self._host, self._port, self._tls = host, port, parts.scheme == "https"
         self._path = parts.path.rstrip("/") or "/v1/traces"
         self._waiting: queue.Queue[list[Span] | None] = queue.Queue(MOST_WAITING)
         self._thread = threading.Thread(target=self._send_all, name="graphml-traces", daemon=True)
@@ -86,7 +90,7 @@ class TraceExport:
     def _sent(self, spans: list[Span]) -> str:
         """Send spans; what went wrong, "" for nothing."""
         kind = http.client.HTTPSConnection if self._tls else http.client.HTTPConnection
-        connection = kind(self._host, timeout=TIMEOUT_S)
+        connection = kind(self._host, self._port, timeout=TIMEOUT_S)
         try:
             connection.request(
                 "POST", self._path, json.dumps(_body(spans)), {"Content-Type": "application/json"}

@@ -19,7 +19,7 @@ from starlette.responses import Response
 
 from graphml.api.request_probes import Probed, TooManyKindsError
 from graphml.api.token_stream import Result
-from graphml.errors import WeightsError
+from graphml.errors import GraphmlError, WeightsError
 from graphml.ir.op import Array
 from graphml.passes.control_vectors import layer_result
 from graphml.runtime.blocks.row_patches import PatchRows
@@ -138,6 +138,12 @@ def _check_size(service: Service, values: str | list[str], n_rows: int, form: st
 
 
 def _places(positions: list[int], n_prompt: int) -> list[int]:
+    """Positions from the prompt's begin; ApiError 400 for one before it."""
+    for place in positions:
+        if place < -n_prompt:
+            raise wrong_field(
+                "positions", f"wanted {-n_prompt} or more, for a prompt of {n_prompt}; got {place}"
+            )
     return [place + n_prompt if place < 0 else place for place in positions]
 
 
@@ -146,8 +152,15 @@ def _patches(service: Service, body: Activations, n_prompt: int) -> dict[str, Pa
     named = [(patch.value, _rows(patch.rows), patch.positions, patch.add) for patch in body.patches]
     users = service.model.executor.build(1, 1).users() if body.control_vectors else {}
     for vector in body.control_vectors:
-        name = layer_result(users, vector.layer, len(vector.vector)).name
-        named.append((name, np.array(vector.vector) * vector.scale, vector.positions, True))
+        try:
+            name = layer_result(users, vector.layer, len(vector.vector)).name
+        except GraphmlError as error:
+            raise wrong_field("control_vectors", str(error)) from None
+        with np.errstate(over="ignore"):
+            rows = np.array(vector.vector) * vector.scale
+        if not np.isfinite(rows).all():
+            raise wrong_field("control_vectors", f"layer {vector.layer}: wanted finite numbers, scaled too")
+        named.append((name, rows, vector.positions, True))
     patches: dict[str, PatchRows] = {}
     for name, rows, positions, add in named:
         if name in patches:

@@ -45,6 +45,7 @@ from graphml.server.responses.event_stream import EventStream, line
 from graphml.server.responses.json_response import gone, json_response
 from graphml.text.answers import ContentDelta, ReasoningDelta, ToolCall, format_of, marks_of
 from graphml.text.chat_template import DEFAULT_NAME
+from graphml.weights.file_names import is_gguf
 
 PROTOCOL = "0.12.11"
 """The version of ollama whose protocol this is: clients compare it with what they need."""
@@ -229,6 +230,7 @@ def _as_chat(
         raise wrong_field("think", "this model does not think")
     if isinstance(body.think, str):
         fields["reasoning_effort"] = body.think
+        fields["chat_template_kwargs"] = {"enable_thinking": True}
     elif body.think is not None:
         fields["chat_template_kwargs"] = {"enable_thinking": body.think}
     if body.format:
@@ -362,7 +364,14 @@ def _modified(service: Service) -> str:
 def _details(service: Service) -> Parts:
     about = describe_file(service.model.executor.file)
     arch, size, level = about["model_type"].rsplit(" ", 2)
-    return {"parent_model": "", "format": "gguf", "family": arch, "families": [arch],
+    form = (
+        "gguf"
+        if is_gguf(service.model.path.name)
+        else "safetensors"
+        if service.model.path.is_dir()
+        else "bin"
+    )
+    return {"parent_model": "", "format": form, "family": arch, "families": [arch],
             "parameter_size": size, "quantization_level": level}  # fmt: skip
 
 

@@ -25,7 +25,11 @@ export async function showModel(props) {
       } catch (error) {
         wrong.textContent = error.message;
       }
-      await showModel(props).catch((error) => { wrong.textContent = error.message; });
+      await showModel(props).catch((error) => {
+        wrong.textContent = error.message;
+        select.disabled = false;
+        byId("about").lastChild.textContent = "";
+      });
     });
     return select;
   }

@@ -64,7 +64,11 @@ export class Store {
   imported(text) {
     const added = checked(text).filter((one) => !this.conversations.some((other) => JSON.stringify(other) === JSON.stringify(one)));
     if (this.kept.length + added.length > MOST) throw new Error(`at most ${MOST} conversations are kept: ${this.kept.length} are here, ${added.length} in the file`);
-    for (const one of added) if (this.conversations.some((other) => other.id === one.id)) one.id = newId();
+    const ids = new Set(this.conversations.map((other) => other.id));
+    for (const one of added) {
+      if (ids.has(one.id)) one.id = newId();
+      ids.add(one.id);
+    }
     this.conversations = [...added, ...this.kept];
     if (!this.conversations.length) this.begin();
     this.current = this.conversations[0];
@@ -85,6 +89,19 @@ export class Store {
   }
 }
 
+// What is wrong with a message of a file; "" for nothing. What pages draw of it has the types that they take.
+function flaw(message) {
+  const texts = (value, ...names) => names.every((name) => typeof value?.[name] === "string");
+  const lists = (value, has) => value === undefined || (Array.isArray(value) && value.every(has));
+  const numbers = (value, ...names) => value === undefined || (value !== null && names.every((name) => value[name] === undefined || typeof value[name] === "number"));
+  if (!texts(message, "content") || !ROLES.includes(message.role)) return "a role and a text as content";
+  if (!["reasoning", "error", "finish", "tool_call_id"].every((name) => message[name] === undefined || texts(message, name))) return "texts";
+  if (!lists(message.files, (file) => texts(file, "name", "text"))) return "files with name and text";
+  if (!lists(message.tool_calls, (call) => texts(call, "id") && texts(call.function, "name", "arguments"))) return "tool_calls with id and function";
+  if (!numbers(message.usage, "prompt_tokens", "completion_tokens") || !numbers(message.timings, "predicted_per_second", "prompt_ms")) return "numbers in usage and timings";
+  return "";
+}
+
 // The conversations of a file's text; an Error in words where it is none of these.
 function checked(text) {
   let file;
@@ -96,8 +113,10 @@ function checked(text) {
   if (file?.format !== FORMAT || !Array.isArray(file.conversations)) throw new Error(`wanted a file that was exported here, with the format "${FORMAT}"`);
   file.conversations.forEach((one, i) => {
     const messages = Array.isArray(one?.messages) ? one.messages : [null];
-    const wrong = messages.findIndex((message) => typeof message?.content !== "string" || !ROLES.includes(message.role));
-    if (wrong >= 0) throw new Error(`conversation ${i + 1}, message ${wrong + 1}: wanted a role and a text as content`);
+    messages.forEach((message, k) => {
+      const problem = flaw(message);
+      if (problem) throw new Error(`conversation ${i + 1}, message ${k + 1}: wanted ${problem}`);
+    });
   });
-  return file.conversations.map(({ id, title, messages }) => ({ id: String(id), title: String(title ?? ""), messages: messages.map(({ stream, next, ...message }) => message) }));
+  return file.conversations.map(({ id, title, messages }) => ({ id: String(id), title: String(title ?? ""), messages: messages.map(({ stream, next, tokens, prompt, ...message }) => message) }));
 }
