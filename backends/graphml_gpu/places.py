@@ -154,7 +154,7 @@ class GpuPlaces:
             case GpuWorkspace():
                 node = argument.node
                 if node not in self._plan.workspaces:
-                    raise BackendError(f"{node.name}: {argument!r}, but its Lowering asks for no workspace")
+                    raise BackendError(f"{node.name}: {argument!r}, but its lowering asks for no workspace")
                 size = self._support.workspace(node)
                 return self.arena, self._plan.workspaces[node] + argument.offset, size - argument.offset
             case NodeResult():

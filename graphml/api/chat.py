@@ -249,11 +249,10 @@ class Chat(MessageList):
             self._settings, tools=tools_of(tools), tool_choice=tool_choice,
             parallel_tool_calls=bool(parallel_tool_calls),
         )  # fmt: skip
-        n_before = len(self._messages)
-        if text is not None:
-            self.add_user(text)
-        if not self._messages or (self._messages[-1]["role"] == "assistant" and not self._continues):
+        is_answered = not self._messages or self._messages[-1]["role"] == "assistant"
+        if text is None and is_answered and not (self._messages and self._continues):
             raise UsageError("chat: wanted a message to answer; add_user(text), or respond(text)")
+        question = None if text is None else text_of("text", text)
         if seed is not None:
             self.session.set_seed(seed)
         if not settings.tools:
@@ -263,14 +262,17 @@ class Chat(MessageList):
                 settings, most, lambda now: self._answer(chosen, now, limit),
                 lambda: calls_of(self._messages[-1]), self._messages.append, confirm,
             )  # fmt: skip
-        return answer if text is None else self._without_failed(answer, n_before)
+        return answer if question is None else self._asked(question, answer)
 
-    def _without_failed(self, answer: Iterator[ChatEvent], n_before: int) -> Iterator[ChatEvent]:
-        """The events; after an error only the messages that were there before the question are kept."""
+    def _asked(self, text: str, answer: Iterator[ChatEvent]) -> Iterator[ChatEvent]:
+        """Add a question and give the events; after an error all is as it was before the question."""
+        n_before, continues = len(self._messages), self._continues
+        self.add_user(text)
         try:
             yield from answer
         except Exception:
             del self._messages[n_before:]
+            self._continues = continues
             raise
 
     def regenerate(self, params: SamplingParams | None = None, **how: Any) -> Iterator[str]:

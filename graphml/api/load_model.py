@@ -153,6 +153,7 @@ def load_model(path: AnyPath | None, options: LoadOptions, progress: Progress | 
         if progress is not None:
             read_ahead(executor.file, progress)
         model = Model(executor, local_path, options.pre, template_text(options.template), report)
+        model.opened_by = options
         metadata = executor.file.metadata
         if metadata.unread_overrides() and model.tokenizer is not None and model.has_template:
             _ = model.template  # both read keys of their own, and only when they are asked for

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from graphml.api.model_templates import ModelTemplates
 from graphml.api.model_tokenizer import no_tokenizer, tokenizer_of
@@ -16,10 +16,29 @@ from graphml.api.prompt_encoder import Prompt, PromptEncoder
 from graphml.api.tokens import checked_ids
 from graphml.errors import TokenizerError
 from graphml.runtime.programs.executor import Executor
+from graphml.runtime.programs.load_options import LoadOptions
 from graphml.sampling.settings.sampling_defaults import SamplingDefaults, sampling_defaults
 from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate, template_names
 from graphml.text.tokenizer import Tokenizer
 from graphml.weights import Metadata
+
+T = TypeVar("T")
+
+
+class _MadeOnce(cached_property[T]):
+    """A cached property that one thread makes, as those of Python 3.12 and later do not promise."""
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any] | None = None) -> _MadeOnce[T]: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type[Any] | None = None) -> T: ...
+
+    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
+        if instance is None:
+            return self
+        with instance._making:
+            return super().__get__(instance, owner)
 
 
 class OpenModel:
@@ -28,12 +47,14 @@ class OpenModel:
     arch: name of the architecture. config: its configuration, a frozen dataclass. n_ctx, context_length: the
     tokens of the context that it was trained for. n_vocab, vocab_size: how many ids it knows. path: the file.
     executor: what runs it. pre, template: of `load`, in place of what the file says.
+    opened_by: the options of `load`; None of a model that was put together otherwise.
     """
 
     def __init__(
         self, executor: Executor, path: Path, pre: str | None = None, template: str | None = None
     ) -> None:
         self._pre, self._template_text = pre, template
+        self.opened_by: LoadOptions | None = None
         self._making = RLock()
         self.executor, self.path = executor, path
         self.arch: str = executor.architecture.name
@@ -49,18 +70,16 @@ class OpenModel:
         """How many weights the file's tensors have together."""
         return sum(tensor.n_elements for tensor in self.executor.file.tensors.values())
 
-    @cached_property
+    @_MadeOnce
     def tokenizer(self) -> Tokenizer | None:
         """The tokenizer, read when first asked for; None if the file has no vocabulary."""
-        with self._making:
-            return tokenizer_of(self.metadata, self._pre)
+        return tokenizer_of(self.metadata, self._pre)
 
-    @cached_property
+    @_MadeOnce
     def _prompts(self) -> PromptEncoder:
-        with self._making:
-            return PromptEncoder(self.tokenizer, lambda: self.templates)
+        return PromptEncoder(self.tokenizer, lambda: self.templates)
 
-    @cached_property
+    @_MadeOnce
     def sampling_defaults(self) -> SamplingDefaults:
         """The fields of `SamplingParams` that the file states (`general.sampling.*`, generation_config.json).
 
@@ -74,7 +93,7 @@ class OpenModel:
         """Whether a chat template was given or is in the file."""
         return self._template_text is not None or bool(template_names(self.metadata))
 
-    @cached_property
+    @_MadeOnce
     def templates(self) -> ModelTemplates:
         """The chat templates by name: "default", and those with names of their own, such as "tool_use"."""
         return ModelTemplates(self.metadata, self._needed(), self._template_text)

@@ -74,6 +74,12 @@ class RequestProbes:
             raise UsageError("positions: wanted capture, too: they say which rows of it are kept")
         if probe.options is options and options.control is executor.options.control:
             return request, probe
+        patches = [patch for patch in probe.patches.values() if isinstance(patch, PatchRows)]
+        if request.full.shifts and any(patch.positions is not None for patch in patches):
+            raise UsageError(
+                "overflow: wanted stop or error for a request with patches at positions: what a shift keeps "
+                "is computed anew at others"
+            )
         if request.max_tokens is not None:
             _check_reached(probe, positions or (), request.n_prompt + max(request.max_tokens - 1, 0))
         if guided:

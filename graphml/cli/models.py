@@ -31,7 +31,7 @@ def models(
     ] = "",
     json: options.Json = False,
 ) -> None:
-    """List the models on this machine, in graphml's cache and the Hugging Face hub's, and the short names."""
+    """List the models on this machine, of graphml, the hub and other programs, and the short names."""
     if suggest or memory:
         _suggest(memory, json)
         return

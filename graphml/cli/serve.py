@@ -1,4 +1,4 @@
-"""`graphml serve`: a model for clients of OpenAI's, Anthropic's and llama-server's protocols.
+"""`graphml serve`: a model for clients of OpenAI's, Anthropic's, llama-server's and ollama's protocols.
 
 Turns flags into options of the model and of the server.
 """
@@ -53,7 +53,7 @@ PATHS = ("ssl_key", "ssl_certificate", "slot_save_path", "models_dir")
 
 
 def serve(context: typer.Context) -> None:
-    """Serve a model to clients of OpenAI's, Anthropic's and llama-server's protocols."""
+    """Serve a model to clients of OpenAI's, Anthropic's, llama-server's and ollama's protocols."""
     command = with_variables(parsed(context.args), settings.llama_variables())
     if (text := _printed(command)) is not None:
         write(text + "\n")

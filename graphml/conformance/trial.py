@@ -1,8 +1,8 @@
 """A trial: several cases in one program, with guards between all values.
 
-Compiling for a GPU takes long, often as long for one kernel as for many, so cases share a program, and a
-program is run at several sizes. A limit grows with
-how much the result depends on rounding. Knows the contract of backends; chooses no cases.
+Compiling for a GPU takes as long for one kernel as for many, often, so cases share a program, and a program
+is run at several sizes. A limit grows with how much the result depends on rounding. Knows the contract of
+backends; chooses no cases.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Inspection of an open model in one call each: what `Model.graph`, `profile`, `explain` and such return.
 
-Knows models and the parts of inspection; does none of their work.
+Knows models and the parts of inspection, and how a notebook shows results.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from graphml.api.load_model import load
+from graphml.api.load_model import load_model
 from graphml.api.model import Model
 from graphml.api.perplexity import Perplexity, perplexity
 from graphml.api.prompt_encoder import Prompt
@@ -22,7 +22,15 @@ from graphml.inspect.profile.measured import Profile
 from graphml.inspect.profile.profile import profile
 from graphml.ir.graph import Graph
 from graphml.options.argument_checks import text_of
+from graphml.options.option_fields import options_of
+from graphml.runtime.programs.load_options import LoadOptions
 from graphml.system.notebook_html import html_table
+
+_OF_GRAPH = (
+    "kv", "swa_full", "quant", "n_batch", "arch", "pre", "offline", "override_kv",
+    *(name for name, option in options_of(LoadOptions).items() if option.key),
+)  # fmt: skip
+"""Options that decide what a model computes, whatever computes it."""
 
 
 class Explanation(dict[str, Any]):
@@ -92,12 +100,18 @@ def compared(a: Model, b: Model | str, prompt: Prompt) -> Comparison:
     """See `graphml.compare`."""
     ids = a.prompt_ids(prompt)
     if isinstance(b, str):
-        with load(a.path, b, n_batch=a.executor.n_batch, kv=a.executor.cache_dtype) as other:
-            return _compared(a, other, ids)
+        opened_by = a.opened_by or LoadOptions(n_batch=a.executor.n_batch, kv=a.executor.cache_dtype)
+        of_graph = {name: getattr(opened_by, name) for name in _OF_GRAPH}
+        with load_model(a.path, LoadOptions(backend=b, **of_graph)) as other:
+            return compared(a, other, ids)
     if not isinstance(b, Model):
         raise UsageError(f"b: wanted a model or the name of a backend; got {type(b).__name__}")
     if a.executor.file.fingerprint != b.executor.file.fingerprint:
-        raise UsageError(f"b: wanted a model of the same file, {a.path}; got one of {b.path}")
+        raise UsageError(
+            f"b: wanted a model of the same file and values of its metadata, {a.path}; got one of {b.path}"
+        )
+    if a.executor.options.added or b.executor.options.added:
+        raise UsageError("compare: wanted models without adapters and control vectors")
     return _compared(a, b, ids)
 
 

@@ -1,9 +1,8 @@
-"""Patches: user functions inserted into a graph; readers of a patched node read the function's result.
+"""Patches and kept values: user functions inserted into a graph, and nodes that a caller wants to read.
 
-Kept values: nodes that a caller wants to read become outputs, which no fusion may cover.
-
-A patch is a node that no backend has a kernel for, so it runs in NumPy between the kernels; everything else
-is compiled as without patches.
+Readers of a patched node read the function's result. A patch is a node that no backend has a kernel for, so
+it runs in NumPy between the kernels; everything else is compiled as without patches. Kept values become
+outputs, which no fusion may cover.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The layout of blocks of 32 numbers whose low four bits are nibbles: Q4_0, Q4_1, Q5_0 and Q5_1 are it.
+"""The layout of blocks of 32 numbers whose low four bits are nibbles: Q4_0, Q4_1, Q5_0 and Q5_1 have it.
 
 A block is its float16 scale d, then its float16 minimum m if it has one, then the fifth bits of elements 0 to
 31 if numbers have five bits, then 16 bytes; low nibbles are the first half of the block.

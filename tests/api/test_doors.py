@@ -8,12 +8,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import graphml
 from graphml.inspect.dumps.explain import explain
 from graphml.inspect.dumps.without_weights import describe_model
 from graphml.loading import fetch
+from tests.adapter_files import write_vectors
 from tests.stories import STORIES
 
 
@@ -78,10 +80,22 @@ def test_two_backends_are_compared(model: graphml.Model, stories: graphml.Model)
     assert 0 < comparison.worst(1)[0].difference.nmse < 1e-6
     with graphml.load(STORIES, "reference", kv="f32") as other:
         assert len(graphml.compare(stories, other, [1, 5]).rows) > 20
-    with pytest.raises(
-        graphml.UsageError, match=r"b: wanted a model of the same file, .*; got one of .*tiny"
-    ):
+    with pytest.raises(graphml.UsageError, match=r"b: wanted a model of the same file .*; got one of .*tiny"):
         graphml.compare(stories, model)
+    changed = {".attention.layer_norm_rms_epsilon": 0.5}
+    with graphml.load(STORIES, kv="f32", quant="q8", override_kv=changed) as other:
+        assert graphml.compare(other, "reference", [1, 5]).worst(1)[0].difference.nmse < 1e-3
+        with pytest.raises(graphml.UsageError, match="wanted a model of the same file and values"):
+            graphml.compare(stories, other)
+
+
+def test_adapters_are_not_compared(stories: graphml.Model, tmp_path: Path) -> None:
+    vectors = write_vectors(tmp_path / "vector.gguf", {1: np.ones(64, np.float32)})
+    with (
+        graphml.load(STORIES, control_vectors=[(vectors, 1.0)]) as steered,
+        pytest.raises(graphml.UsageError, match="without adapters and control vectors"),
+    ):
+        graphml.compare(steered)
 
 
 def test_a_handle_is_awaited_and_an_engine_left_in_an_event_loop(model: graphml.Model) -> None:

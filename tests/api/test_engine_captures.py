@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 import graphml
 from graphml.api import request_probes
 from graphml.api.engine import Engine
+from graphml.errors import UsageError
 from graphml.runtime.blocks.row_patches import PatchRows
 from graphml.sampling import SamplingParams
 from tests.adapter_files import write_vectors
@@ -302,3 +305,39 @@ def test_control_vectors_of_a_request(
     assert [result.n_cached > 0 for result in results] == [False, True]
     other = engine.submit(ids, GREEDY, 6, control_vectors=[(file, -2.0)]).result()
     assert other.n_cached == 0
+
+
+def test_tokens_that_a_structure_forces_have_their_rows(
+    model: graphml.Model, engine: Engine, ids: list[int]
+) -> None:
+    params = SamplingParams(temperature=0, regex="(Once upon a time there was|Zebra)")
+    names = ["logits", RESIDUALS]
+    result = engine.submit(ids, params, 10, capture=names).result()
+    assert len(result.tokens) > 5
+    with model.session(128, capture=names) as session:
+        session.eval([*ids, *result.tokens[:-1]], all_logits=True)
+        computed = session.captured
+    n_rows = {name: len(rows) for name, rows in result.captured.items()}
+    assert len(set(n_rows.values())) == 1, n_rows
+    assert n_rows["logits"] >= len(ids) + len(result.tokens) - 1
+    for name, rows in computed.items():
+        np.testing.assert_allclose(result.captured[name][: len(rows)], rows, rtol=1e-4, atol=1e-4)
+
+
+def test_a_patch_is_let_go_with_its_request(engine: Engine, ids: list[int]) -> None:
+    def halved(array: Any) -> Any:
+        return array * 0.5
+
+    gone = weakref.ref(halved)
+    engine.submit(ids, GREEDY, 2, patch={ATTENTION: halved}).result()
+    del halved
+    engine.submit(ids, GREEDY, 2).result()
+    gc.collect()
+    assert gone() is None
+
+
+def test_positions_and_a_context_that_forgets_exclude_each_other(engine: Engine, ids: list[int]) -> None:
+    rows = graphml.PatchRows(np.zeros((8, 8), np.float32), positions=[0])
+    with pytest.raises(UsageError, match="overflow: wanted stop or error"):
+        engine.submit(ids, GREEDY, 2, overflow="shift", patch={ATTENTION: rows})
+    engine.submit(ids, GREEDY, 2, patch={ATTENTION: rows}).result()

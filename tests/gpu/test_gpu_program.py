@@ -385,6 +385,6 @@ def test_what_a_lowering_forgot_is_told(device: GpuDevice, monkeypatch: pytest.M
             lowered(chain(), device)
     monkeypatch.setitem(lowering.table(), "scale", GpuLowering(("scale",), lower_scale))
     with pytest.raises(
-        BackendError, match=r"scale: GpuWorkspace\(.*, but its Lowering asks for no workspace"
+        BackendError, match=r"scale: GpuWorkspace\(.*, but its lowering asks for no workspace"
     ):
         lowered(chain(), device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from graphml.compiler.options import CompileOptions
 from graphml.runtime.blocks.sequence import Sequence
 from graphml.runtime.loop.scheduler import Scheduler
+from graphml.runtime.steps.guidance import GuidancePair
 from tests.runtime.made_up_runner import KINDS, play, run, scheduler_of, sequence_of
 
 KEPT, OTHER = CompileOptions(keep=("a",)), CompileOptions(keep=("b",))
@@ -91,3 +93,21 @@ def test_who_runs_gets_its_turn_though_new_kinds_keep_coming() -> None:
         if rows.sequence is not old:
             scheduler.remove(rows.sequence)
     assert served >= 3
+
+
+@pytest.mark.parametrize("options", [None, KEPT])
+def test_another_kind_that_waits_takes_no_slot(options: CompileOptions | None) -> None:
+    """A pair whose first waits for the second, which reads its prompt still: nobody is preempted for that."""
+    scheduler = scheduler_of(64, max_sequences=2, n_ctx=200)
+    leader, negative = sequence_of(3), sequence_of(60, 1, first=70)
+    pair = GuidancePair(leader, negative, 2.0)
+    added(scheduler, leader, negative, sequence_of(3, 2, first=9, options=options))
+    for _ in range(5):
+        plan = scheduler.schedule(10)
+        assert plan is not None
+        assert plan.rows
+        assert not plan.preempted
+        scheduler.computed(plan)
+        for rows in plan.rows:
+            if rows.n_outputs:
+                pair.combined(rows.sequence, np.zeros(4, np.float32))

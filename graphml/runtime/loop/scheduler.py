@@ -96,7 +96,11 @@ class Scheduler:
             if plan is not None:
                 self._turns.had(kind)
                 return plan
-        return None
+        idle, preempted = newest_idle(self.running, self.waiting), list[Sequence]()
+        if idle is None:
+            return None
+        self._preempt(idle, preempted)
+        return StepPlan((), tuple(preempted))
 
     def _scheduled(self, budget: int, kind: Company) -> StepPlan | None:
         rows, preempted = list[Rows](), list[Sequence]()
@@ -123,8 +127,6 @@ class Scheduler:
         sources, texts = list[Sequence](), list[Sequence]()
         admitted = [] if preempted else list(self.admission.admitted(budget, alone, kind, sources, texts))
         rows += admitted
-        if not rows and not preempted and not texts and (idle := newest_idle(self.running, self.waiting)):
-            self._preempt(idle, preempted)
         for span in rows:
             self._queues.order.serve(span.sequence.request, span.count)
         rows = with_drafts(rows, self.pool, self.n_ctx, not admitted, self.checkpoints)

@@ -64,7 +64,7 @@ RECENT_STEPS = 256
 
 
 class StepLoop:
-    """PlanRunner sequences to their ends, on a thread that begins with the first and ends with `close`.
+    """Runs sequences to their ends, on a thread that begins with the first and ends with `close`.
 
     clock: seconds, monotonic. lock: of the scheduler, not held while a step is computed. timeline:
     where steps are recorded, or None.
@@ -256,7 +256,8 @@ class StepLoop:
 
     def _hand_out(self, plan: StepPlan, computed: Computed) -> None:
         """A plan was computed: its tokens go to those who wait for them."""
-        self._budget.measured(plan.n_ids, computed.seconds)
+        if plan.options is None:  # others have functions of their own, and say nothing of these
+            self._budget.measured(plan.n_ids, computed.seconds)
         with self.lock:
             self.n_steps += 1
             self.recent.append((plan.n_rows, computed.seconds))

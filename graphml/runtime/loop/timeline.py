@@ -45,7 +45,7 @@ class WaitingSequence:
     reason: "rows": the step had no room for them; "slot": as many run as may; "blocks": too few are free;
     "store": its blocks are read from disk; "prefix": another one computes the beginning of its prompt;
     "source": its source text; "preemption": a running one has just lost its blocks; "turn": it is behind one
-    that waits for these.
+    that waits for these, or the step is of requests with other compile options.
     """
 
     sequence: int
@@ -157,8 +157,9 @@ class Timeline:
         """Everybody without rows: running ones that were left out, and those that wait."""
         served = {rows.sequence for rows in plan.all_rows}
         why = "preemption" if plan.preempted else "rows"
+        kinds = {sequence.company for sequence in served}
         idle = [
-            WaitingSequence(sequence.order, why)
+            WaitingSequence(sequence.order, why if sequence.company in kinds or not kinds else "turn")
             for sequence in self._scheduler.running
             if sequence not in served
         ]

@@ -1,7 +1,8 @@
 """Whose turn a step is, where requests with different compile options cannot share one.
 
 Requests without options have every other step, however many kinds of others there are; those share the rest
-in turn. So a token of any request waits for one step of the others, or for one of each kind.
+in turn. So a token of a request without options waits for one step of others, and one of m kinds for m - 1
+steps of those and as many of the first. Each request that patches is a kind of its own.
 
 Knows sequences; nothing of blocks or rows.
 """
@@ -24,6 +25,7 @@ class Turns:
         """Who has sequences that share a step, those whose turn is next first. New ones come last."""
         kinds = dict.fromkeys(sequence.company for sequence in sequences)
         if kinds.keys() <= {None}:
+            self._latest.clear()
             return [None]
         self._latest = {kind: self._latest.get(kind, self._n) for kind in kinds}
         return sorted(kinds, key=lambda kind: ((kind is None) == self._was_plain, self._latest[kind]))

@@ -1,13 +1,13 @@
 """Captures and patches of a step plan: whose rows a captured value has, and which functions patches call.
 
-Knows plans, outputs and compile options; nothing of programs.
+Knows plans and outputs; nothing of programs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
-from graphml.compiler.options import CompileOptions
 from graphml.ir.op import Array
 from graphml.runtime.blocks.row_patches import PatchPoint
 from graphml.runtime.plans.step_plan import StepPlan
@@ -24,11 +24,23 @@ def keep_captured(outputs: Mapping[str, Array], plan: StepPlan) -> None:
             sequence.captured.take(outputs, rows.start + rows.count + sequence.n_dropped, at)
 
 
-def show_patches(options: CompileOptions, plan: StepPlan) -> None:
-    """Have patches call the functions of the plan's sequence: those with patches are alone in a plan."""
-    for patch in options.patch:
-        if isinstance(patch.function, PatchPoint):
-            (rows,) = plan.rows
-            patches = rows.sequence.request.patches
-            patch.function.end = rows.start + rows.count + rows.sequence.n_dropped
-            patch.function.function = patches.get(patch.pattern, patch.function.function)
+@contextmanager
+def patched(plan: StepPlan) -> Iterator[None]:
+    """Within, patches call the functions of the plan's sequence: those with patches are alone in a plan.
+
+    Afterwards they hold none of a request, which may have ended.
+    """
+    points = [
+        (patch.pattern, patch.function, patch.function.function)
+        for patch in (plan.options.patch if plan.options is not None else ())
+        if isinstance(patch.function, PatchPoint)
+    ]
+    for pattern, point, _ in points:
+        (rows,) = plan.rows
+        point.end = rows.start + rows.count + rows.sequence.n_dropped
+        point.function = rows.sequence.request.patches.get(pattern, point.function)
+    try:
+        yield
+    finally:
+        for _, point, before in points:
+            point.function = before

@@ -24,18 +24,23 @@ MOST_ROWS = 64
 
 
 def is_scored(sequence: Sequence) -> bool:
-    """Whether logits of its prompt, or values of their rows alone, are wanted still."""
+    """Whether logits of its prompt, or values of all rows that could give some, are wanted still."""
     if sequence.captured is not None and sequence.captured.of_outputs:
-        return sequence.n_computed + sequence.n_dropped < sequence.request.n_prompt
+        reads = sequence.n_computed + sequence.n_dropped < sequence.request.n_prompt
+        return reads or sequence.n_behind > 1  # ids that a structure has forced, too
     return sequence.prompt_scores is not None and len(sequence.prompt_scores) < sequence.request.n_prompt
 
 
 def n_scored(sequence: Sequence, start: int, count: int) -> int:
-    """How many of its rows from `start` on give what follows of its prompt: the last ones of those within."""
+    """How many of its rows from `start` on give what is known to follow: the last ones of those within.
+
+    Of its prompt, or where values of these rows are captured, of all its ids.
+    """
     if not is_scored(sequence):
         return 0
-    whole = sequence.captured is not None and sequence.captured.of_outputs
-    first = start if whole else max(start, len(sequence.prompt_scores or ()) - 1)
+    if sequence.captured is not None and sequence.captured.of_outputs:
+        return max(0, min(start + count, len(sequence.ids) - 1) - start)
+    first = max(start, len(sequence.prompt_scores or ()) - 1)
     return max(0, min(start + count, sequence.request.n_prompt - 1 - sequence.n_dropped) - first)
 
 

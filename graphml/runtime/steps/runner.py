@@ -29,7 +29,7 @@ from graphml.runtime.blocks.sequence import Sequence
 from graphml.runtime.blocks.state_rows import copy_rows, state_names
 from graphml.runtime.blocks.window_blocks import WindowBlocks
 from graphml.runtime.blocks.window_ring import WindowRing
-from graphml.runtime.plans.plan_captures import keep_captured, show_patches
+from graphml.runtime.plans.plan_captures import keep_captured, patched
 from graphml.runtime.plans.plan_inputs import PlanInputs
 from graphml.runtime.plans.plan_sources import read_sources
 from graphml.runtime.plans.plan_texts import pooled_texts, text_program
@@ -265,7 +265,11 @@ class Runner:
         executor.n_steps += 1
         masks_ready = begin_masks(plan.sampled.values()) if read is None else None
         try:
-            outputs = program.run(dims, self.state)
+            if plan.options is not None and plan.options.patch:
+                with patched(plan):
+                    outputs = program.run(dims, self.state)
+            else:
+                outputs = program.run(dims, self.state)
         finally:
             if masks_ready is not None:
                 masks_ready()
@@ -334,8 +338,6 @@ class Runner:
 
         States go back to before a draft that was wrong, or are kept before one that is tried.
         """
-        if plan.options is not None and plan.options.patch:
-            show_patches(plan.options, plan)
         for rows in plan.rows:
             if rows.count > self.max_chunk:
                 raise UsageError(

@@ -2,7 +2,7 @@
 
 The expressions are those of the models' own tokenizer.json files as llama.cpp interprets them
 (src/llama-vocab.cpp and src/unicode.cpp of llama-cpp-python 0.3.36): categories of letters beyond ASCII are
-not distinguished. `Splitter` applies them.
+not distinguished. `split` applies them.
 """
 
 from __future__ import annotations
