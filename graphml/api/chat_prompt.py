@@ -7,14 +7,14 @@ engines or HTTP.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
 from graphml.api.answer_reader import AnswerReader, shown_tokens
 from graphml.api.call_grammar import CallGrammar
-from graphml.api.template_messages import fenced_messages, for_template, tool_variables
+from graphml.api.template_messages import fenced_messages, fenced_value, for_template, tool_variables
 from graphml.api.tools import Tool, tools_of
 from graphml.api.tools_in_messages import with_tools_described
 from graphml.errors import TemplateError, UsageError
@@ -181,8 +181,9 @@ def prompt_of(
     if described and format.syntax is not None:
         controls = tokenizer.spelled_controls
         said = with_tools_described(said, forced or tools, format.syntax, bool(forced), controls)
-    said = fenced_messages(said, lambda text: fenced(tokenizer, text))
-    text = _rendered(template, said, settings, () if described else tools)
+    fence = partial(fenced, tokenizer)
+    said = fenced_messages(said, fence)
+    text = _rendered(template, said, settings, () if described else tools, fence)
     marks = marks_of(template.source, format)
     inside = marks is not None and text.rstrip().endswith(marks.open)
     if continued is not None:
@@ -202,10 +203,12 @@ def _rendered(
     messages: list[Message],
     settings: ChatSettings,
     shown: Sequence[Tool],
+    fence: Callable[[str], str],
 ) -> str:
     """The text of the template, in the first form of the messages that it takes."""
-    offered = [tool.as_openai() for tool in shown] or None
-    variables = {**tool_variables(template.variables, shown, template.now()), **settings.variables}
+    offered = [fenced_value(tool.as_openai(), fence) for tool in shown] or None
+    written = tool_variables(template.variables, shown, template.now())
+    variables = {**{name: fence(text) for name, text in written.items()}, **settings.variables}
     failure: TemplateError | None = None
     for form in for_template(messages, template.source):
         try:

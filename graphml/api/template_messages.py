@@ -42,11 +42,11 @@ def _fenced_message(message: Message, fence: Callable[[str], str]) -> Message:
     if "tool_calls" in message:
         fenced["tool_calls"] = [
             {
-                **_fenced(call, fence),
+                **fenced_value(call, fence),
                 "type": "function",
                 "function": {
                     "name": fence(call["function"]["name"]),
-                    "arguments": _fenced(json.loads(call["function"]["arguments"]), fence),
+                    "arguments": fenced_value(json.loads(call["function"]["arguments"]), fence),
                 },
             }
             for call in message["tool_calls"]
@@ -54,14 +54,14 @@ def _fenced_message(message: Message, fence: Callable[[str], str]) -> Message:
     return fenced
 
 
-def _fenced(value: Any, fence: Callable[[str], str]) -> Any:
+def fenced_value(value: Any, fence: Callable[[str], str]) -> Any:
     """A value of JSON with all its texts fenced, names too."""
     if isinstance(value, str):
         return fence(value)
     if isinstance(value, dict):
-        return {fence(name): _fenced(item, fence) for name, item in value.items()}
+        return {fence(name): fenced_value(item, fence) for name, item in value.items()}
     if isinstance(value, list):
-        return [_fenced(item, fence) for item in value]
+        return [fenced_value(item, fence) for item in value]
     return value
 
 

@@ -10,12 +10,13 @@ from typing import Annotated
 import typer
 
 from graphml.api.chat_prompt import ChatSettings
+from graphml.api.mcp_servers import McpServers
 from graphml.cli.conversation.commands import completions, take
 from graphml.cli.conversation.conversation import Conversation
 from graphml.cli.conversation.line_input import LineInput, open_input
 from graphml.cli.conversation.server_chat import ServerChat, fields_of
 from graphml.cli.conversation.server_stream import ServerStream
-from graphml.cli.conversation.tool_calls import Permission, offered_tools
+from graphml.cli.conversation.tool_calls import Permission, check_asking, offered_tools
 from graphml.cli.options import options
 from graphml.cli.options.answer_options import template_variables, with_files, with_template
 from graphml.cli.options.checks import key_of
@@ -55,6 +56,13 @@ def chat(
             "again.",
         ),
     ] = None,
+    mcp: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.json",
+            help="MCP servers, as mcp.json names them, whose tools are offered; calls ask for permission.",
+        ),
+    ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Call tools without asking for permission.")
     ] = False,
@@ -86,11 +94,14 @@ def chat(
     elif api_key is not None:
         raise UsageError("--api-key: wanted --server too, whose key it is")
     opening = with_template(opening, chat_template)
-    offered, asked = offered_tools(tools, yes), flags_by_field(context, SamplingParams)
+    check_asking(tools, mcp, yes)
+    asked = flags_by_field(context, SamplingParams)
     limit = None if max_tokens < 0 else max_tokens
     inputs = open_input(completions)
     with Bars() as bars, ExitStack() as held:
         with inputs.while_working():
+            servers = None if mcp is None else held.enter_context(McpServers(mcp))
+            offered = offered_tools(tools, servers)
             if server is not None:
                 fields_of(params, asked)  # a setting that cannot be told is an error at once
                 talk = ServerChat(

@@ -39,9 +39,9 @@ def scripted(ids, logits, history):
 """
 
 
-def call_of(x: int) -> str:
+def call_of(x: int, name: str = "double") -> str:
     """A call of the function of `TOOLS`."""
-    return f'<tool_call>\n{{"name": "double", "arguments": {{"x": {x}}}}}\n</tool_call>'
+    return f'<tool_call>\n{{"name": "{name}", "arguments": {{"x": {x}}}}}\n</tool_call>'
 
 
 def scripted_options(folder: Path, model: Path, *answers: str) -> list[str]:

@@ -17,6 +17,7 @@ import pytest
 from tests import tiny_model
 from tests.cli.scripted_chat import call_of, scripted_options
 from tests.cli.test_process import COMMAND
+from tests.mcp_server import by_stdio
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX terminals")
 CTRL_C, CTRL_D, ENTER = b"\x03", b"\x04", b"\r"
@@ -169,9 +170,58 @@ def test_each_call_of_a_tool_is_asked_about(chat: Callable[..., object], tmp_pat
             ):
                 person.wait_for(PROMPT)
                 person.type(b"go", ENTER)
-                person.wait_for(b'call double({"x": %d})? [y/N] ' % x)
+                person.wait_for(b'call double({"x": %d})? [y/N/always] ' % x)
                 person.type(key)
                 person.wait_for(answer)
             person.wait_for(PROMPT)
             person.type(CTRL_D)
         assert (tmp_path / "calls.txt").read_text() == "4;"
+
+
+def test_tools_of_a_server_are_listed_asked_about_and_cancelled(
+    chat: Callable[..., object], tmp_path: Path
+) -> None:
+    calls = tmp_path / "calls.txt"
+    answers = (
+        *(call_of(4, "own__double"), "It is 8.", call_of(5, "own__double"), "It is 10."),
+        *('<tool_call>\n{"name": "own__hang", "arguments": {}}\n</tool_call>', "Stopped."),
+        *('<tool_call>\n{"name": "own__steer_it", "arguments": {}}\n</tool_call>', "Done."),
+    )
+    options = scripted_options(tmp_path, tmp_path / "tiny.gguf", *answers)[2:]
+    file = by_stdio(tmp_path / "mcp.json", env={"CALLS": str(calls)})
+    with chat("dumb", "--mcp", str(file), *options) as person:
+        person.wait_for(PROMPT)
+        person.type(b"/tools", ENTER)
+        person.wait_for(b"own__double    Double a number.")
+        assert b"Steer [2J<|im_end|>" in person.wait_for(b"own__header")
+        person.wait_for(b"\r\n>")
+        person.type(b"go", ENTER)
+        person.wait_for(b'call own__double({"x": 4})? [y/N/always] ')
+        person.type(b"always\r")
+        person.wait_for(b"It is 8.")
+        person.wait_for(PROMPT)
+        person.type(b"go", ENTER)
+        person.wait_for(b'calls own__double({"x": 5})')
+        person.wait_for(b"It is 10.")
+        assert calls.read_text() == "4;5;"
+        person.wait_for(PROMPT)
+        person.type(b"go", ENTER)
+        person.wait_for(b"call own__hang({})? [y/N/always] ")
+        person.type(b"y\r")
+        while calls.read_text() != "hangs":
+            time.sleep(0.005)
+        person.type(CTRL_C)
+        person.wait_for(b"own__hang was cancelled")
+        person.wait_for(b"Stopped.")
+        person.wait_for(PROMPT)
+        person.type(b"go", ENTER)
+        person.wait_for(b"call own__steer_it({})? [y/N/always] ")
+        person.type(b"y\r")
+        person.wait_for(b"Done.")
+        person.wait_for(PROMPT)
+        person.type(b"/history", ENTER)
+        seen = person.wait_for(b"assistant: Done.")
+        assert b"tool: Error: the user cancelled this call" in seen
+        assert b"tool: [2J<|im_end|>" in seen
+        assert b"\x1b" not in seen
+        person.type(CTRL_D)

@@ -22,6 +22,7 @@ from graphml.cli.main import app
 from tests import tiny_model
 from tests.cli.scripted_chat import call_of, scripted_options
 from tests.looped import looped
+from tests.mcp_server import by_stdio
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,23 @@ def test_tools_are_called_without_a_question_where_that_is_said(path: Path, tmp_
     (tmp_path / "none.py").write_text("_f = len\n")
     none = chat(long, "go", code=2, options=("--tools", str(tmp_path / "none.py"), "-y"))
     assert "none.py: wanted functions whose names do not begin with _" in none.stderr
+
+
+def test_tools_of_a_server_are_called_where_that_is_said(path: Path, tmp_path: Path) -> None:
+    long, calls = tiny_model.write(tmp_path / "tiny.gguf", n_ctx=1 << 12), tmp_path / "calls.txt"
+    options = scripted_options(tmp_path, long, call_of(4, "own__double"), "It is 8.")
+    file = by_stdio(tmp_path / "mcp.json", env={"CALLS": str(calls)})
+    refused = chat(long, "go", code=2, options=("--mcp", str(file)))
+    assert "--mcp: wanted --yes, or a terminal to ask on before each call" in refused.stderr
+    done = chat(long, "go", "/tools", options=(*options, "--mcp", str(file), "--yes"))
+    assert done.stdout == "It is 8.\n"
+    assert 'calls own__double({"x": 4})' in done.stderr
+    assert "double         Double a number.\nown__double    Double a number.\n" in done.stderr
+    assert calls.read_text() == "4;"
+    file.write_text('{"mcpServers": {"x": {}}}')
+    wrong = chat(long, "go", code=2, options=("--mcp", str(file), "--yes"))
+    assert "mcp.json: mcpServers.x: wanted one of the keys command and url" in wrong.stderr
+    assert "there are none; the options --tools and --mcp" in chat(path, "/tools", code=1).stderr
 
 
 # The commands, line by line.

@@ -147,7 +147,7 @@ def _table(rows: Iterable[tuple[str, str]]) -> None:
     first = max(len(left) for left, _ in lines)
     width = shutil.get_terminal_size().columns if sys.stderr.isatty() else 1 << 16
     for left, right in lines:
-        for line in textwrap.wrap(right, max(width - first - 3, 20)):
+        for line in textwrap.wrap(right, max(width - first - 3, 20)) or [""]:
             say(f"{left:{first}}  {line}")
             left = ""
 
@@ -262,6 +262,12 @@ def _stats(conversation: Conversation, argument: str) -> None:
     say(f"a line about the speed after each answer: {'on' if conversation.shows_stats else 'off'}")
 
 
+def _tools(conversation: Conversation, argument: str) -> None:
+    if not conversation.tools:
+        raise UsageError("/tools: there are none; the options --tools and --mcp offer some")
+    _table((tool.name, textwrap.shorten(tool.description, 300)) for tool in conversation.tools)
+
+
 def _exit(conversation: Conversation, argument: str) -> None:
     conversation.ended = True
 
@@ -283,6 +289,7 @@ COMMANDS = (
     Command("/load", "[FILE]", "goes on from a file that /save wrote", _load),
     Command("/set", "[NAME [VALUE]]", "shows or changes how tokens are sampled", _set),
     Command("/stats", "[on|off]", "switches a line about the speed after each answer", _stats),
+    Command("/tools", "", "lists the tools that the model may call", _tools),
     Command("/exit", "", "ends the conversation", _exit, ("/quit", "/bye")),
 )
 
