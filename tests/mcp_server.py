@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +40,14 @@ def by_http(path: Path, **more: Any) -> Iterator[Path]:
             yield path
         finally:
             process.kill()
+
+
+def wait_for(path: Path, text: str) -> None:
+    """Return once a tool has written the text."""
+    end = time.monotonic() + 20
+    while not path.exists() or path.read_text() != text:
+        assert time.monotonic() < end
+        time.sleep(0.005)
 
 
 def server() -> Any:

@@ -19,6 +19,7 @@ import typer
 import graphml
 from graphml import settings
 from graphml.api.load_model import load_model
+from graphml.api.mcp_servers import McpServers
 from graphml.cli.terminal.console import Bars, write
 from graphml.errors import UsageError
 from graphml.loading import fetch
@@ -49,7 +50,7 @@ SAME_OF_SERVER = (
 )  # fmt: skip
 RENAMED = {"embeddings": "embeddings_only", "shift": "context_shift", "prefill": "prefill_assistant"}
 LISTED = {"host": "hosts", "alias": "aliases", "tags": "tags", "cors": "cors_origins"}
-PATHS = ("ssl_key", "ssl_certificate", "slot_save_path", "models_dir")
+PATHS = ("ssl_key", "ssl_certificate", "slot_save_path", "models_dir", "mcp")
 
 
 def serve(context: typer.Context) -> None:
@@ -68,12 +69,13 @@ def serve(context: typer.Context) -> None:
         tell(f"graphml: serve: without a meaning here: {names}")
     check_binding(options)
     PROCESSES.prepare()  # while the model is opened
+    servers = None if options.mcp is None else McpServers(options.mcp)
     with Bars(sys.stderr) as bars:
         model = load_model(_path(command, opening, bars), opening, bars.report)
     if opening.template is not None and model.tokenizer is not None:
         _ = model.templates["default"]  # a wrong one is told now, not to the first client
-    with model:
-        serve_until_stopped(model, options, lambda path: load_model(path, opening))
+    with model, servers or contextlib.nullcontext() as mcp:
+        serve_until_stopped(model, options, lambda path: load_model(path, opening), mcp)
     end_process()
 
 
@@ -110,6 +112,10 @@ def check_binding(options: ServerOptions) -> None:
         raise UsageError(
             f"--host {','.join(options.hosts)}: others can ask there; wanted an --api-key, or --allow-no-key"
         )
+    if options.mcp is not None and not (options.loopback or options.api_keys or options.file_keys):
+        raise UsageError(f"--mcp: wanted an --api-key, as others can ask at --host {','.join(options.hosts)}")
+    if options.mcp is not None and not options.page:
+        raise UsageError("--mcp: wanted the page, which alone may call tools, and no --no-ui")
 
 
 def load_options(command: Parsed) -> LoadOptions:

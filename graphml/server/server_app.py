@@ -18,6 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from graphml.api.mcp_servers import McpServers
 from graphml.api.model import Model
 from graphml.inspect.dumps.without_weights import describe_model
 from graphml.inspect.viewer.page import render
@@ -26,6 +27,7 @@ from graphml.server.engine.saved_slots import ACTIONS
 from graphml.server.engine.served_models import ServedModels
 from graphml.server.engine.service import Service
 from graphml.server.engine_view import EngineView
+from graphml.server.mcp_calls import McpCalls
 from graphml.server.observing.request_log import Ended, RequestLog, print_line
 from graphml.server.openapi_document import openapi_document
 from graphml.server.page import page_routes
@@ -189,8 +191,13 @@ class Endpoint:
             return error_response(known, style_of(scope["path"]))
 
 
-def server_app(models: ServedModels, listeners: Sequence[Ended] = ()) -> Starlette:
-    """The application that serves a model. listeners: who else wants to know of requests that have ended."""
+def server_app(
+    models: ServedModels, listeners: Sequence[Ended] = (), mcp: McpServers | None = None
+) -> Starlette:
+    """The application that serves a model.
+
+    listeners: who else wants to know of requests that have ended. mcp: servers whose tools the page may call.
+    """
 
     async def load(service: Service, request: Request) -> Any:
         """`POST /models/load`: another model's file in place of this one."""
@@ -216,6 +223,10 @@ def server_app(models: ServedModels, listeners: Sequence[Ended] = ()) -> Starlet
     ]
     if service.options.page:
         routes += page_routes()
+        routes += [
+            Route(path, Endpoint(models, handler), methods=[method])
+            for method, path, handler in (McpCalls(mcp).handlers() if mcp is not None else ())
+        ]
         if service.access.engine is not None:
             routes += engine_routes(models)
     return Starlette(

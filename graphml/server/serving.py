@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 
 import uvicorn
 
+from graphml.api.mcp_servers import McpServers
 from graphml.api.model import Model
 from graphml.errors import BackendError
 from graphml.server.access.connections import check_certificate, uvicorn_config
@@ -31,17 +32,20 @@ from graphml.server.server_app import server_app
 POLL = 0.05
 
 
-def serve_until_stopped(model: Model, options: ServerOptions, load: Loader | None = None) -> None:
+def serve_until_stopped(
+    model: Model, options: ServerOptions, load: Loader | None = None, mcp: McpServers | None = None
+) -> None:
     """Serve until SIGTERM or Ctrl-C; BackendError where the engine has ended before.
 
-    load: opens another model's file, where one may take the first one's place.
+    load: opens another model's file, where one may take the first one's place. mcp: servers whose tools the
+    page may call.
     """
     check_certificate(options)
     traces = None if options.otlp_endpoint is None else TraceExport(options.otlp_endpoint)
     models = ServedModels(Service(model, options), load)
     try:
         with listening(options.hosts, options.port) as sockets:
-            asyncio.run(_serve(models, sockets, [] if traces is None else [traces]))
+            asyncio.run(_serve(models, sockets, [] if traces is None else [traces], mcp))
         if models.current.access.state() == "dead":
             raise BackendError("serve: the engine has ended; see the log")
     finally:
@@ -51,9 +55,11 @@ def serve_until_stopped(model: Model, options: ServerOptions, load: Loader | Non
             traces.close()
 
 
-async def _serve(models: ServedModels, sockets: list[socket.socket], listeners: Sequence[Ended]) -> None:
+async def _serve(
+    models: ServedModels, sockets: list[socket.socket], listeners: Sequence[Ended], mcp: McpServers | None
+) -> None:
     service, options = models.current, models.current.options
-    config = uvicorn_config(server_app(models, listeners), options)
+    config = uvicorn_config(server_app(models, listeners, mcp), options)
     server = _Server(config)
     running = asyncio.ensure_future(server.serve(sockets))
     loop = asyncio.get_running_loop()

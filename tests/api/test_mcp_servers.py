@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 import graphml
@@ -17,7 +16,7 @@ from graphml.api.chat_prompt import chat_prompt
 from graphml.api.mcp_servers import MOST_CHARS, McpServers, McpTool, _unique, servers_in
 from tests import tiny_model
 from tests.api.test_chat_tools import TEMPLATE
-from tests.mcp_server import by_http, by_stdio
+from tests.mcp_server import by_http, by_stdio, wait_for
 
 
 @pytest.fixture(scope="module", params=["stdio", "http"])
@@ -75,16 +74,9 @@ def test_a_cancelled_call_is_cancelled_at_the_server(tmp_path: Path) -> None:
     calls = tmp_path / "calls.txt"
     with McpServers(by_stdio(tmp_path / "mcp.json", env={"CALLS": str(calls)})) as servers:
         future = servers.start("own__hang", {})
-        servers._portal.call(written, calls, "hangs")
+        wait_for(calls, "hangs")
         future.cancel()
-        servers._portal.call(written, calls, "cancelled")
-
-
-async def written(path: Path, text: str) -> None:
-    """Return once the file holds the text."""
-    with anyio.fail_after(20):
-        while not path.exists() or path.read_text() != text:
-            await anyio.sleep(0.005)
+        wait_for(calls, "cancelled")
 
 
 def test_descriptions_of_tools_spell_no_control_token(tmp_path: Path, tools: dict[str, McpTool]) -> None:

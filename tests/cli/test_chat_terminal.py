@@ -17,7 +17,7 @@ import pytest
 from tests import tiny_model
 from tests.cli.scripted_chat import call_of, scripted_options
 from tests.cli.test_process import COMMAND
-from tests.mcp_server import by_stdio
+from tests.mcp_server import by_stdio, wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX terminals")
 CTRL_C, CTRL_D, ENTER = b"\x03", b"\x04", b"\r"
@@ -208,8 +208,7 @@ def test_tools_of_a_server_are_listed_asked_about_and_cancelled(
         person.type(b"go", ENTER)
         person.wait_for(b"call own__hang({})? [y/N/always] ")
         person.type(b"y\r")
-        while calls.read_text() != "hangs":
-            time.sleep(0.005)
+        wait_for(calls, "hangs")
         person.type(CTRL_C)
         person.wait_for(b"own__hang was cancelled")
         person.wait_for(b"Stopped.")

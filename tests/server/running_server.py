@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 
 import graphml
+from graphml.api.mcp_servers import McpServers
 from graphml.server.access.connections import uvicorn_config
 from graphml.server.engine.served_models import Loader, ServedModels
 from graphml.server.engine.service import Service
@@ -57,12 +58,16 @@ class Running:
 
 @contextmanager
 def running(
-    options: ServerOptions, model: graphml.Model, load: Loader | None = None, listeners: Sequence[Ended] = ()
+    options: ServerOptions,
+    model: graphml.Model,
+    load: Loader | None = None,
+    listeners: Sequence[Ended] = (),
+    mcp: McpServers | None = None,
 ) -> Iterator[Running]:
     models = ServedModels(Service(model, options), load)
     try:
         with (
-            served_config(uvicorn_config(server_app(models, listeners), options)) as address,
+            served_config(uvicorn_config(server_app(models, listeners, mcp), options)) as address,
             # Plain HTTP: no certificates are read, which takes 0.06 s.
             httpx2.Client(base_url=address, timeout=60, verify=False) as http,
         ):

@@ -35,6 +35,7 @@ class Script:
 
     answers: chunks of each chat request, in turn; an endless wait for None. bodies: what came in; names: of
     their streams. rest: what a stream that is read on has; asked: how it was. files: models to choose from.
+    tools: of MCP servers; results: of their calls, in turn, an endless wait for None; calls: what came in.
     """
 
     answers: list[list[dict[str, Any] | None]] = field(default_factory=list)
@@ -47,6 +48,9 @@ class Script:
     rest: list[dict[str, Any] | None] | None = None
     files: list[str] = field(default_factory=list)
     served: str = "scripted"
+    tools: list[dict[str, Any]] = field(default_factory=list)
+    results: list[str | None] = field(default_factory=list)
+    calls: list[dict[str, Any]] = field(default_factory=list)
 
     async def chat(self, request: Request) -> Response:
         if self.key and request.headers.get("authorization") != f"Bearer {self.key}":
@@ -93,8 +97,19 @@ class Script:
                 "model_alias": self.served,
                 "model_path": "it's scripted.gguf",
                 "default_generation_settings": settings,
+                "endpoint_mcp": bool(self.tools),
             }
         )
+
+    async def offered(self, request: Request) -> Response:
+        return JSONResponse({"tools": self.tools})
+
+    async def call(self, request: Request) -> Response:
+        self.calls.append(await request.json())
+        result = self.results.pop(0)
+        if result is None:
+            await asyncio.sleep(60)
+        return JSONResponse({"content": result})
 
     async def models(self, request: Request) -> Response:
         if self.key and request.headers.get("authorization") != f"Bearer {self.key}":
@@ -122,6 +137,7 @@ def served(script: Script) -> Iterator[str]:
         Route("/apply-template", script.template, **post), Route("/tokenize", script.tokenize, **post),
         Route("/engine/state", script.engine),
         Route("/v1/stream", script.resumed, methods=["GET", "DELETE"]),
+        Route("/mcp/tools", script.offered), Route("/mcp/call", script.call, **post),
         Route("/models/load", script.loads, methods=["GET", "POST"]),
     ]  # fmt: skip
     with served_routes(routes) as address:

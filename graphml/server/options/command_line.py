@@ -128,6 +128,7 @@ FLAGS: Final = (
     Flag("--props", "props", None, "POST /props answers."),
     Flag("--ui --webui", "page", None, "There is a page at / (the default)."),
     Flag("--no-ui --no-webui", "page", None, "There is none.", value=False),
+    Flag("--mcp", "mcp", help="MCP servers, as mcp.json names them, whose tools the page may call."),
     Flag("--slot-save-path", "slot_save_path", help="Folder of saved slots."),
     Flag("--embedding --embeddings", "embeddings", None, "Embed texts alone."),
     Flag("--rerank --reranking", "reranking", None, "POST /rerank answers."),

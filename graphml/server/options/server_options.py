@@ -72,8 +72,9 @@ class ServerOptions:
     api_keys: any of them opens the server, and so do file_keys, those of api_key_file at the start; none of
     either: nobody is asked. slots, metrics, props, activations: whether these
     endpoints answer. loras: adapters (file, scale), by number. models_dir: a folder of models that may take
-    the first one's place. timeout: seconds until a client that does not read is left. ping: seconds of
-    silence after which a stream sends a comment. drain: seconds in which requests may end after SIGTERM.
+    the first one's place. mcp: a file of MCP servers, whose tools the page may call. timeout: seconds until a
+    client that does not read is left. ping: seconds of silence after which a stream sends a comment. drain:
+    seconds in which requests may end after SIGTERM.
     log_requests: a line for each on stderr; otlp_endpoint: a collector of their traces.
     """
 
@@ -112,6 +113,7 @@ class ServerOptions:
     cors_origins: tuple[str, ...] | None = None
     slot_save_path: Path | None = None
     models_dir: Path | None = None
+    mcp: Path | None = None
     salt_by_key: bool = False
     log_requests: bool = False
     otlp_endpoint: str | None = None

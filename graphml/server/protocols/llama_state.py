@@ -94,6 +94,7 @@ async def props(service: Service, request: Request) -> Response:
         "total_slots": options.parallel, "model_alias": service.name, "model_path": model.path.name,
         "modalities": {"vision": False, "video": False, "audio": False},
         "endpoint_slots": options.slots, "endpoint_props": options.props, "endpoint_metrics": options.metrics,
+        "endpoint_mcp": options.mcp is not None,
         "ui": options.page, "chat_template": "" if tokenizer is None else service.templates["default"].source,
         "bos_token": bos, "eos_token": eos, "build_info": FINGERPRINT,
         "is_sleeping": service.access.sleeping,

@@ -85,6 +85,7 @@ export class Chat {
   stop() {
     if (!this.running) return;
     this.running.abort.abort();
+    if (!this.running.name) return; // a call of a tool
     endStream(this.running.name).catch(() => {}); // it has ended already, or its connection is the end of it
   }
 
@@ -127,6 +128,31 @@ export class Chat {
     const missing = this.messages[index].tool_calls.some((one) => !answered.has(one.id));
     if (missing) this.draw();
     else this.answer();
+  }
+
+  runs(name) {
+    return this.settings.runs(name);
+  }
+
+  // The server makes a call that the person has allowed; where the server refuses, the person may decide again.
+  async callTool(index, call) {
+    if (this.running) return;
+    const conversation = this.store.current, message = this.messages[index], abort = new AbortController();
+    this.running = { abort, conversation };
+    delete message.error;
+    this.draw();
+    let result = null;
+    try {
+      const { name, arguments: written } = call.function;
+      result = (await post("mcp/call", { name, arguments: JSON.parse(written || "{}") }, abort.signal)).content;
+    } catch (error) {
+      if (abort.signal.aborted) result = "Error: the user cancelled this call";
+      else message.error = error.message;
+    }
+    this.running = null;
+    this.store.open(conversation.id);
+    if (result === null) this.draw();
+    else this.answerTool(index, call, result);
   }
 
   sent() {

@@ -4,6 +4,7 @@ import { Chat } from "./chat.js";
 import { byId } from "./dom.js";
 import { EngineView } from "./engine.js";
 import { showModel } from "./models.js";
+import { get } from "./server.js";
 import { Settings, toggleSettings } from "./settings.js";
 import { Store } from "./store.js";
 import { hideAlternatives } from "./tokens.js";
@@ -33,12 +34,19 @@ async function start() {
   if (location.hash === "#engine") show("tab-engine", engine);
   document.body.dataset.ready = "";
   chat.resume();
+  let hasMcp = false;
   try {
     await showModel((props) => {
       settings.defaults = props.default_generation_settings?.params ?? {};
       settings.draw();
       engine.model = props.model_path ?? "";
+      hasMcp = props.endpoint_mcp;
     });
+    if (hasMcp) {
+      settings.mcpTools = (await get("mcp/tools")).tools;
+      settings.draw();
+      chat.draw();
+    }
   } catch (error) {
     byId("about-error").textContent = error.message;
   }

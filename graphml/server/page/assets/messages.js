@@ -4,9 +4,10 @@ import { button, element } from "./dom.js";
 import { markdown } from "./markdown.js";
 import { legend, promptView, tokenView } from "./tokens.js";
 
+const REFUSED = "Error: the user refused this call";
 const NAMES = { user: "You", assistant: "Model", tool: "Tool", system: "System" };
 
-// actions: {edit, remove, regenerate, answerTool}, each with a message's number.
+// actions: {edit, remove, regenerate, answerTool, callTool}, each with a message's number; runs(name): of a tool.
 export function messageElement(message, index, actions, { tokens, busy, last }) {
   const node = element("article", { class: `message ${message.role}`, "aria-label": NAMES[message.role] ?? message.role },
     element("h2", {}, NAMES[message.role] ?? message.role));
@@ -33,11 +34,20 @@ function reasoning(message, busy) {
 }
 
 function toolCall(call, index, actions, open) {
-  const box = element("div", { class: "call" }, element("h3", {}, `Calls ${call.function.name}`), element("pre", { tabindex: "0" }, call.function.arguments));
+  const box = element("div", { class: "call" }, element("h3", {}, `Calls ${call.function.name}`), element("pre", { tabindex: "0" }, shown(call.function.arguments)));
   if (!open) return box;
+  if (actions.runs(call.function.name)) {
+    box.append(button("Allow this call", () => actions.callTool(index, call)), button("Refuse", () => actions.answerTool(index, call, REFUSED)));
+    return box;
+  }
   const input = element("textarea", { rows: 2, "aria-label": `Result of ${call.function.name}` });
   box.append(input, button("Give this result", () => actions.answerTool(index, call, input.value)));
   return box;
+}
+
+// Characters that hide others or change their order, which a model may write, as escapes.
+function shown(text) {
+  return text.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (hidden) => (hidden === "\n" ? hidden : `\\u{${hidden.codePointAt(0).toString(16)}}`));
 }
 
 function foot(message, index, actions, last) {

@@ -25,6 +25,7 @@ export class Settings {
     this.store = store;
     this.defaults = defaults; // of the server, shown in empty fields
     this.changed = changed;
+    this.mcpTools = []; // of MCP servers, in OpenAI's form; the server runs them
     this.says = {}; // by name: what writes words beside a setting
   }
 
@@ -46,10 +47,26 @@ export class Settings {
       this.check("use_tools", "Offer these functions to the model"),
       this.area("tools", "A JSON list of OpenAI's tools", 4, checkTools),
       element("p", { class: "dim" }, "The page runs none: it shows a call and asks for its result."),
+      ...this.mcp(),
       element("h3", {}, "Show"),
       this.check("show_tokens", "Tokens by probability"),
       button("Back to the server's settings", () => this.clear()),
     );
+  }
+
+  // The tools of MCP servers, where there are some.
+  mcp() {
+    if (!this.mcpTools.length) return [];
+    const row = ({ function: { name, description } }) => element("li", {}, element("code", {}, name), ` ${description}`);
+    return [
+      this.check("use_mcp", "Offer these tools; the server runs a call that you allow"),
+      element("ul", { id: "mcp-tools", class: "dim" }, this.mcpTools.map(row)),
+    ];
+  }
+
+  // Whether the server runs a tool of this name.
+  runs(name) {
+    return this.mcpTools.some((tool) => tool.function.name === name);
   }
 
   number(name, label, does, attributes) {
@@ -124,7 +141,9 @@ export class Settings {
     if (this.values.stop) found.stop = this.values.stop.split("\n").filter(Boolean);
     if (this.values.schema) found.response_format = { type: "json_schema", json_schema: { name: "answer", schema: JSON.parse(this.values.schema) } };
     else if (this.values.grammar) found.grammar = this.values.grammar;
-    if (this.values.use_tools && this.values.tools) found.tools = JSON.parse(this.values.tools);
+    const own = this.values.use_tools && this.values.tools ? JSON.parse(this.values.tools) : [];
+    const tools = [...own, ...(this.values.use_mcp ? this.mcpTools : [])];
+    if (tools.length) found.tools = tools;
     return found;
   }
 }

@@ -1,0 +1,69 @@
+"""`/mcp/tools` and `/mcp/call`: tools of MCP servers for this server's own page, where `--mcp` offers them.
+
+The page asks a person before each call. Another site's page can neither list nor call: browsers say where a
+request comes from. Knows requests and who may make them; nothing of the protocol of MCP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+from starlette.requests import Request
+
+from graphml.api.mcp_servers import McpServers
+from graphml.server.engine.service import Service
+from graphml.server.protocols.request_body import body_of
+from graphml.server.responses.api_errors import ApiError, wrong_field
+from graphml.server.responses.event_stream import unless_left
+from graphml.server.responses.json_response import gone, json_response
+
+
+class McpCall(Struct, kw_only=True):
+    """`/mcp/call`: the tool's name as it is offered, and its arguments."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+class McpCalls:
+    """Answers the page's requests for the tools of these servers."""
+
+    def __init__(self, servers: McpServers) -> None:
+        self._servers = servers
+        self._tools = {tool.name: tool.as_openai() for tool in servers.tools}
+
+    def handlers(self) -> tuple[tuple[str, str, Callable[[Service, Request], Awaitable[Any]]], ...]:
+        """Method, path and handler of each endpoint."""
+        return ("GET", "/mcp/tools", self._listed), ("POST", "/mcp/call", self._call)
+
+    async def _listed(self, service: Service, request: Request) -> Any:
+        """`GET /mcp/tools`: in OpenAI's form; none for a key that may not call them."""
+        _check_origin(request)
+        admin = service.is_admin(request.scope.get("graphml.key"))
+        return json_response({"tools": list(self._tools.values()) if admin else []})
+
+    async def _call(self, service: Service, request: Request) -> Any:
+        """`POST /mcp/call`: the result as text. A page that leaves cancels the call."""
+        _check_origin(request)
+        if not service.is_admin(request.scope.get("graphml.key")):
+            raise ApiError(403, "this key may not call tools")
+        body = await body_of(service, request, McpCall)
+        if body.name not in self._tools:
+            raise wrong_field("name", f"there is no tool {body.name!r:.80}")
+        future = self._servers.start(body.name, body.arguments)
+        text = await unless_left(request.receive, asyncio.wrap_future(future), lambda: None)
+        return gone() if text is None else json_response({"content": text})
+
+
+def _check_origin(request: Request) -> None:
+    """ApiError 403 unless the request is this server's page's own."""
+    headers = request.headers
+    # For a page over plain HTTP there is no Sec-Fetch-Site, and for its own GET no Origin either.
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    own = request.method == "GET" if origin is None else urlsplit(origin).netloc == headers.get("host")
+    if not (own if site is None else site == "same-origin"):
+        raise ApiError(403, "tools are for this server's own page")
