@@ -79,6 +79,11 @@ def server() -> Any:
         return ""
 
     @made.tool()
+    def process() -> int:
+        """The number of the server's process."""
+        return os.getpid()
+
+    @made.tool()
     def die() -> str:
         """End the server."""
         os._exit(3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,6 +69,14 @@ def test_a_server_that_dies_is_an_error_of_each_call(tmp_path: Path) -> None:
     with McpServers(by_stdio(tmp_path / "mcp.json")) as servers:
         assert named(servers)["die"].call({}) == "Error: Connection closed"
         assert named(servers)["double"].call({"x": 4}) == "Error: Connection closed"
+
+
+def test_a_process_ends_with_the_servers(tmp_path: Path) -> None:
+    with McpServers(by_stdio(tmp_path / "mcp.json")) as servers:
+        process = int(named(servers)["process"].call({}))
+        os.kill(process, 0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(process, 0)
 
 
 def test_a_cancelled_call_is_cancelled_at_the_server(tmp_path: Path) -> None:

@@ -21,14 +21,15 @@ from graphml.server.observing.server_metrics import memory_metric, own_bytes
 from graphml.server.options.command_line import ALONE, BY_NAME, WITH_VALUE, parsed
 from graphml.server.options.key_limits import KeyLimits
 from tests.looped import looped
+from tests.mcp_server import by_stdio
 from tests.stories import STORIES
 
 
 def test_a_process_says_where_it_is_reads_keys_again_and_drains_at_its_end(tmp_path: Path) -> None:
     keys, header = tmp_path / "keys", {"X-Api-Key": "second"}
     keys.write_text("first\n")
-    flags = f"-m {STORIES} --port 0 -c 512 -np 2 -t 1 --jinja -fa on --temp 0 -ngl 99 --no-ui".split()
-    flags += ["--api-key-file", str(keys)]
+    flags = f"-m {STORIES} --port 0 -c 512 -np 2 -t 1 --jinja -fa on --temp 0 -ngl 99".split()
+    flags += ["--api-key-file", str(keys), "--mcp", str(by_stdio(tmp_path / "mcp.json"))]
     command = [sys.executable, "-c", "from graphml.cli.main import main; main()", "serve", *flags]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
@@ -41,11 +42,13 @@ def test_a_process_says_where_it_is_reads_keys_again_and_drains_at_its_end(tmp_p
         assert re.search(r"2 slots of 256 tokens, room for 512 tokens, [0-9]+ MB of memory", line)
         slots = f"{found[1]}/slots"
         assert httpx2.get(slots, headers=header).status_code == 401
-        keys.write_text("second\n")
+        keys.write_text("second admin=1\n")
         process.send_signal(signal.SIGHUP)
         end = time.monotonic() + 10
         while httpx2.get(slots, headers=header).status_code == 401:
             assert time.monotonic() < end
+        listed = httpx2.get(f"{found[1]}/mcp/tools", headers=header).json()["tools"]
+        assert listed[0]["function"]["name"] == "own__double"
         answers: list[httpx2.Response] = []
 
         def ask() -> None:
