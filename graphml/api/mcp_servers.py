@@ -13,8 +13,8 @@ import os
 import re
 import threading
 from collections.abc import AsyncIterator, Mapping
-from concurrent.futures import Future
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from concurrent.futures import CancelledError, Future
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -159,14 +159,15 @@ class McpServers:
                 for tool in listed:
                     self._offer(server, client, tool)
         except BaseException:
-            self._open.close()  # through the other servers' tasks the error would become a group
+            self.__exit__(None, None, None)  # through the other servers' tasks the error would become a group
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._open.close()
+        with suppress(CancelledError):  # of a connection that has broken; its calls have told of it
+            self._open.close()
 
     def start(self, name: str, arguments: Mapping[str, Any]) -> Future[str]:
         """The result of a call, as text, once it is there; cancelling it cancels the call."""
@@ -223,28 +224,33 @@ async def _connected(where: str, server: McpServer) -> AsyncIterator[tuple[Clien
     from mcp import Client, StdioServerParameters, stdio_client
     from mcp.client.streamable_http import streamable_http_client
 
-    async with AsyncExitStack() as held:
-        stderr = None
-        if server.url:
-            http = httpx2.AsyncClient(headers=server.headers, timeout=httpx2.Timeout(CONNECT_S, read=None))
-            await held.enter_async_context(http)
-            transport = streamable_http_client(server.url, http_client=http)
-        else:
-            stderr = held.enter_context(_LastWords())
-            command = StdioServerParameters(
-                command=server.command, args=server.args, env=server.env, cwd=server.cwd
-            )
-            transport = stdio_client(command, stderr.stream)
-        try:
-            client = await held.enter_async_context(Client(transport, read_timeout_seconds=CONNECT_S))
-            listed = await _listed(client)
-        except Exception as error:
-            while isinstance(error, ExceptionGroup):
-                error = error.exceptions[0]
-            words = stderr.words() if stderr is not None else ""
-            reason = f"{str(error) or type(error).__name__:.300}{f'; it wrote: {words}' if words else ''}"
-            raise UsageError(f"{where}: cannot be used: {reason}") from None
-        yield client, listed
+    stderr, failure = None, None
+    with suppress(ExceptionGroup):  # of a connection that has broken
+        async with AsyncExitStack() as held:
+            try:
+                if server.url:
+                    timeout = httpx2.Timeout(CONNECT_S, read=None)
+                    http = httpx2.AsyncClient(headers=server.headers, timeout=timeout)
+                    await held.enter_async_context(http)
+                    transport = streamable_http_client(server.url, http_client=http)
+                else:
+                    stderr = held.enter_context(_LastWords())
+                    command = StdioServerParameters(
+                        command=server.command, args=server.args, env=server.env, cwd=server.cwd
+                    )
+                    transport = stdio_client(command, stderr.stream)
+                client = await held.enter_async_context(Client(transport, read_timeout_seconds=CONNECT_S))
+                listed = await _listed(client)
+            except Exception as error:  # raised below: through tasks it would become a group
+                failure = error
+            else:
+                yield client, listed
+    if failure is not None:
+        while isinstance(failure, ExceptionGroup):
+            failure = failure.exceptions[0]
+        words = stderr.words() if stderr is not None else ""
+        reason = f"{str(failure) or type(failure).__name__:.300}{f'; it wrote: {words}' if words else ''}"
+        raise UsageError(f"{where}: cannot be used: {reason}")
 
 
 async def _listed(client: Client) -> list[Any]:

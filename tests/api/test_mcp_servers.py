@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +66,10 @@ def test_headers_go_to_an_address(tools: dict[str, McpTool]) -> None:
     assert tools["header"].call({}) == ("s3" if tools["header"].name.startswith("far") else "None")
 
 
-def test_a_server_that_dies_is_an_error_of_each_call(tmp_path: Path) -> None:
-    with McpServers(by_stdio(tmp_path / "mcp.json")) as servers:
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+def test_a_server_that_dies_is_an_error_of_each_call(tmp_path: Path, transport: str) -> None:
+    path = tmp_path / "mcp.json"
+    with by_http(path) if transport == "http" else nullcontext(by_stdio(path)), McpServers(path) as servers:
         assert named(servers)["die"].call({}) == "Error: Connection closed"
         assert named(servers)["double"].call({"x": 4}) == "Error: Connection closed"
 
