@@ -188,6 +188,32 @@ def test_the_page_asks_before_each_call_and_goes_on(chromium: Browser) -> None:
         assert results == ["<i>8</i>\x1b[2J", "Error: the user refused this call"]
 
 
+def test_each_of_several_calls_is_asked_about(chromium: Browser) -> None:
+    both = [
+        {
+            "index": i,
+            "id": f"c{i}",
+            "type": "function",
+            "function": {"name": "own__double", "arguments": "{}"},
+        }
+        for i in (0, 1)
+    ]
+    script = Script(
+        [[chunk({"tool_calls": both}), chunk({}, "tool_calls")], [*pieces("Both."), *END]],
+        tools=[TOOL],
+        results=["second", "first"],
+    )
+    with opened(chromium, script) as page:
+        say(page, "go")
+        page.click("text=Allow this call >> nth=1")
+        page.wait_for_selector("article.tool:has-text('second')")
+        assert page.locator("text=Allow this call").count() == 1
+        page.click("text=Allow this call")
+        page.wait_for_selector("article.assistant:has-text('Both.')")
+        sent = {one["tool_call_id"]: one["content"] for one in script.bodies[1]["messages"][2:]}
+        assert sent == {"c1": "second", "c0": "first"}
+
+
 def test_a_call_on_the_page_is_stopped_and_a_wrong_one_is_told(chromium: Browser) -> None:
     script = Script(
         [called('{"x": 4}'), [*pieces("Stopped."), *END], called("{")], tools=[TOOL], results=[None]

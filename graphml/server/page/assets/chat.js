@@ -38,7 +38,7 @@ export class Chat {
 
   draw() {
     const busy = this.running?.conversation === this.store.current;
-    const options = (i) => ({ tokens: this.settings.values.show_tokens, last: i === this.messages.length - 1, busy: busy && i === this.messages.length - 1 });
+    const options = (i) => ({ tokens: this.settings.values.show_tokens, last: i === this.messages.length - 1, busy: busy && i === this.messages.length - 1, behind: this.messages.slice(i + 1) });
     byId("messages").replaceChildren(...this.messages.map((one, i) => messageElement(one, i, this, options(i))));
     if (!this.messages.length) byId("messages").append(element("p", { class: "empty dim" }, "Nothing here yet. What is written stays in this browser and on this server."));
     byId("messages").children[this.messages.indexOf(this.edited)]?.classList.add("edited");
@@ -54,7 +54,7 @@ export class Chat {
       this.frame = 0;
       const box = byId("messages"), i = this.messages.length - 1;
       if (!this.running || this.running.conversation !== this.store.current || !box.lastElementChild) return;
-      atEnd(box, () => box.lastElementChild.replaceWith(messageElement(this.messages[i], i, this, { tokens: this.settings.values.show_tokens, busy: true, last: true })));
+      atEnd(box, () => box.lastElementChild.replaceWith(messageElement(this.messages[i], i, this, { tokens: this.settings.values.show_tokens, busy: true, last: true, behind: [] })));
     });
   }
 
@@ -124,7 +124,7 @@ export class Chat {
   answerTool(index, call, result) {
     if (this.running) return;
     this.messages.push({ role: "tool", tool_call_id: call.id, content: result });
-    const answered = new Set(this.messages.map((one) => one.tool_call_id));
+    const answered = new Set(this.messages.slice(index + 1).map((one) => one.tool_call_id));
     const missing = this.messages[index].tool_calls.some((one) => !answered.has(one.id));
     if (missing) this.draw();
     else this.answer();

@@ -7,14 +7,14 @@ import { legend, promptView, tokenView } from "./tokens.js";
 const REFUSED = "Error: the user refused this call";
 const NAMES = { user: "You", assistant: "Model", tool: "Tool", system: "System" };
 
-// actions: {edit, remove, regenerate, answerTool, callTool}, each with a message's number; runs(name): of a tool.
-export function messageElement(message, index, actions, { tokens, busy, last }) {
+// behind: the messages that follow it. actions: {edit, remove, regenerate, answerTool, callTool}, each with a message's number; runs(name): of a tool.
+export function messageElement(message, index, actions, { tokens, busy, last, behind }) {
   const node = element("article", { class: `message ${message.role}`, "aria-label": NAMES[message.role] ?? message.role },
     element("h2", {}, NAMES[message.role] ?? message.role));
   if (message.reasoning) node.append(reasoning(message, busy));
   node.append(content(message, tokens));
   for (const file of message.files ?? []) node.append(element("details", { class: "file" }, element("summary", {}, file.name), element("pre", { tabindex: "0" }, file.text)));
-  for (const call of message.tool_calls ?? []) node.append(toolCall(call, index, actions, last && !busy));
+  for (const call of message.tool_calls ?? []) node.append(toolCall(call, index, actions, !busy && waits(call, behind)));
   if (message.error) node.append(element("p", { class: "error", role: "alert" }, message.error));
   if (tokens && message.prompt) node.append(promptView(message.prompt.pieces, message.prompt.n_cached));
   if (busy) node.setAttribute("aria-busy", "true");
@@ -31,6 +31,11 @@ function content(message, tokens) {
 function reasoning(message, busy) {
   const open = busy && !message.content;
   return element("details", { class: "reasoning", open }, element("summary", {}, open ? "Thinking…" : "Reasoning"), element("div", {}, markdown(message.reasoning)));
+}
+
+// Whether a call has no result yet, and the conversation has not gone on without it.
+function waits(call, behind) {
+  return behind.every((one) => one.role === "tool" && one.tool_call_id !== call.id);
 }
 
 function toolCall(call, index, actions, open) {

@@ -59,7 +59,7 @@ export class Settings {
     if (!this.mcpTools.length) return [];
     const row = ({ function: { name, description } }) => element("li", {}, element("code", {}, name), ` ${description}`);
     return [
-      this.check("use_mcp", "Offer these tools; the server runs a call that you allow"),
+      this.check("use_mcp", "Offer the tools of MCP servers; each call asks you"),
       element("ul", { id: "mcp-tools", class: "dim" }, this.mcpTools.map(row)),
     ];
   }
