@@ -24,6 +24,7 @@ from graphml.cli.conversation.server_chat import SAME, fields_of
 from graphml.cli.main import app
 from graphml.server.options.server_options import ServerOptions
 from graphml.server.requests.request_fields import ChatCompletion
+from tests.mcp_server import by_stdio
 from tests.server.running_server import running
 from tests.server.scripted_server import Script, chunk, served
 from tests.stories import STORIES
@@ -123,6 +124,15 @@ def test_functions_run_here_and_their_results_are_told(tmp_path: Path) -> None:
     assert script.bodies[1]["messages"][1]["tool_calls"][0]["function"]["arguments"] == '{"x": 4}'
     assert script.bodies[1]["messages"][2]["tool_call_id"] == "c1"
     assert "the model calls 'triple', which is no tool" in found.stderr
+
+
+def test_tools_of_mcp_servers_run_here(tmp_path: Path) -> None:
+    script = Script([call("own__double", '{"x": 4}'), text("It is 8.")])
+    with served(script) as address:
+        found = say(address, "go", options=("--mcp", str(by_stdio(tmp_path / "mcp.json")), "--yes"))
+    assert found.stdout == "It is 8.\n"
+    assert script.bodies[0]["tools"][0]["function"]["name"] == "own__double"
+    assert script.bodies[1]["messages"][2]["content"] == "8"
 
 
 def test_reasoning_is_told_apart_and_kept() -> None:
