@@ -59,7 +59,7 @@ def attend(
 
 
 attend_rotated = partial(attention, mode="neox")
-"""Attention of queries and keys rotated in halves."""
+"""Attention of queries and keys rotated in halves; a table of None is no rotation."""
 
 
 def decoder(weights: Tensors, config: Config, x_TD: Node, attention: Part, ffn: Part | None = None) -> Node:
