@@ -139,16 +139,16 @@ class CpuPlaces:
             size = self._support.workspace(argument.node, self.n_threads)
             return MemoryRegion("arena", start, start + size)
         base = argument.node if isinstance(argument, NodeResult) else _stored(argument)
-        region = (base, argument.index) if isinstance(argument, NodeResult) else result_of(argument)
+        result = (base, argument.index) if isinstance(argument, NodeResult) else result_of(argument)
         if self._fixed(base) is not None:
             return None
         if base.op is state_leaf:
             return MemoryRegion(base.name, 0, 1)
         start, (size, copied) = self._plan.offsets[base], self.copy_bytes(base)
-        if copied:  # the copies of several results lie thread by thread
+        if copied:  # the copies of several results are thread by thread
             return MemoryRegion("arena", start, start + size * self.n_threads, private=True)
-        if region is not None:
-            fused, index = region
+        if result is not None:
+            fused, index = result
             start, size = start + part_offset(fused.type, index), value_bytes(fused.type.parts[index])
         return MemoryRegion("arena", start, start + size)
 

@@ -142,7 +142,7 @@ class Host:
 
 
 INT8_ROWS = ACTIVATIONS
-"""The dtype whose values lie in planes on a device."""
+"""The dtype whose values are in planes on a device."""
 _WORDS = 9
 
 

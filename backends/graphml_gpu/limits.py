@@ -140,7 +140,7 @@ def _bytes(argument: Argument, support: GpuNodeSupport) -> int:
 
 
 class _Memory:
-    """What each argument of a dispatch will lie in: see `bindings.shared`."""
+    """What each argument of a dispatch will be in: see `bindings.shared`."""
 
     def __init__(self, dispatch: Dispatch) -> None:
         self._dispatch = dispatch

@@ -1,6 +1,6 @@
 """GLM-4 0414 (GLM Team 2024, arXiv:2406.12793): llama with norms before and after the blocks.
 
-Gate and up lie in one matrix. T tokens, O output rows, D model width.
+Gate and up are in one matrix. T tokens, O output rows, D model width.
 """
 
 from __future__ import annotations

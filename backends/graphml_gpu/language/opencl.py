@@ -53,7 +53,7 @@ _ACROSS = {
 
 
 def opencl(tree: Tree, features: Features, title: str, shares: Mapping[str, str]) -> str:
-    """The text. shares: buffers that lie in the binding of another."""
+    """The text. shares: buffers that are in the binding of another."""
     used = list(all_expressions(tree.body))
     calls = {part.name for part in used if isinstance(part, Call)}
     places = {part.which for part in used if isinstance(part, Index)}
@@ -199,7 +199,7 @@ class _OpenclDialect(Dialect):
 
     def special(self, statement: Atomic | Across | Barrier | Uniform, texts: Sequence[str]) -> str:
         if isinstance(statement, Uniform):
-            return texts[0]  # nobody wants to be told
+            return texts[0]  # OpenCL needs no proof that it is uniform
         if isinstance(statement, Barrier):
             return f"barrier(CLK_LOCAL_MEM_FENCE{' | CLK_GLOBAL_MEM_FENCE' if self.fence else ''});"
         if isinstance(statement, Across):

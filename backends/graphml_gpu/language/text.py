@@ -7,7 +7,8 @@ of operators could differ.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -53,29 +54,14 @@ _RANK = {"*": 3, "//": 3, "/": 3, "%": 3, "+": 2, "-": 2, "<": 1, "<=": 1, ">": 
 _IN_PLACE = ("+", "-", "*")
 
 
-class Dialect:
-    """How a language spells what differs; its renderer gives the methods that have no body here.
+class Dialect(ABC):
+    """How a language spells what differs; texts of operands are spelled already.
 
-    type, vector, not_finite(value, is_half), convert, call, select: text of such a type or expression, of
-    operands that are text already. load(array, index), store(array, index, value): elements.
-    declare(variable, value or None): a variable comes into being. count(variable, begin): a `for`'s
-    beginning. special: `Atomic`, `Across`, `Barrier`, `Uniform`: its value, on the last line of its text.
     forever: the head of an endless loop. adds_to_index: an index is text that something is added to.
     least_i32, i32_suffix: how literals of i32 are spelled. keeps_negated: whether `-` may negate floats;
     where not, `negated` does.
     """
 
-    type: Callable[[ValueType], str]
-    vector: Callable[[ValueType, Sequence[str]], str]
-    not_finite: Callable[[float, bool], str]
-    convert: Callable[[ValueType, Sequence[Expression], Sequence[str]], str]
-    call: Callable[[Call, Sequence[str]], str]
-    select: Callable[[str, str, str], str]
-    load: Callable[[ArrayVariable, str], str]
-    store: Callable[[ArrayVariable, str, str], str]
-    declare: Callable[[Variable, str | None], str]
-    count: Callable[[Variable, str], str]
-    special: Callable[[Atomic | Across | Barrier | Uniform, Sequence[str]], str]
     forever: str
     adds_to_index: bool
     least_i32: str
@@ -85,6 +71,50 @@ class Dialect:
     def __init__(self, tree: Tree, features: Features) -> None:
         self.tree, self.features = tree, features
         self.fence = any(buffer.access == "update" for buffer in tree.buffers)
+
+    @abstractmethod
+    def type(self, kind: ValueType) -> str:
+        """The name of a type."""
+
+    @abstractmethod
+    def vector(self, kind: ValueType, texts: Sequence[str]) -> str:
+        """A vector of these lanes, or of one in all."""
+
+    @abstractmethod
+    def not_finite(self, value: float, is_half: bool) -> str:
+        """A literal of an infinity, or of no number."""
+
+    @abstractmethod
+    def convert(self, kind: ValueType, values: Sequence[Expression], texts: Sequence[str]) -> str:
+        """Values as another type."""
+
+    @abstractmethod
+    def call(self, value: Call, texts: Sequence[str]) -> str:
+        """A function's value."""
+
+    @abstractmethod
+    def select(self, condition: str, yes: str, no: str) -> str:
+        """One of two values."""
+
+    @abstractmethod
+    def load(self, array: ArrayVariable, index: str) -> str:
+        """An element."""
+
+    @abstractmethod
+    def store(self, array: ArrayVariable, index: str, value: str) -> str:
+        """The statement that writes an element."""
+
+    @abstractmethod
+    def declare(self, variable: Variable, value: str | None) -> str:
+        """The statement that declares a variable, with its first value if it has one."""
+
+    @abstractmethod
+    def count(self, variable: Variable, begin: str) -> str:
+        """The beginning of a `for`."""
+
+    @abstractmethod
+    def special(self, statement: Atomic | Across | Barrier | Uniform, texts: Sequence[str]) -> str:
+        """Its value on the last line of the text."""
 
     def negated(self, kind: ValueType, value: str) -> str:
         """A float with the other sign."""

@@ -61,7 +61,7 @@ def wgsl(
 ) -> str:
     """The text. writable: bindings that are read_write though the kernel only reads them.
 
-    shares: buffers that lie in the binding of another. stored: the scalars are in a storage buffer.
+    shares: buffers that are in the binding of another. stored: the scalars are in a storage buffer.
     """
     used = list(all_expressions(tree.body))
     uniform = {s.held: s.result.type for s in all_statements(tree.body) if isinstance(s, Uniform)}
@@ -137,7 +137,7 @@ class _WgslDialect(Dialect):
         return f"select({no}, {yes}, {condition})"
 
     def held(self, array: ArrayVariable) -> str:
-        """The binding that an array lies in."""
+        """The binding that holds an array."""
         return self._shares.get(array.name, array.name)
 
     def plain(self, array: ArrayVariable) -> bool:
