@@ -6,7 +6,7 @@ T tokens, D model width, N heads, K key-value heads, H head width, F hidden.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -22,6 +22,8 @@ Attention = Callable[[Builder, C, Layer, Node, Node], Node]
 FeedForward = Callable[[Builder, C, Layer, Node], Node]
 Project = Callable[[Layer, Node], Node]
 Tables = Callable[[Builder, C, Tensors], Sequence[Node]]
+Embed = Callable[[Builder, C, Tensors], Node]
+Norms = Literal["before", "after", "both"]
 
 
 def attn_out(layer: Layer, h: Node) -> Node:
@@ -46,18 +48,30 @@ def block(
     feed_forward: FeedForward[C] = feed_forward,
     ffn_norm: str = "ffn_norm",
     project: Project = attn_out,
+    norms: Norms = "before",
 ) -> Node:
-    """Attention, then feed-forward, each of a norm and added to the residual; arguments as of `build`."""
-    h_TD = g.rms_norm(x_TD, layer["attn_norm"], config.norm_eps, "attn_norm")
-    h_TD = attention(g, config, layer, table, h_TD)
-    x_TD = g.add(x_TD, project(layer, h_TD), "attn_residual")
-    h_TD = g.rms_norm(x_TD, layer[ffn_norm], config.norm_eps, "ffn_norm")
-    return g.add(x_TD, feed_forward(g, config, layer, h_TD), "ffn_residual")
+    """Attention, then feed-forward, each normed and added to the residual; arguments as of `build`."""
+    before, after = norms != "after", norms != "before"
+    h_TD = g.rms_norm(x_TD, layer["attn_norm"], config.norm_eps, "attn_norm") if before else x_TD
+    h_TD = project(layer, attention(g, config, layer, table, h_TD))
+    if after:
+        h_TD = g.rms_norm(h_TD, layer["post_attention_norm"], config.norm_eps, "attn_post_norm")
+    x_TD = g.add(x_TD, h_TD, "attn_residual")
+    h_TD = g.rms_norm(x_TD, layer[ffn_norm], config.norm_eps, "ffn_norm") if before else x_TD
+    h_TD = feed_forward(g, config, layer, h_TD)
+    if after:
+        h_TD = g.rms_norm(h_TD, layer["post_ffw_norm"], config.norm_eps, "ffn_post_norm")
+    return g.add(x_TD, h_TD, "ffn_residual")
 
 
 def one_table(g: Builder, config: Config, weights: Tensors) -> Sequence[Node]:
     """The same rope table for every layer."""
     return [config.rope.table(g, weights)] * config.n_layer
+
+
+def embedded(g: Builder, config: Config, weights: Tensors) -> Node:
+    """The rows of the tokens, [T, D]."""
+    return g.embed(weights["token_embd"], g.tokens)
 
 
 def build(
@@ -70,17 +84,19 @@ def build(
     project: Project = attn_out,
     output_norm: str = "output_norm",
     tables: Tables[C] = one_table,
+    embed: Embed[C] = embedded,
+    norms: Norms = "before",
 ) -> Node:
     """Logits [O, vocabulary]; near copies of llama bring an attention or a feed-forward of their own.
 
     ffn_norm, output_norm: tensors of the norms before the feed-forward and before the logits; project: from
-    what `attention` gives to D; tables: of the layers' ropes.
+    what `attention` gives to D; tables: of the layers' ropes; norms: where each half of a block has them.
     """
     ropes = tables(g, config, weights)
-    x_TD = g.embed(weights["token_embd"], g.tokens)
+    x_TD = embed(g, config, weights)
     for layer in weights.layers(config.n_layer):
         table = ropes[layer.index]
-        x_TD = block(g, config, layer, table, x_TD, attention, feed_forward, ffn_norm, project)
+        x_TD = block(g, config, layer, table, x_TD, attention, feed_forward, ffn_norm, project, norms)
     x_TD = g.rms_norm(x_TD, weights[output_norm], config.norm_eps, "output_norm")
     return weights.logits(x_TD)
 
