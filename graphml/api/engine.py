@@ -45,9 +45,10 @@ from graphml.runtime.store.stored_prefixes import StoredPrefixes
 from graphml.sampling import SamplingParams, changed_params
 from graphml.sampling.candidates.logprobs import TokenLogprobs
 from graphml.sampling.structured.params_structure import matcher_of
+from graphml.system.closing import Closing
 
 
-class Engine:
+class Engine(Closing):
     """Requests share steps, blocks and prefixes; `submit` may be called from any thread.
 
     n_ctx: most tokens of a sequence.
@@ -280,12 +281,6 @@ class Engine:
         """End all requests as if they were cancelled; a second call does nothing."""
         self._loop.close()
         self._probes.close()
-
-    def __enter__(self) -> Engine:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         scheduler = self._loop.scheduler  # its lists are read without the lock, which a step may hold

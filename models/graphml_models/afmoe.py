@@ -12,9 +12,8 @@ from typing import Self
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel
-from graphml_models import _config, _routing, gemma, llama
+from graphml_models import _config, _routing, _windows, gemma, llama
 from graphml_models._attention import norm_heads, rotated_heads
-from graphml_models._rope import Rope
 from graphml_models._routing import SIGMOID, Routing, shared_and_chosen
 from graphml_models._samples import DENSE_FIRST, HEAD_NORMS, POST_NORMS, shared_expert, transformer
 from graphml_models._windows import PATTERN, read_local_rope, read_windows, tables_by_layer
@@ -23,11 +22,8 @@ NO_ROPE = 4  # every so many layers there is one without positions
 
 
 @dataclass(frozen=True)
-class Config(_routing.Config):
-    """And windows of the layers, and the rope of those that have one."""
-
-    windows: tuple[int, ...]
-    local_rope: Rope
+class Config(_routing.Config, _windows.Config):
+    """As of decoders with windows and experts."""
 
     @classmethod
     def read(cls, keys: Keys) -> Self:

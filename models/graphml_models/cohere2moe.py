@@ -15,17 +15,16 @@ from graphml_models import _config, _routing
 from graphml_models._attention import rotated_heads
 from graphml_models._routing import SIGMOID, Routing, shared_and_chosen
 from graphml_models._samples import dense_layers, shared_expert, transformer
-from graphml_models._windows import PATTERN, read_windows
+from graphml_models._windows import PATTERN, WindowConfig, read_windows
 
 
 @dataclass(frozen=True)
-class Config(_routing.Config):
-    """And windows of the layers (0: sees all), how many first ones have positions, the factor of logits.
+class Config(_routing.Config, WindowConfig):
+    """And windows, how many first ones have positions, the factor of logits.
 
     rms: norms are by the root mean square, else layer norms.
     """
 
-    windows: tuple[int, ...]
     n_dense: int
     logit_scale: float
     rms: bool

@@ -15,11 +15,10 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
 from graphml.loading.architecture import Keys, Layer, SampleModel
-from graphml_models import _config, _routing, llama
+from graphml_models import _config, _routing, _windows, llama
 from graphml_models._attention import rotate
 from graphml_models._config import Heads
 from graphml_models._latent import folded, latent, narrow_queries, queries
-from graphml_models._rope import Rope
 from graphml_models._routing import SIGMOID, Routing, shared_and_chosen
 from graphml_models._samples import DENSE_FIRST, Metadata, Shapes, shared_expert, transformer
 from graphml_models._windows import PATTERN, read_local_rope, read_windows, tables_by_layer
@@ -30,15 +29,13 @@ INDEX_EPS = 1e-6
 
 
 @dataclass(frozen=True)
-class Config(_routing.Config):
-    """And heads and window (0: none) of each layer, and the rope of those that have a window.
+class Config(_routing.Config, _windows.Config):
+    """And heads and windows by layer.
 
     indexer_n_head: of the index; indexer_top_k: how many tokens the others see, 0 if all.
     """
 
     heads: tuple[int, ...]
-    windows: tuple[int, ...]
-    local_rope: Rope
     indexer_n_head: int
     indexer_top_k: int
 

@@ -15,14 +15,12 @@ from graphml.loading.architecture import Keys, SampleModel, Tensors
 from graphml_models import _layer_norm
 from graphml_models._layer_norm import attend_rotated, decoder
 from graphml_models._samples import layer_norm_transformer
-from graphml_models._windows import PATTERN, read_windows
+from graphml_models._windows import PATTERN, WindowConfig, read_windows
 
 
 @dataclass(frozen=True)
-class Config(_layer_norm.Config):
-    """And the windows of the layers, 0 where a layer sees all."""
-
-    windows: tuple[int, ...]
+class Config(_layer_norm.Config, WindowConfig):
+    """As of the family, with windows."""
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
