@@ -14,6 +14,7 @@ from typing import NoReturn
 import numpy as np
 
 from graphml.backend import Plan, Progress, State, TakeTimes
+from graphml.backend.node_values import viewed
 from graphml.errors import BackendError
 from graphml.ir.graph import Graph
 from graphml.ir.interpreter import evaluate
@@ -25,7 +26,7 @@ from graphml_cpu.array_kernels.reference import ArrayKernelRef
 from graphml_cpu.blocks import CpuPlaces, fill_blocks
 from graphml_cpu.compiler import KernelRef, LoadedKernel, compile_kernels
 from graphml_cpu.lowering.step import AnyKernelRef, KernelCall
-from graphml_cpu.node_support import CpuNodeSupport, viewed
+from graphml_cpu.node_support import CpuNodeSupport
 from graphml_cpu.runtime.hazards import barriers, latest, made_before, touched_by
 from graphml_cpu.runtime.tape import Tape, TapeStep
 from graphml_cpu.runtime.timing import CpuTimer
