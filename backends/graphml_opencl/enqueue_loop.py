@@ -12,7 +12,6 @@ import os
 from typing import Any
 
 import numpy as np
-from graphml_gpu.native_text import address_of
 
 Words = np.ndarray[Any, np.dtype[np.uint64]]
 
@@ -58,6 +57,18 @@ done:
 
 
 @functools.cache
+def _engine() -> Any:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(opt=1, jit=True)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(_TEXT), machine)
+    engine.finalize_object()
+    return engine
+
+
+@functools.cache
 def _launch() -> Any:
     """The loop, with its first argument: the function of the library that pyopencl itself uses."""
     import pyopencl._cl
@@ -67,7 +78,7 @@ def _launch() -> Any:
     enqueue = ctypes.cast(library.clEnqueueNDRangeKernel, ctypes.c_void_p)
     pointers = [ctypes.c_void_p] * 5
     kind = ctypes.CFUNCTYPE(ctypes.c_int64, *pointers, ctypes.c_int64, ctypes.c_void_p)
-    return functools.partial(kind(address_of(_TEXT, "launch")), enqueue)
+    return functools.partial(kind(_engine().get_function_address("launch")), enqueue)
 
 
 def launch(queue: int, kernels: Words, sizes: Words, groups: Words) -> tuple[int, int]:

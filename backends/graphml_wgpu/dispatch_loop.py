@@ -7,9 +7,8 @@ nothing of what is dispatched.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
-
-from graphml_gpu.native_text import address_of
 
 _TEXT = """
 define void @encode(ptr %set_pipeline, ptr %set_bind_group, ptr %dispatch, ptr %pass, ptr %calls, ptr %groups,
@@ -57,6 +56,18 @@ done:
 """
 
 
+@functools.cache
+def _engine() -> Any:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(opt=1, jit=True)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(_TEXT), machine)
+    engine.finalize_object()
+    return engine
+
+
 class DispatchLoop:
     """Encodes dispatches into a pass. Calls leave the interpreter's lock free while they run.
 
@@ -65,7 +76,7 @@ class DispatchLoop:
 
     def __init__(self, lib: Any, ffi: Any) -> None:
         signature = "void(*)(void *, void *, void *, void *, void *, void *, uint64_t)"
-        self._encode = ffi.cast(signature, address_of(_TEXT, "encode"))
+        self._encode = ffi.cast(signature, _engine().get_function_address("encode"))
         names = "SetPipeline", "SetBindGroup", "DispatchWorkgroups"
         self._functions = [
             ffi.cast("void *", ffi.addressof(lib, f"wgpuComputePassEncoder{name}")) for name in names

@@ -44,7 +44,8 @@ def tables(g: Builder, config: Config, weights: Tensors) -> Sequence[Node]:
     return [(config.local_rope if any(config.windows) else config.rope).table(g, weights)] * config.n_layer
 
 
-build = partial(llama.build, attention=attention, tables=tables, norms="after")
+feed_forward = partial(llama.feed_forward, scaled=False)
+build = partial(llama.build, attention=attention, feed_forward=feed_forward, tables=tables, norms="after")
 
 
 def sample(name: str) -> list[SampleModel]:

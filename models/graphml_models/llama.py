@@ -23,6 +23,7 @@ FeedForward = Callable[[Builder, C, Layer, Node], Node]
 Project = Callable[[Layer, Node], Node]
 Tables = Callable[[Builder, C, Tensors], Sequence[Node]]
 Embed = Callable[[Builder, C, Tensors], Node]
+Norm = Callable[[Builder, C, Tensors, Node, str, str], Node]
 Norms = Literal["before", "after", "both"]
 
 
@@ -38,6 +39,11 @@ def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node, scaled: b
     return gated_ffn(g, layer, x_TD, scaled=scaled)
 
 
+def rms_norm(g: Builder, config: Config, tensors: Tensors, x: Node, tensor: str, name: str) -> Node:
+    """x normed by its root mean square, times a tensor; name: of the node."""
+    return g.rms_norm(x, tensors[tensor], config.norm_eps, name)
+
+
 def block(
     g: Builder,
     config: C,
@@ -49,18 +55,19 @@ def block(
     ffn_norm: str = "ffn_norm",
     project: Project = attn_out,
     norms: Norms = "before",
+    norm: Norm[C] = rms_norm,
 ) -> Node:
     """Attention, then feed-forward, each normed and added to the residual; arguments as of `build`."""
     before, after = norms != "after", norms != "before"
-    h_TD = g.rms_norm(x_TD, layer["attn_norm"], config.norm_eps, "attn_norm") if before else x_TD
+    h_TD = norm(g, config, layer, x_TD, "attn_norm", "attn_norm") if before else x_TD
     h_TD = project(layer, attention(g, config, layer, table, h_TD))
     if after:
-        h_TD = g.rms_norm(h_TD, layer["post_attention_norm"], config.norm_eps, "attn_post_norm")
+        h_TD = norm(g, config, layer, h_TD, "post_attention_norm", "attn_post_norm")
     x_TD = g.add(x_TD, h_TD, "attn_residual")
-    h_TD = g.rms_norm(x_TD, layer[ffn_norm], config.norm_eps, "ffn_norm") if before else x_TD
+    h_TD = norm(g, config, layer, x_TD, ffn_norm, "ffn_norm") if before else x_TD
     h_TD = feed_forward(g, config, layer, h_TD)
     if after:
-        h_TD = g.rms_norm(h_TD, layer["post_ffw_norm"], config.norm_eps, "ffn_post_norm")
+        h_TD = norm(g, config, layer, h_TD, "post_ffw_norm", "ffn_post_norm")
     return g.add(x_TD, h_TD, "ffn_residual")
 
 
@@ -86,19 +93,19 @@ def build(
     tables: Tables[C] = one_table,
     embed: Embed[C] = embedded,
     norms: Norms = "before",
+    norm: Norm[C] = rms_norm,
 ) -> Node:
     """Logits [O, vocabulary]; near copies of llama bring an attention or a feed-forward of their own.
 
     ffn_norm, output_norm: tensors of the norms before the feed-forward and before the logits; project: from
-    what `attention` gives to D; tables: of the layers' ropes; norms: where each half of a block has them.
+    what `attention` gives to D; tables: of the layers' ropes; norms: where each half of a block has a `norm`.
     """
     ropes = tables(g, config, weights)
     x_TD = embed(g, config, weights)
     for layer in weights.layers(config.n_layer):
         table = ropes[layer.index]
-        x_TD = block(g, config, layer, table, x_TD, attention, feed_forward, ffn_norm, project, norms)
-    x_TD = g.rms_norm(x_TD, weights[output_norm], config.norm_eps, "output_norm")
-    return weights.logits(x_TD)
+        x_TD = block(g, config, layer, table, x_TD, attention, feed_forward, ffn_norm, project, norms, norm)
+    return weights.logits(norm(g, config, weights, x_TD, output_norm, "output_norm"))
 
 
 sample = llama_like  # tiny models for tests

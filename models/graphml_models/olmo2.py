@@ -27,7 +27,10 @@ class Config(_windows.Config):
 
 
 attention = partial(_windows.attention, norm=norm_rows)
-build = partial(llama.build, attention=attention, tables=tables_by_layer, norms="after")
+feed_forward = partial(llama.feed_forward, scaled=False)
+build = partial(
+    llama.build, attention=attention, feed_forward=feed_forward, tables=tables_by_layer, norms="after"
+)
 
 
 def sample(name: str) -> list[SampleModel]:
