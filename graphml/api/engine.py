@@ -18,7 +18,7 @@ from graphml.api.engine_opening import checked_itl, checked_sequences, engine_pa
 from graphml.api.engine_requests import Requests
 from graphml.api.engine_store import AnyPath, opened_store
 from graphml.api.keywords import hinted
-from graphml.api.prefix_files import PrefixFiles, prefix_files
+from graphml.api.prefix_files import PrefixFiles
 from graphml.api.prompt_encoder import Prompt, PromptEncoder
 from graphml.api.reader_wakes import Wakes
 from graphml.api.request_handle import Handle
@@ -261,7 +261,7 @@ class Engine(Closing):
 
     def prefix_files(self) -> PrefixFiles:
         """Its prefixes, to be saved to files and restored; UsageError for a model that keeps none."""
-        return prefix_files(self._executor, self._loop, self._runner())
+        return PrefixFiles(self._executor, self._loop, self._runner())
 
     def capture_bytes(self, capture: Patterns) -> dict[str, int]:
         """Name -> bytes of a row of each value that `submit` would capture; UsageError as of it."""

@@ -33,9 +33,12 @@ class PrefixFiles:
     """Saves, restores and forgets prefixes of an engine. From any thread; steps go on.
 
     extra: what besides ids decides whether a prefix is found (adapters, salt), as of `Request.extra`.
+    runner: None where the engine was closed.
     """
 
-    def __init__(self, executor: Executor, loop: StepLoop, runner: Runner) -> None:
+    def __init__(self, executor: Executor, loop: StepLoop, runner: Runner | None) -> None:
+        if runner is None:
+            raise BackendError("engine: it was closed")
         self._rows = runner.parts.rows
         if not self._rows or SOURCE in self._rows:
             raise UsageError(
@@ -91,13 +94,6 @@ class PrefixFiles:
             for kind, rows in self._rows.items()
             if kind != STATES or count
         }
-
-
-def prefix_files(executor: Executor, loop: StepLoop, runner: Runner | None) -> PrefixFiles:
-    """Those of an engine; BackendError where it was closed."""
-    if runner is None:
-        raise BackendError("engine: it was closed")
-    return PrefixFiles(executor, loop, runner)
 
 
 @contextlib.contextmanager

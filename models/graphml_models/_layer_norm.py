@@ -54,7 +54,7 @@ def attend(
     g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node, scale: float | None = None,
     max_bias: float = 0.0,
 ) -> Node:  # fmt: skip
-    """Attention without rotation, [T, N * H]. table: not read; scale: config's if None; max_bias: of ALiBi."""
+    """Attention without rotation, [T, N * H]; table: unread; scale: config's if None; max_bias: of ALiBi."""
     q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, scale or config.scale, max_bias=max_bias)
 

@@ -24,7 +24,7 @@ Project = Callable[[Layer, Node], Node]
 Tables = Callable[[Builder, C, Tensors], Sequence[Node]]
 Embed = Callable[[Builder, C, Tensors], Node]
 Norm = Callable[[Builder, C, Tensors, Node, str, str], Node]
-Norms = Literal["before", "after", "both"]
+Norms = Literal["before", "after", "both", "shared"]
 
 
 def attn_out(layer: Layer, h: Node) -> Node:
@@ -58,14 +58,15 @@ def block(
     norm: Norm[C] = rms_norm,
 ) -> Node:
     """Attention, then feed-forward, each normed and added to the residual; arguments as of `build`."""
-    before, after = norms != "after", norms != "before"
-    h_TD = norm(g, config, layer, x_TD, "attn_norm", "attn_norm") if before else x_TD
-    h_TD = project(layer, attention(g, config, layer, table, h_TD))
+    before, after = norms != "after", norms in ("after", "both")
+    n_TD = norm(g, config, layer, x_TD, "attn_norm", "attn_norm") if before else x_TD
+    h_TD = project(layer, attention(g, config, layer, table, n_TD))
     if after:
         h_TD = norm(g, config, layer, h_TD, "post_attention_norm", "attn_post_norm")
     x_TD = g.add(x_TD, h_TD, "attn_residual")
-    h_TD = norm(g, config, layer, x_TD, ffn_norm, "ffn_norm") if before else x_TD
-    h_TD = feed_forward(g, config, layer, h_TD)
+    if norms != "shared":
+        n_TD = norm(g, config, layer, x_TD, ffn_norm, "ffn_norm") if before else x_TD
+    h_TD = feed_forward(g, config, layer, n_TD)
     if after:
         h_TD = norm(g, config, layer, h_TD, "post_ffw_norm", "ffn_post_norm")
     return g.add(x_TD, h_TD, "ffn_residual")
@@ -98,7 +99,8 @@ def build(
     """Logits [O, vocabulary]; near copies of llama bring an attention or a feed-forward of their own.
 
     ffn_norm, output_norm: tensors of the norms before the feed-forward and before the logits; project: from
-    what `attention` gives to D; tables: of the layers' ropes; norms: where each half of a block has a `norm`.
+    what `attention` gives to D; tables: of the layers' ropes; norms: where each half of a block has a `norm`;
+    "shared": one before both halves, which are side by side.
     """
     ropes = tables(g, config, weights)
     x_TD = embed(g, config, weights)

@@ -184,9 +184,7 @@ class _OpenclDialect(Dialect):
     def count(self, variable: nodes.Variable, begin: str) -> str:
         return f"{self.type(variable.type)} {variable.name} = {begin}"
 
-    def special(
-        self, statement: nodes.Atomic | nodes.Across | nodes.Barrier | nodes.Uniform, texts: Sequence[str]
-    ) -> str:
+    def special(self, statement: nodes.SpecialStatement, texts: Sequence[str]) -> str:
         if isinstance(statement, nodes.Uniform):
             return texts[0]  # OpenCL needs no proof that it is uniform
         if isinstance(statement, nodes.Barrier):

@@ -84,9 +84,7 @@ class Dialect(ABC):
         """The beginning of a `for`."""
 
     @abstractmethod
-    def special(
-        self, statement: nodes.Atomic | nodes.Across | nodes.Barrier | nodes.Uniform, texts: Sequence[str]
-    ) -> str:
+    def special(self, statement: nodes.SpecialStatement, texts: Sequence[str]) -> str:
         """Its value on the last line of the text."""
 
     def negated(self, kind: ValueType, value: str) -> str:

@@ -177,9 +177,7 @@ class _WgslDialect(Dialect):
     def count(self, variable: nodes.Variable, begin: str) -> str:
         return f"var {variable.name} = {begin}"
 
-    def special(
-        self, statement: nodes.Atomic | nodes.Across | nodes.Barrier | nodes.Uniform, texts: Sequence[str]
-    ) -> str:
+    def special(self, statement: nodes.SpecialStatement, texts: Sequence[str]) -> str:
         if isinstance(statement, nodes.Uniform):
             guarded_store = f"if (local_index == 0u) {{ {statement.held} = {texts[0]}; }}"
             return f"{guarded_store}\nworkgroupUniformLoad(&{statement.held})"
