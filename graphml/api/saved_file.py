@@ -8,7 +8,8 @@ Knows files, models and options; nothing of sequences, blocks or when rows are r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -62,23 +63,24 @@ def write_saved(path: Path, what: str, about: Mapping[str, Any], arrays: Mapping
         raise UsageError(f"{str(path)!r}: cannot be written: {error}") from None
 
 
-def open_saved(path: Path, what: str, identity: Mapping[str, str]) -> TensorFile:
-    """A file of `what` of this identity, open; UsageError with the reason for any other file."""
-    file = TensorFile(path)
-    about = file.about
-    if about.get("format") != f"graphml-{what}":
-        raise UsageError(f"{path}: wanted a saved {what}, got {about.get('format')!r:.40}")
-    if about.get("version") != VERSION:
-        raise UsageError(
-            f"{path}: wanted version {VERSION} of a saved {what}, got {about.get('version')!r:.40}"
-        )
-    for key, own in sorted(identity.items()):
-        if about.get(key) != own:
+@contextmanager
+def open_saved(path: Path, what: str, identity: Mapping[str, str]) -> Iterator[TensorFile]:
+    """A file of `what` of this identity, open within; UsageError with the reason for any other file."""
+    with TensorFile(path) as file:
+        about = file.about
+        if about.get("format") != f"graphml-{what}":
+            raise UsageError(f"{path}: wanted a saved {what}, got {about.get('format')!r:.40}")
+        if about.get("version") != VERSION:
             raise UsageError(
-                f"{path}: was saved with another {DIFFERS[key]} is {about.get(key)!r:.80}, that of this "
-                f"model is {own!r:.80}"
+                f"{path}: wanted version {VERSION} of a saved {what}, got {about.get('version')!r:.40}"
             )
-    return file
+        for key, own in sorted(identity.items()):
+            if about.get(key) != own:
+                raise UsageError(
+                    f"{path}: was saved with another {DIFFERS[key]} is {about.get(key)!r:.80}, that of this "
+                    f"model is {own!r:.80}"
+                )
+        yield file
 
 
 def array_name(kind: str, name: str) -> str:
