@@ -25,14 +25,15 @@ DIFFERS = {
     "added": "model: its list of adapters and control vectors",
     "architecture": "model: its architecture",
     "backend": "backend: its name",
-    "code": "definition of the architecture or of its ops: its hash",
-    "extra": "key, or with other adapters: their hash",
+    "code": "definition of the architecture or of its ops",
+    "extra": "key, or with other adapters",
     "graphml": "version of graphml: its number",
     "kv": "cache type (kv): its cache type (kv)",
     "model": "model: its fingerprint",
     "sums": "order of sums: its name",
     "windows": "swa_full: its list of windows",
 }
+"""What differs, and whose value an error shows; of hashes, which may be of secrets, none."""
 
 
 def model_identity(executor: Executor, options: CompileOptions) -> dict[str, str]:
@@ -76,10 +77,9 @@ def open_saved(path: Path, what: str, identity: Mapping[str, str]) -> Iterator[T
             )
         for key, own in sorted(identity.items()):
             if about.get(key) != own:
-                raise UsageError(
-                    f"{path}: was saved with another {DIFFERS[key]} is {about.get(key)!r:.80}, that of this "
-                    f"model is {own!r:.80}"
-                )
+                values = f" is {about.get(key)!r:.80}, that of this model is {own!r:.80}"
+                shown = values if ":" in DIFFERS[key] else ""
+                raise UsageError(f"{path}: was saved with another {DIFFERS[key]}{shown}")
         yield file
 
 
