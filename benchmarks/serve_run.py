@@ -23,7 +23,7 @@ from graphml.bench.describe import Environment, describe_file
 from graphml.bench.latencies import itl_ms, three, ttft_ms
 from graphml.bench.measure import WORKING
 from graphml.bench.result_rows import NOISY, quartiles
-from graphml.bench.written_rows import aligned, as_json, heads
+from graphml.bench.written_rows import as_json, speed, table
 from graphml.inspect.dumps.node_names import printable
 
 
@@ -130,7 +130,7 @@ _COLUMNS: tuple[tuple[str, int, Callable[[ServeRow], str]], ...] = (
     ("case", -26, lambda row: row.suite_case),
     ("threads", 7, lambda row: str(row.n_threads)),
     ("requests", 8, lambda row: str(row.n_requests)),
-    ("t/s", 18, lambda row: f"{'*' * row.noisy}{row.median_ts:.2f} ± {(row.q3_ts - row.q1_ts) / 2:.2f}"),
+    ("t/s", 18, speed),
     ("TTFT ms p50 / p95 / p99", 28, lambda row: three(row.ttft_ms)),
     ("ITL ms p50 / p95 / p99", 24, lambda row: three(row.itl_ms)),
     ("found", 5, lambda row: f"{row.n_cached / row.n_prompts:.0%}"),
@@ -147,20 +147,16 @@ _COLUMNS: tuple[tuple[str, int, Callable[[ServeRow], str]], ...] = (
 
 def markdown(found: Iterable[ServeRow]) -> Iterator[str]:
     """One line for each case once it is measured; then the machine."""
-    head, last, noisy = heads(_COLUMNS), None, False
-    for row in found:
-        yield head + aligned(_COLUMNS, [cell(row) for _, _, cell in _COLUMNS])
-        head, last, noisy = "", row, noisy or row.noisy
-    if last is None:
-        return
-    of = last.environment
-    version = of["build_commit"] or last.engine_version
-    yield (
-        f"\n{printable(str(last.model['model_type']))}; build: {version}; {printable(of['cpu_info'])}; "
+    return table(_COLUMNS, found, _machine)
+
+
+def _machine(row: ServeRow) -> str:
+    of = row.environment
+    version = of["build_commit"] or row.engine_version
+    return (
+        f"{printable(str(row.model['model_type']))}; build: {version}; {printable(of['cpu_info'])}; "
         f"load {of['load_average']:.1f} at the beginning\n"
     )
-    if noisy:
-        yield "noisy: the quartiles of rows marked * lie more than 10 % of the median apart\n"
 
 
 FORMATS: dict[str, Callable[[Iterable[ServeRow]], Iterator[str]]] = {"md": markdown, "json": as_json}

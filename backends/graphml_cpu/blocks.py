@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from graphml.backend import Plan, State
+from graphml.backend.node_values import result_of, storage_of, viewed
 from graphml.errors import BackendError
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
@@ -24,7 +25,7 @@ from graphml_cpu.lowering.step import (
     RowCount,
     Scratch,
 )
-from graphml_cpu.node_support import CpuNodeSupport, one_copy_bytes, result_of, viewed
+from graphml_cpu.node_support import CpuNodeSupport
 from graphml_cpu.runtime.hazards import MemoryRegion
 from graphml_cpu.sizes import part_offset, value_bytes
 from graphml_cpu.state import zeros
@@ -92,7 +93,7 @@ class CpuPlaces:
 
     def view(self, node: Node, shape: tuple[int, ...]) -> Array:
         """A value as a NumPy array; of a replicated one, the first thread's copy."""
-        base = _stored(node)
+        base = storage_of(node)
         fixed = self._fixed(base)
         if fixed is not None:
             return fixed if node is base else fixed.reshape(shape)  # a view of a weight has its own shape
@@ -130,7 +131,7 @@ class CpuPlaces:
     def copy_bytes(self, node: Node) -> tuple[int, bool]:
         """Bytes of a value that owns its storage, and whether each thread has a copy of its own."""
         if node not in self._sizes:
-            self._sizes[node] = one_copy_bytes(node), self._support.replicated(node)
+            self._sizes[node] = value_bytes(node.type), self._support.replicated(node)
         return self._sizes[node]
 
     def _region(self, argument: CpuWorkspace | Node | NodeResult) -> MemoryRegion | None:
@@ -138,17 +139,17 @@ class CpuPlaces:
             start = self._plan.workspaces[argument.node]
             size = self._support.workspace(argument.node, self.n_threads)
             return MemoryRegion("arena", start, start + size)
-        base = argument.node if isinstance(argument, NodeResult) else _stored(argument)
-        region = (base, argument.index) if isinstance(argument, NodeResult) else result_of(argument)
+        base = argument.node if isinstance(argument, NodeResult) else storage_of(argument)
+        result = (base, argument.index) if isinstance(argument, NodeResult) else result_of(argument)
         if self._fixed(base) is not None:
             return None
         if base.op is state_leaf:
             return MemoryRegion(base.name, 0, 1)
         start, (size, copied) = self._plan.offsets[base], self.copy_bytes(base)
-        if copied:  # the copies of several results lie thread by thread
+        if copied:  # the copies of several results are thread by thread
             return MemoryRegion("arena", start, start + size * self.n_threads, private=True)
-        if region is not None:
-            fused, index = region
+        if result is not None:
+            fused, index = result
             start, size = start + part_offset(fused.type, index), value_bytes(fused.type.parts[index])
         return MemoryRegion("arena", start, start + size)
 
@@ -169,7 +170,7 @@ class CpuPlaces:
 
     def _run_address(self, argument: Argument, thread: int) -> int:
         """The slot of a state's address, which `bind` fills; of what never moves, a slot filled here."""
-        base = _stored(argument) if isinstance(argument, Node) else None
+        base = storage_of(argument) if isinstance(argument, Node) else None
         if base is not None and base.op is state_leaf:
             slot = self._states[base.name]
         else:
@@ -184,7 +185,7 @@ class CpuPlaces:
             argument = argument.node
         if not isinstance(argument, Node):
             return isinstance(argument, (Scratch, AddressTable))
-        if kind == "run_address" and _stored(argument).op is state_leaf:
+        if kind == "run_address" and storage_of(argument).op is state_leaf:
             return False
         return self._copy(argument)[1] != 0
 
@@ -212,7 +213,7 @@ class CpuPlaces:
 
     def _first_and_stride(self, node: Node) -> tuple[int, int]:
         """Address of the first thread's copy of a value, and the bytes from one copy to the next."""
-        base = _stored(node)
+        base = storage_of(node)
         fixed = self._fixed(base)
         if fixed is not None:
             return int(fixed.ctypes.data), 0
@@ -232,14 +233,6 @@ def _offset(node: Node) -> int:
     """Where in its owner's storage a value begins: not at 0 if it is one of several results."""
     result = result_of(node)
     return 0 if result is None else part_offset(result[0].type, result[1])
-
-
-def _stored(node: Node) -> Node:
-    """The node that owns the storage: views are seen through, a written state is the state."""
-    node = viewed(node)
-    while node.op.is_write:
-        node = viewed(node.inputs[node.op.writes or 0])
-    return node
 
 
 def fill_blocks(kernel: LoadedKernel, step: KernelCall, places: CpuPlaces) -> list[Array]:

@@ -12,10 +12,11 @@ from graphml_cpu import tuning
 from graphml_cpu.array_kernels.guarded import outside_its_rows
 from graphml_cpu.called_kernels import called_kernels
 from graphml_cpu.lowering import table
-from graphml_cpu.node_support import CpuNodeSupport, one_copy_bytes
+from graphml_cpu.node_support import CpuNodeSupport
 from graphml_cpu.program import CpuProgram
 from graphml_cpu.row_tops import RowTops
 from graphml_cpu.runtime.workers import Team
+from graphml_cpu.sizes import value_bytes
 from graphml_cpu.state import CpuState, zeros
 from graphml_cpu.tuner import tune
 from graphml_cpu.tuning import UNTUNED
@@ -46,7 +47,7 @@ class CpuDevice:
 
     def storage(self, node: Node) -> int:
         """Bytes of a value; one copy per thread where each computes it for itself."""
-        return one_copy_bytes(node) * (self.n_threads if self.support.replicated(node) else 1)
+        return value_bytes(node.type) * (self.n_threads if self.support.replicated(node) else 1)
 
     def workspace(self, node: Node) -> int:
         """Bytes of scratch that the node's kernels share."""

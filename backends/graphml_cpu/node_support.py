@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
+from graphml.backend.node_values import viewed
 from graphml.ir.node import Node
-from graphml.ir.op import Op, integer
-from graphml.ir.ops.layout import part
+from graphml.ir.op import Op
 from graphml.ir.shape import bounds
 from graphml_cpu.array_kernels.own_lowering import own_lowering
 from graphml_cpu.lowering.step import CpuLowering
@@ -51,25 +51,4 @@ class CpuNodeSupport:
         if lowering is None or not lowering.replicable or lowering.shared(node) or self.refuses(node):
             return False
         first = (node.type.parts or (node.type,))[0].shape[:1]
-        return prod(bounds(first)) == 1 and one_copy_bytes(node) <= _REPLICATE_LIMIT
-
-
-def one_copy_bytes(node: Node) -> int:
-    """Bytes of a value at its bounds, a multiple of the cache line; several results follow each other."""
-    return value_bytes(node.type)
-
-
-def result_of(node: Node) -> tuple[Node, int] | None:
-    """The node of which a value is one of several results, seen through views, and which; None for others."""
-    while node.op.view:
-        if node.op is part:
-            return node.inputs[0], integer(node.attributes, "index")
-        node = node.inputs[0]
-    return None
-
-
-def viewed(node: Node) -> Node:
-    """The node whose storage a view shows; the node itself where it is no view."""
-    while node.op.view:
-        node = node.inputs[0]
-    return node
+        return prod(bounds(first)) == 1 and value_bytes(node.type) <= _REPLICATE_LIMIT

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from graphml.ir.node import Node
 from graphml.ir.shape import Symbol
 from graphml.ir.work import sizes_at, work
-from graphml_cpu.node_support import CpuNodeSupport, one_copy_bytes
+from graphml_cpu.node_support import CpuNodeSupport
 from graphml_cpu.runtime.shares import ALL_SHARE, Shares, shares
+from graphml_cpu.sizes import value_bytes
 
 # Of one thread, between what it reads from the memory and from its caches, and of products in int8.
 _BYTES_PER_NS = 12.0
@@ -25,7 +26,7 @@ def cost_ns(node: Node) -> float:
     shapes = [node.shape, *(source.shape for source in node.inputs)]
     sizes = {dim.name: dim.bound for shape in shapes for dim in shape if isinstance(dim, Symbol)}
     cost = work(node, sizes_at({"T": sizes.get("T", 1)}, _PAST))
-    written = 0 if node.op.is_write else one_copy_bytes(node)
+    written = 0 if node.op.is_write else value_bytes(node.type)
     return max((cost.n_bytes + written) / _BYTES_PER_NS, cost.flops / _OPERATIONS_PER_NS)
 
 

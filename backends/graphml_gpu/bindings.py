@@ -1,6 +1,6 @@
 """Which arguments of a kernel share a binding: those in place, and some where a device binds too few.
 
-Values lie in one arena and inputs in one block: two of the same elements, or words, can be one binding, in
+Values are in one arena and inputs in one block: two of the same elements, or words, can be one binding, in
 which each begins at its own element. WebGPU refuses bindings that overlap where one of them is written, as a
 result planned in place and the operand that it takes over do. Knows kernels and places; nothing of the order
 of dispatches.
@@ -51,13 +51,13 @@ class _Bindings:
 
     def apart(self, bindings: Iterable[Binding]) -> list[Binding]:
         """Put together what overlaps, and what overlaps with that, until nothing does."""
-        separate = list(bindings)
-        spans = [(span, binding) for binding in separate if (span := self._span(binding)) is not None]
+        joined = list(bindings)
+        spans = [(span, binding) for binding in joined if (span := self._span(binding)) is not None]
         spans = [(span, binding) for span, binding in spans if span.memory in self._written]
         for (a, first), (b, second) in itertools.combinations(spans, 2):
             if _overlap(a, b):
-                return self.apart(self._joined(separate, first, second))
-        return separate
+                return self.apart(self._joined(joined, first, second))
+        return joined
 
     def fewer(self, bindings: Sequence[Binding]) -> list[Binding] | None:
         """Fewer bindings, by as few as can be, where some may share one; None: none may."""
@@ -132,20 +132,20 @@ def shared(
     """
     if overlaps and len(kernel.buffers) <= most:
         return kernel
-    held = _Bindings(kernel, span)
-    bindings = held.alone if overlaps else held.apart(held.alone)
-    mixed = held.mixed(bindings, vectors=True)
+    arguments = _Bindings(kernel, span)
+    bindings = arguments.alone if overlaps else arguments.apart(arguments.alone)
+    mixed = arguments.mixed(bindings, vectors=True)
     if mixed is not None:
         raise BackendError(
             f"kernel {kernel.name}: {', '.join(mixed)} overlap and one of them is written: wanted elements of"
             " one type, or words, which can be one binding"
         )
     while len(bindings) > most:
-        fewer = held.fewer(bindings)
+        fewer = arguments.fewer(bindings)
         if fewer is None:
             break
         bindings = fewer
-    declared = {binding: held.narrowest(binding) for binding in bindings}
+    declared = {binding: arguments.narrowest(binding) for binding in bindings}
     return kernel.sharing(
         {name: argument for names, argument in declared.items() for name in names if name != argument}
     )

@@ -179,7 +179,7 @@ class Dispatch:
 class DeviceView:
     """What a lowering may know of the device.
 
-    features: what kernels are specialised for. facts: limits. shards: a weight -> the shards that lie in
+    features: what kernels are specialised for. facts: limits. shards: a weight -> the shards that are in
     buffers of their own, in order; one shard where a binding holds all of it. A kernel that reads a weight
     which may be that large is dispatched once a shard; a weight given as a `Node` must have one shard.
     largest: how far the values of an integer input go in a step, for grids and numbers that follow them (see

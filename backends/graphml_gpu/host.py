@@ -13,6 +13,7 @@ from math import prod
 
 import numpy as np
 
+from graphml.backend.node_values import storage_of
 from graphml.ir.activation_blocks import ACTIVATIONS, rounded_scales
 from graphml.ir.interpreter import evaluate, together
 from graphml.ir.node import Node
@@ -22,7 +23,6 @@ from graphml.ir.shape import resolve
 from graphml_gpu.dispatch import NodeResult
 from graphml_gpu.driver import Range
 from graphml_gpu.memory import Memory
-from graphml_gpu.node_support import viewed
 from graphml_gpu.places import GpuPlaces
 from graphml_gpu.state import GpuState
 
@@ -54,7 +54,7 @@ class Host:
 
     def has(self, node: Node) -> bool:
         """Whether a value needs nothing from the device any more."""
-        base = viewed(node)
+        base = storage_of(node)
         return base in self._values or base.op is input_leaf or self._places.fixed(base) is not None
 
     def fetch(self, nodes: Iterable[Node]) -> None:
@@ -67,7 +67,7 @@ class Host:
         """What has to be read for these values: of each part its node, type and range."""
         self.mark.asked = True
         ranges: list[Missing] = []
-        for base in dict.fromkeys(viewed(node) for node in nodes):
+        for base in dict.fromkeys(storage_of(node) for node in nodes):
             if base in self._values or base.op in (input_leaf, state_leaf):
                 continue
             if self._places.fixed(base) is not None:
@@ -90,7 +90,7 @@ class Host:
         """A value that `fetch` was asked for, as the reference has it."""
         if node.op.view:
             return evaluate(node, {node.inputs[0]: self.value(node.inputs[0])})
-        base = viewed(node)
+        base = storage_of(node)
         if base.op is state_leaf:
             assert self._state is not None
             return self._state.peek(base.name)
@@ -102,7 +102,7 @@ class Host:
     def run(self, nodes: Sequence[Node], wanted: Callable[[Node], bool]) -> None:
         """Work out nodes; those that a later dispatch wants are put on the device."""
         mine = set(nodes)
-        self.fetch(source for node in nodes for source in node.inputs if viewed(source) not in mine)
+        self.fetch(source for node in nodes for source in node.inputs if storage_of(source) not in mine)
         for node in nodes:
             self._run(node, wanted(node))
 
@@ -110,7 +110,7 @@ class Host:
         if node.op.writes is not None:
             assert self._state is not None
             self._state.array(
-                viewed(node.inputs[node.op.writes]).name
+                storage_of(node.inputs[node.op.writes]).name
             )  # what is changed in the array goes to the device
         result = evaluate(node, {source: self.value(source) for source in node.inputs})
         if node.op.is_write:
@@ -142,7 +142,7 @@ class Host:
 
 
 INT8_ROWS = ACTIVATIONS
-"""The dtype whose values lie in planes on a device."""
+"""The dtype whose values are in planes on a device."""
 _WORDS = 9
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any
 
+from graphml.backend.node_values import storage_of
 from graphml.ir.interpreter import depends_on
 from graphml.ir.node import Node
 from graphml.ir.op import Type, plain_bytes
@@ -21,7 +22,7 @@ from graphml_gpu.dispatch import Argument, DeviceView, Dispatch, GpuWorkspace, N
 from graphml_gpu.driver import Facts, Groups
 from graphml_gpu.language import Features, Specialised
 from graphml_gpu.memory import cut
-from graphml_gpu.node_support import GpuNodeSupport, computes, value_bytes, viewed
+from graphml_gpu.node_support import GpuNodeSupport, computes, value_bytes
 
 
 def unplaced(facts: Facts, features: Features) -> DeviceView:
@@ -29,7 +30,7 @@ def unplaced(facts: Facts, features: Features) -> DeviceView:
     limit = min(facts.max_binding_bytes, facts.max_buffer_bytes)
 
     def shards(weight: Node) -> tuple[Shard, ...]:
-        base = viewed(weight)
+        base = storage_of(weight)
         total, size = bounds(base.shape)[0], max(limit // max(_entry_bytes(base), 1), 1)
         return tuple(Shard(weight, first, count) for first, count in cut(total, size))
 
@@ -128,10 +129,10 @@ def _bytes(argument: Argument, support: GpuNodeSupport) -> int:
     """Bytes of a value; of one row or expert of a weight that may be cut; 0 for what has its own check."""
     match argument:
         case Node():
-            base = viewed(argument)
+            base = storage_of(argument)
             return 0 if base.op is state_leaf else value_bytes(base.type)
         case Shard():
-            return _entry_bytes(viewed(argument.node))
+            return _entry_bytes(storage_of(argument.node))
         case NodeResult():
             return value_bytes(argument.node.type.parts[argument.index])
         case GpuWorkspace():
@@ -140,7 +141,7 @@ def _bytes(argument: Argument, support: GpuNodeSupport) -> int:
 
 
 class _Memory:
-    """What each argument of a dispatch will lie in: see `bindings.shared`."""
+    """What each argument of a dispatch will be in: see `bindings.shared`."""
 
     def __init__(self, dispatch: Dispatch) -> None:
         self._dispatch = dispatch
@@ -151,7 +152,7 @@ class _Memory:
             return ArgumentSpan("arena")
         if not isinstance(argument, Node):
             return None
-        base = viewed(argument)
+        base = storage_of(argument)
         if base.op is input_leaf:
             return ArgumentSpan("inputs")
         return ArgumentSpan("arena") if base.op is not state_leaf and depends_on(base) else None

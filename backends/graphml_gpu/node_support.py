@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from graphml.ir.node import Node
-from graphml.ir.op import Op, Type, integer
-from graphml.ir.ops.layout import part
+from graphml.ir.op import Op, Type
 from graphml.ir.shape import bounds
 from graphml_gpu.dispatch import DeviceView, Dispatch, GpuLowering
 from graphml_gpu.lowering import table
@@ -71,19 +70,3 @@ def value_bytes(kind: Type) -> int:
 def part_offset(kind: Type, index: int) -> int:
     """Where a result begins in the value of a node that has several."""
     return sum(map(value_bytes, kind.parts[:index]))
-
-
-def viewed(node: Node) -> Node:
-    """The node whose storage a value shows: views are seen through, a written state is the state."""
-    while node.op.view or node.op.is_write:
-        node = node.inputs[node.op.writes or 0]
-    return node
-
-
-def result_of(node: Node) -> int | None:
-    """Which of several results of a node a value is, seen through views; None for others."""
-    while node.op.view:
-        if node.op is part:
-            return integer(node.attributes, "index")
-        node = node.inputs[0]
-    return None

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from graphml.backend import Arena, Plan, Progress
+from graphml.backend.node_values import result_of, storage_of
 from graphml.errors import BackendError
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
@@ -20,7 +21,7 @@ from graphml.ir.shape import bounds
 from graphml_gpu.dispatch import Argument, GpuWorkspace, HostConstant, NodeResult, Shard, Zeros
 from graphml_gpu.driver import Buffer, Range
 from graphml_gpu.memory import HeldArray, Memory, cut
-from graphml_gpu.node_support import GpuNodeSupport, part_offset, result_of, value_bytes, viewed
+from graphml_gpu.node_support import GpuNodeSupport, part_offset, value_bytes
 from graphml_gpu.state import GpuState
 
 
@@ -96,11 +97,11 @@ class GpuPlaces:
 
     def is_weight(self, node: Node) -> bool:
         """Whether a value is a weight, or decided by weights alone."""
-        return self.fixed(viewed(node)) is not None
+        return self.fixed(storage_of(node)) is not None
 
     def shards(self, weight: Node) -> Sequence[Shard]:
         """See `dispatch.Context`."""
-        base = viewed(weight)
+        base = storage_of(weight)
         array = self.fixed(base)
         if array is None:
             raise BackendError(f"{weight.name}: wanted a weight to cut into shards; it is {base.op.name}")
@@ -116,7 +117,7 @@ class GpuPlaces:
                 if argument not in wanted:
                     wanted[argument] = "constant", argument.make(self.weights)
             elif isinstance(argument, Node | Shard):
-                base = viewed(argument.node if isinstance(argument, Shard) else argument)
+                base = storage_of(argument.node if isinstance(argument, Shard) else argument)
                 array = self.fixed(base)
                 if array is not None:
                     wanted[base] = base.name, array
@@ -124,14 +125,14 @@ class GpuPlaces:
 
     def state_of(self, argument: Argument) -> str | None:
         """The name of the state that an argument is, if it is one."""
-        if isinstance(argument, Node) and viewed(argument).op is state_leaf:
-            return viewed(argument).name
+        if isinstance(argument, Node) and storage_of(argument).op is state_leaf:
+            return storage_of(argument).name
         return None
 
     def memory_of(self, argument: Argument) -> Buffer | None:
         """The buffer that an argument shares with others: the arena, or that of the inputs; None: neither."""
         if isinstance(argument, Node):
-            base = viewed(argument)
+            base = storage_of(argument)
             if base.op is input_leaf:
                 return self.inputs.buffer
             return None if base.op is state_leaf or self.fixed(base) is not None else self.arena
@@ -144,7 +145,7 @@ class GpuPlaces:
                 buffer = self._held[argument].rows(0, self._held[argument].array.shape[0])
                 return buffer, 0, buffer.n_bytes
             case Shard():
-                buffer = self._held[viewed(argument.node)].rows(argument.first, argument.count)
+                buffer = self._held[storage_of(argument.node)].rows(argument.first, argument.count)
                 return buffer, 0, buffer.n_bytes
             case Zeros():
                 if argument not in self._zeros:
@@ -172,7 +173,7 @@ class GpuPlaces:
         return self._no_state[state]
 
     def _of_node(self, node: Node, state: GpuState | None) -> Range:
-        base = viewed(node)
+        base = storage_of(node)
         held = self._held.get(base)
         if held is not None:
             buffer = held.rows(0, held.array.shape[0] if held.array.shape else 1)
@@ -182,9 +183,10 @@ class GpuPlaces:
             return buffer, 0, buffer.n_bytes
         if base.op is input_leaf:
             return self.inputs.buffer, self.inputs.offsets[base.name], value_bytes(base.type)
-        start, index = self._plan.offsets[base], result_of(node)
-        if index is None:
+        start, result = self._plan.offsets[base], result_of(node)
+        if result is None:
             return self.arena, start, value_bytes(base.type)
+        _, index = result
         return self.arena, start + part_offset(base.type, index), value_bytes(base.type.parts[index])
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
 from graphml.backend import Plan, Progress, State, TakeTimes
+from graphml.backend.node_values import storage_of
 from graphml.errors import BackendError
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
@@ -23,7 +24,7 @@ from graphml_gpu.fold import fold
 from graphml_gpu.host import Host, Mark, Missing
 from graphml_gpu.lowered_graph import HostStretch, LoweredGraph, Stretch
 from graphml_gpu.memory import Memory
-from graphml_gpu.node_support import GpuNodeSupport, viewed
+from graphml_gpu.node_support import GpuNodeSupport
 from graphml_gpu.parameters import Parameters
 from graphml_gpu.places import GpuPlaces
 from graphml_gpu.run_outputs import Outputs, of_a_step
@@ -63,7 +64,7 @@ class GpuProgram:
         self._inputs = graph.leaves("input")
         self._latest: Mark | None = None
         arguments = lowered.arguments
-        self._read_later = {viewed(argument) for argument in arguments if isinstance(argument, Node)}
+        self._read_later = {storage_of(argument) for argument in arguments if isinstance(argument, Node)}
         self._keeps_state = bool(graph.leaves("state"))
         self._recordings: weakref.WeakKeyDictionary[object, list[DispatchRecording]] = (
             weakref.WeakKeyDictionary()

@@ -173,22 +173,22 @@ def candidates(facts: Facts, product: Product) -> Sequence[Parameters]:
     """All parameters that a product's kernel may be given on a device; the usual ones are the first."""
     first = usual(facts, product)
     if takes_few(facts, product.columns, product.activations):
-        shares = _SHARES if product.activations == "f32" else _INT8_SHARES
-        tiles = [
-            {"GROUP": group, "LANES": lanes, "ROWS": tall, "COLUMNS": first["COLUMNS"]}
-            for group, lanes in (_OF_PROCESSORS if is_processor(facts) else shares)
-            for tall in (1, 2, 4)
+        groups = _SHARES if product.activations == "f32" else _INT8_SHARES
+        tried = [
+            {"GROUP": group, "LANES": lanes, "ROWS": n_rows, "COLUMNS": first["COLUMNS"]}
+            for group, lanes in (_OF_PROCESSORS if is_processor(facts) else groups)
+            for n_rows in (1, 2, 4)
             if group <= facts.max_group and lanes <= max(1, product.k // 16)
         ]
     elif product.activations != "f32":
-        tiles = [dict(_tile(*tile)) for tile in _INT8_TILES if _fits(facts, tile)]
+        tried = [dict(_tile(*tile)) for tile in _INT8_TILES if _fits(facts, tile)]
     else:
-        tiles = [
+        tried = [
             dict(_tile(*tile))
             for tile in _TILES
             if tile[0] <= facts.max_group and _tile_bytes(*tile) <= facts.shared_bytes
         ]
-    return [first, *(tile for tile in tiles if tile != first)]
+    return [first, *(parameters for parameters in tried if parameters != first)]
 
 
 @functools.cache

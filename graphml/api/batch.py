@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from types import TracebackType
 from typing import TypeVar
 
 import numpy as np
@@ -22,11 +21,12 @@ from graphml.runtime.programs.executor import Executor
 from graphml.runtime.sessions.committed import Evaluation
 from graphml.runtime.sessions.evaluation import evaluate
 from graphml.sampling import NextLogits, SamplingParams, TopK, checked_params
+from graphml.system.closing import Closing
 
 T = TypeVar("T")
 
 
-class Batch:
+class Batch(Closing):
     """Sessions that take their steps together. Made by `Model.batch`; for one thread at a time.
 
     sessions: each can be used alone too (`eval`, `sample`, `rewind`, `generate`), between steps of the batch.
@@ -125,11 +125,3 @@ class Batch:
         """Give the memory of all sessions back; a second call does nothing."""
         for session in self.sessions:
             session.close()
-
-    def __enter__(self) -> Batch:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

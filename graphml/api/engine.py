@@ -18,7 +18,7 @@ from graphml.api.engine_opening import checked_itl, checked_sequences, engine_pa
 from graphml.api.engine_requests import Requests
 from graphml.api.engine_store import AnyPath, opened_store
 from graphml.api.keywords import hinted
-from graphml.api.prefix_files import PrefixFiles, prefix_files
+from graphml.api.prefix_files import PrefixFiles
 from graphml.api.prompt_encoder import Prompt, PromptEncoder
 from graphml.api.reader_wakes import Wakes
 from graphml.api.request_handle import Handle
@@ -45,9 +45,10 @@ from graphml.runtime.store.stored_prefixes import StoredPrefixes
 from graphml.sampling import SamplingParams, changed_params
 from graphml.sampling.candidates.logprobs import TokenLogprobs
 from graphml.sampling.structured.params_structure import matcher_of
+from graphml.system.closing import Closing
 
 
-class Engine:
+class Engine(Closing):
     """Requests share steps, blocks and prefixes; `submit` may be called from any thread.
 
     n_ctx: most tokens of a sequence.
@@ -260,7 +261,7 @@ class Engine:
 
     def prefix_files(self) -> PrefixFiles:
         """Its prefixes, to be saved to files and restored; UsageError for a model that keeps none."""
-        return prefix_files(self._executor, self._loop, self._runner())
+        return PrefixFiles(self._executor, self._loop, self._runner())
 
     def capture_bytes(self, capture: Patterns) -> dict[str, int]:
         """Name -> bytes of a row of each value that `submit` would capture; UsageError as of it."""
@@ -280,12 +281,6 @@ class Engine:
         """End all requests as if they were cancelled; a second call does nothing."""
         self._loop.close()
         self._probes.close()
-
-    def __enter__(self) -> Engine:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         scheduler = self._loop.scheduler  # its lists are read without the lock, which a step may hold

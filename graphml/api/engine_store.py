@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import graphml
+from graphml.api.saved_file import model_identity
 from graphml.errors import UsageError
 from graphml.options.argument_checks import path_of, whole_number
 from graphml.runtime.blocks.state_rows import StateRow
@@ -58,7 +59,7 @@ def opened_store(
     if most is None or most < 1:
         raise UsageError(f"store_bytes: wanted a whole number of bytes, or None; got {store_bytes!r}")
     try:
-        files = BlockFiles(folder, model_identity(executor), rows, most)
+        files = BlockFiles(folder, engine_identity(executor), rows, most)
     except OSError as error:
         LOG.warning("store %s: cannot be used: %s; the engine goes on without it", folder, error)
         return None
@@ -71,12 +72,12 @@ def opened_store(
     return BlockStore(files)
 
 
-def model_identity(executor: Executor) -> dict[str, str]:
-    """What must be equal for keys and values on disk to be usable, by name."""
-    windows = {"windows": " ".join(group.name for group in executor.cell_groups)}
-    return (windows if executor.cell_groups else {}) | {
-        "model": executor.file.fingerprint, "architecture": executor.architecture.name,
-        "kv": executor.cache_dtype, "backend": executor.backend.name, "graphml": graphml.__version__,
+def engine_identity(executor: Executor) -> dict[str, str]:
+    """What must be equal for an engine's keys and values on disk to be usable, by name.
+
+    Requests share them without knowing, so they are equal to the last bit: the backend decides, too.
+    """
+    return model_identity(executor, executor.options) | {
+        "backend": executor.backend.name, "graphml": graphml.__version__,
         "code": code_of(executor), "sums": executor.order_of_sums,
-        "added": "; ".join(executor.options.added),
     }  # fmt: skip

@@ -43,9 +43,10 @@ from graphml.runtime.sessions.committed import Committed
 from graphml.runtime.sessions.pinned import Room
 from graphml.runtime.steps.cell_mover import check_shifts
 from graphml.sampling import SamplingParams, changed_params, checked_params
+from graphml.system.closing import Closing
 
 
-class Model(InspectedModel):
+class Model(InspectedModel, Closing):
     """An open model. Made by `load`; close it, or use it in a `with`, to give threads and file back.
 
     draft: of `load`. What the file says of it: see `OpenModel`.
@@ -441,12 +442,6 @@ class Model(InspectedModel):
             self.draft.close()
         self._texts.close()
         self.executor.close()
-
-    def __enter__(self) -> Model:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         sizes = f"{self.n_params:,} parameters, context of {self.n_ctx} tokens"

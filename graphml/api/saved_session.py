@@ -1,9 +1,8 @@
 """Sessions and chats in files: all that makes them go on as if they had never ended.
 
-A safetensors file of ids, the cells in use, recurrent states and what follows the last token; its header
-names the model, the cache type and the version of this format, and holds hashes of every array.
+A `saved_file` of ids, the cells in use, recurrent states and what follows the last token.
 
-Knows sessions, chats and files; nothing of how states are computed.
+Knows sessions and chats; nothing of how states are computed, or of which model a file is.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from graphml.api.saved_file import array_name, model_identity, named_arrays, open_saved, write_saved
 from graphml.compiler.options import CompileOptions
 from graphml.errors import GraphmlError, UsageError
 from graphml.ir.op import Array
@@ -25,14 +25,13 @@ from graphml.options.argument_checks import path_of, seed_or_random, whole_numbe
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.sessions.committed import Committed
 from graphml.runtime.sessions.pinned import Pinned
-from graphml.runtime.sessions.sequence_arrays import WINDOWS, array_names, fill_sequence, sequence_arrays
+from graphml.runtime.sessions.sequence_arrays import fill_sequence, sequence_arrays
 from graphml.runtime.sessions.shared_room import session_sequence
-from graphml.runtime.store.model_code import own_code_of
 from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, TopK
 from graphml.sampling.chain.next_logits import NOTHING_KNOWN
-from graphml.weights.tensor_file import TensorFile, write_tensors
+from graphml.weights.tensor_file import TensorFile
 
-FORMAT, VERSION = "graphml-session", 1
+WHAT = "session"
 OWN = IDS, SOURCE, ROW, TOP_IDS, TOP_LOGITS, CHAT = "ids", "source", "row", "top_ids", "top_logits", "chat"
 AnyPath = str | os.PathLike[str]
 
@@ -67,25 +66,17 @@ def save_session(
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"save: wanted variables that JSON can hold: {error}") from None
     commit = held.latest
-    arrays = sequence_arrays(sequence)
+    arrays = named_arrays(sequence_arrays(sequence))
     arrays |= {IDS: np.array(held.ids, np.int32), SOURCE: np.array(commit.source, np.int32)}
     about = {
-        "format": FORMAT, "version": VERSION, "kind": "session" if chat is None else "chat",
-        **_model(executor, options), "code": own_code_of(executor), "n_ctx": settings.n_ctx,
-        "n_evaluated": commit.n_evaluated,
+        **model_identity(executor, options), "kind": "session" if chat is None else "chat",
+        "n_ctx": settings.n_ctx, "n_evaluated": commit.n_evaluated,
         "seed": settings.seed, "random": settings.numbers.saved(), "params": _params_as_json(settings.params),
     }  # fmt: skip
     arrays |= _next_as_arrays(commit.next_logits, about)
     if besides is not None:
         arrays[CHAT] = np.frombuffer(besides, np.uint8)
-    try:
-        if target.exists():
-            _check_replaceable(target)
-        write_tensors(target, about, arrays)
-    except OSError as error:
-        raise UsageError(f"{target}: cannot be written: {error.strerror or error}") from None
-    except ValueError as error:  # a name that no file can have
-        raise UsageError(f"{str(target)!r}: cannot be written: {error}") from None
+    write_saved(target, WHAT, about, arrays)
 
 
 def restore_session(
@@ -97,9 +88,8 @@ def restore_session(
     another model, cache type or version, or one that cannot be read.
     """
     target = Path(path_of("path", path))
-    with TensorFile(target) as file:
+    with open_saved(target, WHAT, model_identity(executor, executor.options)) as file:
         about = file.about
-        _check_model(target, about, executor)
         n_ctx, n_evaluated, seed = (_count(target, about, name) for name in ("n_ctx", "n_evaluated", "seed"))
         try:
             check_n_ctx(n_ctx)
@@ -111,18 +101,20 @@ def restore_session(
         params, random = _params_of(target, about), _random_of(target, about)
         next_logits, chat = _next_of(file, executor.n_vocab), _chat_of(file)
         sequence = session_sequence(executor, executor.options, n_ctx)
-        wanted = array_names(sequence) | ({*OWN} & file.names)
+        nodes = sequence.room.runner.parts.nodes
+        wanted = {array_name(kind, name) for kind, some in nodes.items() for name in some}
+        wanted |= {*OWN} & file.names
         if file.names != wanted:
-            of_file, own = (any(name.startswith(WINDOWS) for name in names) for names in (file.names, wanted))
-            if of_file != own:
-                raise UsageError(
-                    f"{target}: wanted a model opened with swa_full={own}, as that of the file was"
-                )
             raise UsageError(
                 f"{target}: wanted the arrays of this model; {sorted(wanted - file.names)[:3]} are missing, "
                 f"{sorted(file.names - wanted)[:3]} are unknown"
             )
-        fill_sequence(sequence, file, n_evaluated, source)
+        fill_sequence(
+            sequence,
+            n_evaluated,
+            source,
+            lambda kind, name, shape, dtype: file.array(array_name(kind, name), shape, dtype),
+        )
     held = Committed(sequence)
     held.restore(ids.tolist(), n_evaluated, tuple(source.tolist()), next_logits)
     return held, SessionSettings(n_ctx, seed, random, params), chat
@@ -137,52 +129,6 @@ def is_saved(path: Path) -> bool:
             return file.read(9)[4:] == b"\0\0\0\0{"
     except (OSError, ValueError):
         return False
-
-
-def _check_replaceable(path: Path) -> None:
-    try:
-        with TensorFile(path) as file:
-            known = file.about.get("format") == FORMAT
-    except UsageError:
-        known = False
-    if not known:
-        raise UsageError(f"{path}: is there already and is no saved session; choose another name")
-
-
-def _model(executor: Executor, options: CompileOptions) -> dict[str, Any]:
-    return {
-        "model": executor.file.fingerprint,
-        "architecture": executor.architecture.name,
-        "kv": executor.cache_dtype,
-        "added": options.added,
-    }
-
-
-def _check_model(path: Path, about: Mapping[str, Any], executor: Executor) -> None:
-    if about.get("format") != FORMAT:
-        raise UsageError(f"{path}: wanted a saved session or chat, got {about.get('format')!r:.40}")
-    if about.get("version") != VERSION:
-        raise UsageError(
-            f"{path}: wanted version {VERSION} of saved sessions, got {about.get('version')!r:.40}"
-        )
-    names = {
-        "architecture": "architecture",
-        "kv": "cache type (kv)",
-        "model": "fingerprint",
-        "added": "list of adapters and control vectors",
-    }
-    about = {"added": [], **about}
-    for key, wanted in sorted(_model(executor, executor.options).items()):
-        if about.get(key) != wanted:
-            raise UsageError(
-                f"{path}: was saved with another {'cache type (kv)' if key == 'kv' else 'model'}: its "
-                f"{names[key]} is {about.get(key)!r:.80}, that of {executor.file.path} is {wanted!r}"
-            )
-    if about.get("code", "") != own_code_of(executor):
-        raise UsageError(
-            f"{path}: was saved with another definition of the architecture or of its ops: what was computed "
-            "with it does not continue this one"
-        )
 
 
 def _count(path: Path, about: Mapping[str, Any], name: str) -> int:

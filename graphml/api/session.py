@@ -25,9 +25,10 @@ from graphml.runtime.sessions.sequence_arrays import copy_sequence
 from graphml.runtime.sessions.shared_room import session_sequence
 from graphml.runtime.steps.cell_mover import check_shifts
 from graphml.sampling import SamplingParams, changed_params, checked_params
+from graphml.system.closing import Closing
 
 
-class Session(EvaluatedSession):
+class Session(EvaluatedSession, Closing):
     """A sequence of tokens, its keys, values and states. Made by `Model.session`; for one thread at a time.
 
     `n_ctx`: how many tokens it holds at most. `seed`: of the random generator, also where none was given;
@@ -189,12 +190,6 @@ class Session(EvaluatedSession):
         self._next = None
         self._held.close()
         self._probe.close()
-
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"Session({self.n_past} of {self.n_ctx} tokens)"

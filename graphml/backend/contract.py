@@ -121,7 +121,7 @@ class Backend:
     Optional, with defaults: fused (names of fused ops that have kernels), activation (dtype that the other
     operand of a product with weights of a dtype is converted to; None: f32), product_dtype (that of the
     products of a node of attention), unavailable (why the backend cannot be used on this machine), describe
-    (facts for `graphml doctor`), reads_back (whether outputs lie in memory of a device: the top-k ids of a
+    (facts for `graphml doctor`), reads_back (whether outputs are in memory of a device: the top-k ids of a
     row are outputs then, too, so that the row need not be read), row_order (compiled loops for samplers,
     called by any thread).
     """

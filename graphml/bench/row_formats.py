@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from graphml.bench import written_rows
 from graphml.bench.logit_check import WRONG
 from graphml.bench.result_rows import SCALARS, ResultRow
 from graphml.bench.written_rows import aligned, heads
@@ -32,7 +33,7 @@ def speed(row: ResultRow) -> str:
     """Median and half the distance of the quartiles, `*` if that is large; or a mark for no figure."""
     if "t/s" in row.refused:
         return TOO_NOISY
-    return f"{'*' * row.noisy}{row.median_ts:.2f} ± {(row.q3_ts - row.q1_ts) / 2:.2f}"
+    return written_rows.speed(row)
 
 
 def ratio(row: ResultRow) -> str:
@@ -92,7 +93,7 @@ def notes(rows: Sequence[ResultRow]) -> Iterator[str]:
     if not rows:
         return
     if any(row.noisy for row in rows):
-        yield "noisy: the quartiles of rows marked * lie more than 10 % of the median apart\n"
+        yield written_rows.NOISE_NOTE
     if any(row.refused for row in rows):
         yield f"{TOO_NOISY}: {WHAT_TO_DO}\n"
     if any(of_bandwidth(row).endswith("?") for row in rows):

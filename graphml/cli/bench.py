@@ -32,8 +32,9 @@ from graphml.bench.describe import environment
 from graphml.bench.job import Job
 from graphml.bench.made_models import bench_model
 from graphml.bench.row_formats import FORMATS
-from graphml.bench.server_load import FORMATS as SERVER_FORMATS
-from graphml.bench.server_load import ServerLoad, measure_servers
+from graphml.bench.server_load import ServerLoad
+from graphml.bench.server_rows import FORMATS as SERVER_FORMATS
+from graphml.bench.server_rows import measure_servers
 from graphml.cli.help_pages import HelpedGroup
 from graphml.cli.options.checks import check_backends, check_file, check_places, key_of
 from graphml.cli.options.opening import find

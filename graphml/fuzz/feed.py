@@ -1,7 +1,7 @@
 """What a random graph reads: token ids, positions, cells and block tables of some texts, and splits of them.
 
 Like the engine's steps: the texts of a step are in rows side by side, each goes on where it was, its cells
-lie in blocks anywhere in the cache. Knows the inputs of `StepBuilder` by name; no graph.
+are in blocks anywhere in the cache. Knows the inputs of `StepBuilder` by name; no graph.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from graphml.backend import Device, Plan, RereadingDevice
+from graphml.backend.node_values import viewed
 from graphml.errors import GraphError
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
@@ -22,35 +23,28 @@ _Bytes: TypeAlias = tuple[int, int, int]
 def check_plan(graph: Graph, plan: Plan, device: Device) -> Plan:
     """The plan; a `GraphError` names two values that share bytes, and the step at which both are needed."""
     more = device.also_reads(graph) if isinstance(device, RereadingDevice) else {}
-    reads = [[_owner(source) for source in (*node.inputs, *more.get(node, ()))] for node in graph.nodes]
+    reads = [[viewed(source) for source in (*node.inputs, *more.get(node, ()))] for node in graph.nodes]
     last = _last_reads(graph, reads)
     walk = _Walk(graph.nodes)
     for node in graph.leaves("input").values():  # filled before the first step
         walk.put(node, plan.offsets[node], device.storage(node), ())
     for i, node in enumerate(graph.nodes):
-        own = node in plan.offsets and _owner(node) is node
+        own = node in plan.offsets and viewed(node) is node
         if own and node.op.name != "input":
             walk.put(node, plan.offsets[node], device.storage(node), _overwritten(node, reads[i], last, i))
         if node in plan.workspaces:
             walk.try_out(node, plan.workspaces[node], device.workspace(node))
-        for source in {*reads[i], _owner(node)}:
+        for source in {*reads[i], viewed(node)}:
             if last[source] <= i:
                 walk.take_away(source)
     return plan
-
-
-def _owner(node: Node) -> Node:
-    """The value whose bytes a value has: itself, or what it is a view of."""
-    while node.op.view:
-        node = node.inputs[0]
-    return node
 
 
 def _last_reads(graph: Graph, reads: Sequence[Sequence[Node]]) -> dict[Node, int]:
     last = {node: i for i, node in enumerate(graph.nodes)}
     for i, sources in enumerate(reads):
         last.update(dict.fromkeys(sources, i))
-    kept = [*graph.leaves("input").values(), *map(_owner, graph.outputs.values())]
+    kept = [*graph.leaves("input").values(), *map(viewed, graph.outputs.values())]
     return {**last, **dict.fromkeys(kept, len(graph.nodes))}
 
 

@@ -1,4 +1,4 @@
-"""What lies in the cache folder, kind by kind, and its removal.
+"""What is in the cache folder, kind by kind, and its removal.
 
 Knows the names of what the parts of graphml write there; nothing of what files hold.
 """

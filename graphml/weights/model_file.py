@@ -9,14 +9,15 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 
+from graphml.system.closing import Closing
 from graphml.weights.filemap import FileMap
 from graphml.weights.metadata import Metadata
 from graphml.weights.tensor import Tensor
 
 
-class ModelFile:
+class ModelFile(Closing):
     """A model file, or all parts of a split one: `path`, `metadata`, and `tensors` by name in file order.
 
     Closing (also by `with`) releases the map. Arrays that use it stay valid and keep it until they are freed;
@@ -73,14 +74,6 @@ class ModelFile:
         self.tensors = MappingProxyType({})
         for file in self._maps:
             file.close()
-
-    def __enter__(self) -> ModelFile:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"ModelFile({str(self.path)!r}, {len(self.metadata)} keys, {len(self.tensors)} tensors)"

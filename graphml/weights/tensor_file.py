@@ -11,13 +11,13 @@ import json
 import struct
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from graphml.errors import UsageError
 from graphml.ir.op import Array
+from graphml.system.closing import Closing
 from graphml.system.replaced_file import folder_beside, replacing
 
 MAX_HEADER_BYTES = 1 << 24
@@ -56,7 +56,7 @@ def write_tensors(
             raise OSError(str(error)) from None
 
 
-class TensorFile:
+class TensorFile(Closing):
     """A file that is open to be read, in a `with`. about: what it says of itself.
 
     UsageError with the file's name for what cannot be read: another kind of file, a truncated or damaged one,
@@ -112,12 +112,8 @@ class TensorFile:
     def _damaged(self, what: str) -> UsageError:
         return UsageError(f"{self.path}: the file is damaged: {what} does not fit its hash")
 
-    def __enter__(self) -> TensorFile:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Read no more of it."""
         self._file = None
 
 

@@ -5,11 +5,8 @@ T tokens, O output rows, D model width, N heads, H head width.
 
 from __future__ import annotations
 
-from functools import partial
-
 from graphml.ir.node import Node
 from graphml.loading.architecture import Tensors
-from graphml_models._attention import attention
 from graphml_models._layer_norm import Config, Part, norm
 
 
@@ -23,10 +20,6 @@ def embedded(weights: Tensors, config: Config, positions_TD: Node | None = None)
     if positions_TD is not None:
         x_TD = g.add(x_TD, positions_TD, "placed")
     return norm(weights, x_TD, "token_embd_norm", config.norm_eps)
-
-
-attend = partial(attention, mode="neox")
-"""Attention whose rope turns halves; a table of None is no rope."""
 
 
 def encoder(weights: Tensors, config: Config, x_TD: Node, attention: Part, ffn: Part) -> Node:

@@ -13,7 +13,7 @@ from typing import Self
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, Tensors
-from graphml_models import _config
+from graphml_models import _config, llama
 from graphml_models._attention import attention, project
 from graphml_models._ffn import plain_ffn
 
@@ -51,26 +51,32 @@ def gelu_ffn(layer: Layer, x_TD: Node, erf: bool = False) -> Node:
 
 
 def attend(
-    g: Builder, config: Config, layer: Layer, x_TD: Node, scale: float | None = None, max_bias: float = 0.0
-) -> Node:
-    """Attention without rotation, [T, N * H]; scale: config's if None; max_bias: of ALiBi."""
+    g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node, scale: float | None = None,
+    max_bias: float = 0.0,
+) -> Node:  # fmt: skip
+    """Attention without rotation, [T, N * H]; table: unread; scale: config's if None; max_bias: of ALiBi."""
     q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, scale or config.scale, max_bias=max_bias)
 
 
 attend_rotated = partial(attention, mode="neox")
-"""Attention of queries and keys rotated in halves."""
+"""Attention of queries and keys rotated in halves; a table of None is no rotation."""
 
 
-def decoder(weights: Tensors, config: Config, x_TD: Node, attention: Part, ffn: Part | None = None) -> Node:
-    """Logits [O, vocabulary]: attention, then feed-forward, each of a norm and added to the residual.
+def no_tables(g: Builder, config: Config, weights: Tensors) -> list[Node]:
+    """Something in place of each layer's rope table, as nothing is rotated."""
+    return [g.positions] * config.n_layer
 
-    ffn: GELU's if None.
-    """
-    g, ffn = weights.g, ffn or partial(gelu_ffn, erf=config.gelu_erf)
-    for layer in weights.layers(config.n_layer):
-        h_TD = attention(layer, norm(layer, x_TD, "attn_norm", config.norm_eps))
-        x_TD = g.add(x_TD, layer.linear(h_TD, "attn_output", "attn_out"), "attn_residual")
-        h_TD = ffn(layer, norm(layer, x_TD, "ffn_norm", config.norm_eps))
-        x_TD = g.add(x_TD, h_TD, "ffn_residual")
-    return weights.logits(norm(weights, x_TD, "output_norm", config.norm_eps))
+
+def layer_norm(g: Builder, config: _config.Config, tensors: Tensors, x: Node, tensor: str, name: str) -> Node:
+    """As `norm`; name: of the node."""
+    return g.layer_norm(x, tensors[tensor], tensors.get(f"{tensor}.bias"), config.norm_eps, name)
+
+
+def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
+    """Feed-forward with the config's GELU."""
+    return gelu_ffn(layer, x_TD, config.gelu_erf)
+
+
+build = partial(llama.build, attention=attend_rotated, feed_forward=feed_forward, norm=layer_norm)
+"""llama's decoder with layer norms, heads rotated in halves, and GELU."""

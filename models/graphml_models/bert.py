@@ -5,9 +5,9 @@ from __future__ import annotations
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Layer, SampleModel, Tensors
-from graphml_models._encoder import attend, embedded, encoder
+from graphml_models._encoder import embedded, encoder
 from graphml_models._ffn import plain_ffn
-from graphml_models._layer_norm import Config
+from graphml_models._layer_norm import Config, attend_rotated
 from graphml_models._samples import N_EMBD, bert_like
 from graphml_models.gpt2 import positions
 
@@ -17,7 +17,9 @@ CAUSAL, OUTPUT = False, "embeddings"
 def build(g: Builder, config: Config, weights: Tensors) -> Node:
     """Hidden rows [O, D]."""
     x_TD = embedded(weights, config, positions(g, config, weights))
-    return encoder(weights, config, x_TD, lambda layer, h_TD: attend(g, config, layer, None, h_TD), gelu_ffn)
+    return encoder(
+        weights, config, x_TD, lambda layer, h_TD: attend_rotated(g, config, layer, None, h_TD), gelu_ffn
+    )
 
 
 def gelu_ffn(layer: Layer, x_TD: Node) -> Node:

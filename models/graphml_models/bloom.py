@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml.loading.architecture import Layer, SampleModel, Tensors
-from graphml_models._layer_norm import Config, attend, decoder, norm
+from graphml.loading.architecture import SampleModel, Tensors
+from graphml_models import _layer_norm
+from graphml_models._layer_norm import Config, attend, no_tables, norm
 from graphml_models._samples import layer_norm_transformer
 
 MAX_BIAS = 8.0  # the slope of the first head is 2 ** (-8 / heads); files do not say it
 
 
-def build(g: Builder, config: Config, weights: Tensors) -> Node:
-    """Logits [O, vocabulary]."""
-    x_TD = norm(weights, g.embed(weights["token_embd"], g.tokens), "token_embd_norm", config.norm_eps)
+def embedded(g: Builder, config: Config, weights: Tensors) -> Node:
+    """The rows of the tokens, normed, [T, D]."""
+    return norm(weights, g.embed(weights["token_embd"], g.tokens), "token_embd_norm", config.norm_eps)
 
-    def attention(layer: Layer, h_TD: Node) -> Node:
-        return attend(g, config, layer, h_TD, max_bias=MAX_BIAS)
 
-    return decoder(weights, config, x_TD, attention)
+attention = partial(attend, max_bias=MAX_BIAS)
+build = partial(_layer_norm.build, attention=attention, tables=no_tables, embed=embedded)
 
 
 def sample(name: str) -> list[SampleModel]:

@@ -12,14 +12,12 @@ from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import _config, command_r
 from graphml_models._attention import rotated_heads
 from graphml_models._samples import transformer
-from graphml_models._windows import read_windows
+from graphml_models._windows import WindowConfig, read_windows
 
 
 @dataclass(frozen=True)
-class Config(command_r.Config):
-    """And the windows of the layers, 0 where a layer sees all."""
-
-    windows: tuple[int, ...]
+class Config(command_r.Config, WindowConfig):
+    """As of Command R, with windows."""
 
     @classmethod
     def read(cls, keys: Keys) -> Self:

@@ -11,21 +11,20 @@ from typing import Self
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
-from graphml_models import _config, _routing
+from graphml_models import _config, _routing, llama
 from graphml_models._attention import rotated_heads
 from graphml_models._routing import SIGMOID, Routing, shared_and_chosen
 from graphml_models._samples import dense_layers, shared_expert, transformer
-from graphml_models._windows import PATTERN, read_windows
+from graphml_models._windows import PATTERN, WindowConfig, read_windows
 
 
 @dataclass(frozen=True)
-class Config(_routing.Config):
-    """And windows of the layers (0: sees all), how many first ones have positions, the factor of logits.
+class Config(_routing.Config, WindowConfig):
+    """And windows, how many first ones have positions, the factor of logits.
 
     rms: norms are by the root mean square, else layer norms.
     """
 
-    windows: tuple[int, ...]
     n_dense: int
     logit_scale: float
     rms: bool
@@ -50,19 +49,16 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
     table = config.rope.table(g, weights)
     x_TD = g.embed(weights["token_embd"], g.tokens)
     for layer in weights.layers(config.n_layer):
-        n_TD = norm(g, config, layer, x_TD, "attn_norm")
-        h_TD = attention(g, config, layer, table, n_TD)
-        x_TD = g.add(x_TD, layer.linear(h_TD, "attn_output", "attn_out"), "attn_residual")
-        x_TD = g.add(x_TD, feed_forward(g, config, layer, n_TD), "ffn_residual")
-    return g.scale(weights.logits(norm(g, config, weights, x_TD, "output_norm"), "unscaled"),
-                   config.logit_scale, name="logits")  # fmt: skip
+        x_TD = llama.block(g, config, layer, table, x_TD, attention, feed_forward, norms="shared", norm=norm)
+    x_TD = norm(g, config, weights, x_TD, "output_norm", "output_norm")
+    return g.scale(weights.logits(x_TD, "unscaled"), config.logit_scale, name="logits")
 
 
-def norm(g: Builder, config: Config, weights: Tensors, x: Node, name: str) -> Node:
+def norm(g: Builder, config: Config, tensors: Tensors, x: Node, tensor: str, name: str) -> Node:
     """Either kind of norm, without a bias."""
     if config.rms:
-        return g.rms_norm(x, weights[name], config.norm_eps, name)
-    return g.layer_norm(x, weights[name], None, config.norm_eps, name)
+        return g.rms_norm(x, tensors[tensor], config.norm_eps, name)
+    return g.layer_norm(x, tensors[tensor], None, config.norm_eps, name)
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:

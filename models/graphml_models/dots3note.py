@@ -8,20 +8,20 @@ index.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
-from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
-from graphml_models import _config, _routing, llama
+from graphml.loading.architecture import Keys, Layer, SampleModel
+from graphml_models import _config, _routing, _windows, llama
 from graphml_models._attention import rotate
 from graphml_models._config import Heads
 from graphml_models._latent import folded, latent, narrow_queries, queries
-from graphml_models._rope import Rope
 from graphml_models._routing import SIGMOID, Routing, shared_and_chosen
 from graphml_models._samples import DENSE_FIRST, Metadata, Shapes, shared_expert, transformer
-from graphml_models._windows import PATTERN, read_local_rope, read_windows, rope_tables
+from graphml_models._windows import PATTERN, read_local_rope, read_windows, tables_by_layer
 from graphml_models.spark2_5 import gate_heads
 
 INDEX = "attention.indexer"
@@ -29,15 +29,13 @@ INDEX_EPS = 1e-6
 
 
 @dataclass(frozen=True)
-class Config(_routing.Config):
-    """And heads and window (0: none) of each layer, and the rope of those that have a window.
+class Config(_routing.Config, _windows.Config):
+    """And heads and windows by layer.
 
     indexer_n_head: of the index; indexer_top_k: how many tokens the others see, 0 if all.
     """
 
     heads: tuple[int, ...]
-    windows: tuple[int, ...]
-    local_rope: Rope
     indexer_n_head: int
     indexer_top_k: int
 
@@ -89,14 +87,7 @@ def index(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node, nar
     return g.select(q_TJH, k_T1H, layer.index, config.indexer_top_k, weights=weights_TJ)
 
 
-def build(g: Builder, config: Config, weights: Tensors) -> Node:
-    """Logits [O, vocabulary]."""
-    tables = rope_tables(g, weights, config.rope, config.local_rope)
-    x_TD = g.embed(weights["token_embd"], g.tokens)
-    for layer in weights.layers(config.n_layer):
-        table = tables[config.windows[layer.index] > 0]
-        x_TD = llama.block(g, config, layer, table, x_TD, attention, shared_and_chosen)
-    return weights.logits(g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm"))
+build = partial(llama.build, attention=attention, feed_forward=shared_and_chosen, tables=tables_by_layer)
 
 
 def sample(name: str) -> list[SampleModel]:

@@ -1,19 +1,19 @@
 """EXAONE 4 (LG AI Research 2025, arXiv:2507.11407): norms behind the blocks and on heads; windows.
 
-T tokens, O output rows, D model width, N heads, K key-value heads, H head width.
+T tokens, D model width, N heads, K key-value heads, H head width.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
-from graphml_models import _config, _windows
+from graphml_models import _config, _windows, llama
 from graphml_models._attention import norm_heads, rotated_heads
-from graphml_models._ffn import gated_ffn
 from graphml_models._samples import HEAD_NORMS, POST_NORMS, transformer
 from graphml_models._windows import PATTERN, read_local_rope, read_windows
 
@@ -39,18 +39,13 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node)
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, window)
 
 
-def build(g: Builder, config: Config, weights: Tensors) -> Node:
-    """Logits [O, vocabulary]."""
-    table = (config.local_rope if any(config.windows) else config.rope).table(g, weights)
-    x_TD = g.embed(weights["token_embd"], g.tokens)
-    for layer in weights.layers(config.n_layer):
-        h_TD = attention(g, config, layer, table, x_TD)
-        h_TD = layer.linear(h_TD, "attn_output", "attn_out")
-        h_TD = g.rms_norm(h_TD, layer["post_attention_norm"], config.norm_eps, "attn_post_norm")
-        x_TD = g.add(x_TD, h_TD, "attn_residual")
-        h_TD = g.rms_norm(gated_ffn(g, layer, x_TD), layer["post_ffw_norm"], config.norm_eps, "ffn_post_norm")
-        x_TD = g.add(x_TD, h_TD, "ffn_residual")
-    return weights.logits(g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm"))
+def tables(g: Builder, config: Config, weights: Tensors) -> Sequence[Node]:
+    """The same rope table for every layer."""
+    return [(config.local_rope if any(config.windows) else config.rope).table(g, weights)] * config.n_layer
+
+
+feed_forward = partial(llama.feed_forward, scaled=False)
+build = partial(llama.build, attention=attention, feed_forward=feed_forward, tables=tables, norms="after")
 
 
 def sample(name: str) -> list[SampleModel]:

@@ -1,23 +1,21 @@
 """Gemma 2 (Gemma Team 2024, arXiv:2408.00118): gemma with norms after the blocks too, windows and soft caps.
 
-T tokens, O output rows, D model width, N heads, H head width.
+T tokens, D model width, N heads, H head width.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
-from graphml_models import _config, _windows
+from graphml_models import _config, _windows, gemma, llama
 from graphml_models._attention import rotated_heads
-from graphml_models._ffn import gated_ffn
 from graphml_models._samples import POST_NORMS, transformer
-from graphml_models._windows import read_local_rope, read_windows, rope_tables
+from graphml_models._windows import read_local_rope, read_windows, tables_by_layer
 
 
 @dataclass(frozen=True)
@@ -54,31 +52,27 @@ def scale(keys: Keys, known: _config.Config, n_layer: int) -> float:
     return 1.0 / math.sqrt(width)
 
 
-def attention(g: Builder, config: Config, layer: Layer, table: Node, window: int, x_TD: Node) -> Node:
+def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Grouped-query attention with capped scores, [T, N * H]."""
     q_TNH, k_TKH, v_TKH = rotated_heads(g, config, layer, table, x_TD, "neox")
-    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, window, config.attn_logit_softcapping)
+    window, cap = config.windows[layer.index], config.attn_logit_softcapping
+    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, window, cap)
 
 
-Attention = Callable[[Builder, Config, Layer, Node, int, Node], Node]
-
-
-def build(g: Builder, config: Config, weights: Tensors, attention: Attention = attention) -> Node:
+def build(
+    g: Builder, config: Config, weights: Tensors, attention: llama.Attention[Config] = attention
+) -> Node:
     """Logits [O, vocabulary]."""
-    tables = rope_tables(g, weights, config.rope, config.local_rope)
-    x_TD = g.scale(g.embed(weights["token_embd"], g.tokens), config.n_embd**0.5, name="embedding_scaled")
-    for layer in weights.layers(config.n_layer):
-        window = config.windows[layer.index]
-        h_TD = g.rms_norm(x_TD, layer["attn_norm"], config.norm_eps, "attn_norm")
-        h_TD = attention(g, config, layer, tables[window > 0], window, h_TD)
-        h_TD = layer.linear(h_TD, "attn_output", "attn_out")
-        h_TD = g.rms_norm(h_TD, layer["post_attention_norm"], config.norm_eps, "attn_post_norm")
-        x_TD = g.add(x_TD, h_TD, "attn_residual")
-        h_TD = g.rms_norm(x_TD, layer["ffn_norm"], config.norm_eps, "ffn_norm")
-        h_TD = gated_ffn(g, layer, h_TD, Builder.gelu)
-        h_TD = g.rms_norm(h_TD, layer["post_ffw_norm"], config.norm_eps, "ffn_post_norm")
-        x_TD = g.add(x_TD, h_TD, "ffn_residual")
-    logits = weights.logits(g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm"))
+    logits = llama.build(
+        g,
+        config,
+        weights,
+        attention,
+        gemma.feed_forward,
+        tables=tables_by_layer,
+        embed=gemma.embedded,
+        norms="both",
+    )
     return g.softcap(logits, config.final_logit_softcapping) if config.final_logit_softcapping else logits
 
 

@@ -6,11 +6,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Self
 
-from graphml.ir.language import Builder
-from graphml.ir.node import Node
-from graphml.loading.architecture import Keys, Layer, SampleModel
-from graphml_models import _config, gemma2
-from graphml_models._attention import norm_heads, rotated_heads
+from graphml.loading.architecture import Keys, SampleModel
+from graphml_models import _config, _windows, gemma2
+from graphml_models._attention import norm_heads
 from graphml_models._samples import HEAD_NORMS, POST_NORMS, transformer
 from graphml_models._windows import read_local_rope, read_windows
 
@@ -29,12 +27,7 @@ class Config(gemma2.Config):
                    final_logit_softcapping=keys.number("final_logit_softcapping", 0.0))  # fmt: skip
 
 
-def attention(g: Builder, config: gemma2.Config, layer: Layer, table: Node, window: int, x_TD: Node) -> Node:
-    """Grouped-query attention over normed heads, [T, N * H]."""
-    q_TNH, k_TKH, v_TKH = rotated_heads(g, config, layer, table, x_TD, "neox", norm_heads)
-    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, window)
-
-
+attention = partial(_windows.attention, norm=norm_heads)
 build = partial(gemma2.build, attention=attention)
 
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from graphml.errors import ArchitectureError
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import SampleModel, Tensors
-from graphml_models._layer_norm import Config, attend, decoder
+from graphml_models import _layer_norm
+from graphml_models._layer_norm import Config, attend, no_tables
 from graphml_models._samples import layer_norm_transformer
 
 
-def build(g: Builder, config: Config, weights: Tensors) -> Node:
-    """Logits [O, vocabulary]."""
-    x_TD = g.add(g.embed(weights["token_embd"], g.tokens), positions(g, config, weights), "embedded")
-    return decoder(weights, config, x_TD, lambda layer, h_TD: attend(g, config, layer, h_TD))
+def embedded(g: Builder, config: Config, weights: Tensors) -> Node:
+    """The rows of the tokens and of their positions, [T, D]."""
+    return g.add(g.embed(weights["token_embd"], g.tokens), positions(g, config, weights), "embedded")
+
+
+build = partial(_layer_norm.build, attention=attend, tables=no_tables, embed=embedded)
 
 
 def positions(g: Builder, config: Config, weights: Tensors) -> Node:

@@ -11,9 +11,9 @@ from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
+from graphml.loading.architecture import Keys, SampleModel, Tensors
 from graphml_models import _config, _layer_norm
-from graphml_models._layer_norm import attend_rotated, decoder, gelu_ffn, norm
+from graphml_models._layer_norm import attend_rotated, gelu_ffn, norm
 from graphml_models._samples import layer_norm_transformer
 
 
@@ -33,16 +33,13 @@ class Config(_layer_norm.Config):
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:
     """Logits [O, vocabulary]."""
+    if not config.parallel:
+        return _layer_norm.build(g, config, weights)
     table = config.rope.table(g, weights)
     x_TD = g.embed(weights["token_embd"], g.tokens)
-
-    def attention(layer: Layer, h_TD: Node) -> Node:
-        return attend_rotated(g, config, layer, table, h_TD)
-
-    if not config.parallel:
-        return decoder(weights, config, x_TD, attention)
     for layer in weights.layers(config.n_layer):
-        a_TD = attention(layer, norm(layer, x_TD, "attn_norm", config.norm_eps))
+        h_TD = norm(layer, x_TD, "attn_norm", config.norm_eps)
+        a_TD = attend_rotated(g, config, layer, table, h_TD)
         f_TD = gelu_ffn(layer, norm(layer, x_TD, "ffn_norm", config.norm_eps), config.gelu_erf)
         x_TD = g.add(x_TD, layer.linear(a_TD, "attn_output", "attn_out"), "attn_residual")
         x_TD = g.add(x_TD, f_TD, "ffn_residual")

@@ -17,14 +17,13 @@ from graphml_models._attention import rotated_heads
 from graphml_models._experts import swiglu_experts
 from graphml_models._ffn import gated_ffn, halved_ffn
 from graphml_models._samples import Metadata, Shapes, transformer
-from graphml_models._windows import PATTERN, read_windows
+from graphml_models._windows import PATTERN, WindowConfig, read_windows
 
 
 @dataclass(frozen=True)
-class Config(granite.Config):
-    """And windows of the layers, 0 where one sees all, and which layers have positions."""
+class Config(granite.Config, WindowConfig):
+    """And windows, and which layers have positions."""
 
-    windows: tuple[int, ...]
     rotates: tuple[int, ...]
 
     @classmethod

@@ -6,14 +6,14 @@ Scores are divided by the head width itself, as muP has it (Yang et al. 2022, ar
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
-from graphml_models import _config, _layer_norm
-from graphml_models._ffn import gated_ffn
-from graphml_models._layer_norm import attend, decoder
+from graphml.loading.architecture import Keys, Layer, SampleModel
+from graphml_models import _config, _layer_norm, llama
+from graphml_models._layer_norm import attend, no_tables
 from graphml_models._samples import layer_norm_transformer
 
 
@@ -31,16 +31,13 @@ class Config(_layer_norm.Config):
         return cls(**vars(known), max_bias=max_bias)
 
 
-def build(g: Builder, config: Config, weights: Tensors) -> Node:
-    """Logits [O, vocabulary]."""
+def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
+    """Attention with ALiBi before its output projection, [T, N * H]."""
+    return attend(g, config, layer, table, x_TD, scale=1.0 / config.head_dim, max_bias=config.max_bias)
 
-    def attention(layer: Layer, x_TD: Node) -> Node:
-        return attend(g, config, layer, x_TD, scale=1.0 / config.head_dim, max_bias=config.max_bias)
 
-    def ffn(layer: Layer, x_TD: Node) -> Node:
-        return gated_ffn(g, layer, x_TD)
-
-    return decoder(weights, config, g.embed(weights["token_embd"], g.tokens), attention, ffn)
+feed_forward = partial(llama.feed_forward, scaled=False)
+build = partial(_layer_norm.build, attention=attention, feed_forward=feed_forward, tables=no_tables)
 
 
 def sample(name: str) -> list[SampleModel]:

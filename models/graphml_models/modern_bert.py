@@ -12,11 +12,10 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml.loading.rank import Rank
-from graphml_models import _config, _layer_norm
+from graphml_models import _config, _layer_norm, _windows
 from graphml_models._attention import rotated_heads
 from graphml_models._ffn import halved_ffn
 from graphml_models._layer_norm import norm
-from graphml_models._rope import Rope
 from graphml_models._samples import FUSED_QKV, N_EMBD, N_FF, layer_norm_transformer
 from graphml_models._windows import read_local_rope, read_windows, rope_tables
 
@@ -25,11 +24,9 @@ RANK = Rank("mean", Builder.gelu_erf)
 
 
 @dataclass(frozen=True)
-class Config(_layer_norm.Config):
-    """As of the family; windows: of each layer, 0 for all; local_rope: of layers with a window."""
+class Config(_layer_norm.Config, _windows.Config):
+    """As of the family, with windows."""
 
-    windows: tuple[int, ...]
-    local_rope: Rope
     silu: bool
 
     @classmethod

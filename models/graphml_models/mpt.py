@@ -7,17 +7,17 @@ Letters as in `_layer_norm`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
-from graphml_models import _config, _layer_norm
+from graphml_models import _config, _layer_norm, gpt2, llama
 from graphml_models._attention import project
 from graphml_models._ffn import plain_ffn
-from graphml_models._layer_norm import decoder, norm, read_gelu_erf
+from graphml_models._layer_norm import no_tables, norm, read_gelu_erf
 from graphml_models._samples import layer_norm_transformer
-from graphml_models.gpt2 import positions
 
 
 @dataclass(frozen=True)
@@ -39,21 +39,13 @@ class Config(_layer_norm.Config):
         )
 
 
-def build(g: Builder, config: Config, weights: Tensors) -> Node:
-    """Logits [O, vocabulary]."""
-    x_TD = g.embed(weights["token_embd"], g.tokens)
-    if weights.get("position_embd"):
-        x_TD = g.add(x_TD, positions(g, config, weights), "embedded")
-    return decoder(
-        weights,
-        config,
-        x_TD,
-        lambda layer, h_TD: attention(g, config, layer, h_TD),
-        lambda layer, h_TD: ffn(config, layer, h_TD),
-    )
+def embedded(g: Builder, config: Config, weights: Tensors) -> Node:
+    """The rows of the tokens, and of their positions where these are learned, [T, D]."""
+    embed = gpt2.embedded if weights.get("position_embd") else llama.embedded
+    return embed(g, config, weights)
 
 
-def attention(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
+def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Attention with ALiBi before its output projection, [T, N * H]."""
     q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD, config.clamp_kqv)
     if layer.get("attn_q_norm"):  # each of all heads at once
@@ -63,7 +55,7 @@ def attention(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, max_bias=config.max_bias)
 
 
-def ffn(config: Config, layer: Layer, x_TD: Node) -> Node:
+def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
     """Feed-forward with GELU."""
     divisors = layer.get("ffn.act.scales")
 
@@ -71,7 +63,12 @@ def ffn(config: Config, layer: Layer, x_TD: Node) -> Node:
         h_TF = g.gelu_erf(h_TF) if config.gelu_erf else g.gelu(h_TF)
         return h_TF if divisors is None else g.div(h_TF, divisors)
 
-    return plain_ffn(layer.g, layer, x_TD, activation)
+    return plain_ffn(g, layer, x_TD, activation)
+
+
+build = partial(
+    _layer_norm.build, attention=attention, feed_forward=feed_forward, tables=no_tables, embed=embedded
+)
 
 
 def sample(name: str) -> list[SampleModel]:

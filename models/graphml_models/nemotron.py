@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml.loading.architecture import Layer, SampleModel, Tensors
+from graphml.loading.architecture import Layer, SampleModel
+from graphml_models import _layer_norm
 from graphml_models._ffn import plain_ffn, relu_squared
-from graphml_models._layer_norm import Config, attend_rotated, decoder
+from graphml_models._layer_norm import Config
 from graphml_models._samples import layer_norm_transformer
 
 
-def build(g: Builder, config: Config, weights: Tensors) -> Node:
-    """Logits [O, vocabulary]."""
-    table = config.rope.table(g, weights)
+def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
+    """Feed-forward with squared ReLU."""
+    return plain_ffn(g, layer, x_TD, relu_squared)
 
-    def attention(layer: Layer, x_TD: Node) -> Node:
-        return attend_rotated(g, config, layer, table, x_TD)
 
-    def ffn(layer: Layer, x_TD: Node) -> Node:
-        return plain_ffn(g, layer, x_TD, relu_squared)
-
-    return decoder(weights, config, g.embed(weights["token_embd"], g.tokens), attention, ffn)
+build = partial(_layer_norm.build, feed_forward=feed_forward)
 
 
 def sample(name: str) -> list[SampleModel]:

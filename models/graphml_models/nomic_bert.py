@@ -5,9 +5,9 @@ from __future__ import annotations
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Layer, SampleModel, Tensors
-from graphml_models._encoder import attend, embedded, encoder
+from graphml_models._encoder import embedded, encoder
 from graphml_models._ffn import gated_ffn
-from graphml_models._layer_norm import Config, Part
+from graphml_models._layer_norm import Config, Part, attend_rotated
 from graphml_models._samples import bert_like
 
 CAUSAL, OUTPUT = False, "embeddings"
@@ -22,7 +22,9 @@ def build(g: Builder, config: Config, weights: Tensors, ffn: Part = swiglu) -> N
     """Hidden rows [O, D]."""
     table = config.rope.table(g, weights)
     x_TD = embedded(weights, config)
-    return encoder(weights, config, x_TD, lambda layer, h_TD: attend(g, config, layer, table, h_TD), ffn)
+    return encoder(
+        weights, config, x_TD, lambda layer, h_TD: attend_rotated(g, config, layer, table, h_TD), ffn
+    )
 
 
 def sample(name: str) -> list[SampleModel]:

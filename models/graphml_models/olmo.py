@@ -1,19 +1,19 @@
 """OLMo (Groeneveld et al. 2024, arXiv:2402.00838): llama with layer norms that have no weights.
 
-T tokens, O output rows, D model width, N heads, H head width.
+T tokens, D model width, N heads, H head width.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
-from graphml_models import _config
+from graphml_models import _config, llama
 from graphml_models._attention import rotated_heads
-from graphml_models._ffn import gated_ffn
 from graphml_models._samples import transformer
 
 
@@ -36,17 +36,13 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node)
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale)
 
 
-def build(g: Builder, config: Config, weights: Tensors) -> Node:
-    """Logits [O, vocabulary]."""
-    table = config.rope.table(g, weights)
-    x_TD = g.embed(weights["token_embd"], g.tokens)
-    for layer in weights.layers(config.n_layer):
-        h_TD = g.layer_norm(x_TD, None, None, config.norm_eps, "attn_norm")
-        h_TD = attention(g, config, layer, table, h_TD)
-        x_TD = g.add(x_TD, layer.linear(h_TD, "attn_output", "attn_out"), "attn_residual")
-        h_TD = g.layer_norm(x_TD, None, None, config.norm_eps, "ffn_norm")
-        x_TD = g.add(x_TD, gated_ffn(g, layer, h_TD), "ffn_residual")
-    return weights.logits(g.layer_norm(x_TD, None, None, config.norm_eps, "output_norm"))
+def norm(g: Builder, config: Config, tensors: Tensors, x: Node, tensor: str, name: str) -> Node:
+    """A layer norm without weights."""
+    return g.layer_norm(x, None, None, config.norm_eps, name)
+
+
+feed_forward = partial(llama.feed_forward, scaled=False)
+build = partial(llama.build, attention=attention, feed_forward=feed_forward, norm=norm)
 
 
 def sample(name: str) -> list[SampleModel]:

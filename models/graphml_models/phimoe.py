@@ -6,29 +6,24 @@ width.
 
 from __future__ import annotations
 
+from functools import partial
+
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import SampleModel, Tensors
 from graphml_models import llama
 from graphml_models._config import Config
-from graphml_models._experts import swiglu_experts
 from graphml_models._samples import transformer
 
 
-def build(g: Builder, config: Config, weights: Tensors) -> Node:
-    """Logits [O, vocabulary]."""
+def norm(g: Builder, config: Config, tensors: Tensors, x: Node, tensor: str, name: str) -> Node:
+    """Normed by the root mean square, with a bias."""
+    return g.add(g.rms_norm(x, tensors[tensor], config.norm_eps), tensors[f"{tensor}.bias"], name)
 
-    def norm(tensors: Tensors, x: Node, name: str) -> Node:
-        return g.add(g.rms_norm(x, tensors[name], config.norm_eps), tensors[f"{name}.bias"], name)
 
-    table = config.rope.table(g, weights)
-    x_TD = g.embed(weights["token_embd"], g.tokens)
-    for layer in weights.layers(config.n_layer):
-        h_TD = llama.attention(g, config, layer, table, norm(layer, x_TD, "attn_norm"), mode="neox")
-        x_TD = g.add(x_TD, layer.linear(h_TD, "attn_output", "attn_out"), "attn_residual")
-        h_TD = swiglu_experts(g, layer, norm(layer, x_TD, "ffn_norm"), config.n_expert_used)
-        x_TD = g.add(x_TD, h_TD, "ffn_residual")
-    return weights.logits(norm(weights, x_TD, "output_norm"))
+attention = partial(llama.attention, mode="neox")
+feed_forward = partial(llama.feed_forward, scaled=False)
+build = partial(llama.build, attention=attention, feed_forward=feed_forward, norm=norm)
 
 
 def sample(name: str) -> list[SampleModel]:

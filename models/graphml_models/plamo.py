@@ -5,25 +5,16 @@ T tokens, D model width.
 
 from __future__ import annotations
 
-from graphml.ir.language import Builder
-from graphml.ir.node import Node
-from graphml.loading.architecture import SampleModel, Tensors
+from functools import partial
+
+from graphml.loading.architecture import SampleModel
 from graphml_models import llama
-from graphml_models._config import Config
-from graphml_models._ffn import gated_ffn
+from graphml_models._config import Config as Config
 from graphml_models._samples import transformer
 
-
-def build(g: Builder, config: Config, weights: Tensors) -> Node:
-    """Logits [O, vocabulary]."""
-    table = config.rope.table(g, weights)
-    x_TD = g.embed(weights["token_embd"], g.tokens)
-    for layer in weights.layers(config.n_layer):
-        h_TD = g.rms_norm(x_TD, layer["attn_norm"], config.norm_eps, "attn_norm")
-        a_TD = llama.attention(g, config, layer, table, h_TD, mode="neox")
-        x_TD = g.add(x_TD, layer.linear(a_TD, "attn_output", "attn_out"), "attn_residual")
-        x_TD = g.add(x_TD, gated_ffn(g, layer, h_TD), "ffn_residual")
-    return weights.logits(g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm"))
+attention = partial(llama.attention, mode="neox")
+feed_forward = partial(llama.feed_forward, scaled=False)
+build = partial(llama.build, attention=attention, feed_forward=feed_forward, norms="shared")
 
 
 def sample(name: str) -> list[SampleModel]:

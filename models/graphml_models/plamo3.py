@@ -5,16 +5,17 @@ T tokens, D model width, N heads, H head width.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml.loading.architecture import Keys, SampleModel, Tensors
-from graphml_models import _config, _windows
+from graphml.loading.architecture import Keys, Layer, SampleModel
+from graphml_models import _config, _windows, llama
 from graphml_models._attention import norm_heads
 from graphml_models._ffn import halved_ffn
 from graphml_models._samples import HEAD_NORMS, POST_NORMS, transformer
-from graphml_models._windows import PATTERN, read_local_rope, read_windows, rope_tables
+from graphml_models._windows import PATTERN, read_local_rope, read_windows, tables_by_layer
 
 
 class Config(_windows.Config):
@@ -30,22 +31,15 @@ class Config(_windows.Config):
         )
 
 
-def build(g: Builder, config: Config, weights: Tensors) -> Node:
-    """Logits [O, vocabulary]."""
+def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
+    """SwiGLU, gate and up in one matrix."""
+    return halved_ffn(g, layer, x_TD)
 
-    def norm(tensors: Tensors, x: Node, name: str) -> Node:
-        return g.rms_norm(x, tensors[name], config.norm_eps, name)
 
-    tables = rope_tables(g, weights, config.rope, config.local_rope)
-    x_TD = g.embed(weights["token_embd"], g.tokens)
-    for layer in weights.layers(config.n_layer):
-        table = tables[config.windows[layer.index] > 0]
-        h_TD = _windows.attention(g, config, layer, table, norm(layer, x_TD, "attn_norm"), norm_heads)
-        h_TD = norm(layer, layer.linear(h_TD, "attn_output", "attn_out"), "post_attention_norm")
-        x_TD = g.add(x_TD, h_TD, "attn_residual")
-        h_TD = halved_ffn(g, layer, norm(layer, x_TD, "ffn_norm"))
-        x_TD = g.add(x_TD, norm(layer, h_TD, "post_ffw_norm"), "ffn_residual")
-    return weights.logits(norm(weights, x_TD, "output_norm"))
+attention = partial(_windows.attention, norm=norm_heads)
+build = partial(
+    llama.build, attention=attention, feed_forward=feed_forward, tables=tables_by_layer, norms="both"
+)
 
 
 def sample(name: str) -> list[SampleModel]:

@@ -6,23 +6,14 @@ What makes sound of its outputs is no part of it; its logits are those of its em
 
 from __future__ import annotations
 
-from graphml.ir.language import Builder
-from graphml.ir.node import Node
-from graphml.loading.architecture import Layer, SampleModel, Tensors
-from graphml_models import llama
+from functools import partial
+
+from graphml.loading.architecture import SampleModel
+from graphml_models import _layer_norm, llama
 from graphml_models._layer_norm import Config as Config
-from graphml_models._layer_norm import decoder
 from graphml_models._samples import layer_norm_transformer
 
-
-def build(g: Builder, config: Config, weights: Tensors) -> Node:
-    """Logits [O, vocabulary]."""
-    table = config.rope.table(g, weights)
-
-    def attention(layer: Layer, x_TD: Node) -> Node:
-        return llama.attention(g, config, layer, table, x_TD)
-
-    return decoder(weights, config, g.embed(weights["token_embd"], g.tokens), attention)
+build = partial(_layer_norm.build, attention=llama.attention)
 
 
 def sample(name: str) -> list[SampleModel]:

@@ -6,16 +6,16 @@ T tokens, D model width, N heads, H head width.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
-from graphml_models import _config, _windows, llama
+from graphml.loading.architecture import Keys, Layer, SampleModel
+from graphml_models import _config, _windows, gemma, llama
 from graphml_models._attention import rotated_heads
-from graphml_models._ffn import gated_ffn
 from graphml_models._samples import Metadata, transformer
-from graphml_models._windows import PATTERN, read_local_rope, read_windows, rope_tables
+from graphml_models._windows import PATTERN, read_local_rope, read_windows, tables_by_layer
 
 
 class Config(_windows.Config):
@@ -45,19 +45,7 @@ def gate_heads(g: Builder, n_head: int, layer: Layer, x_TD: Node, y_TD: Node) ->
     return g.flatten(g.mul(g.heads(y_TD, n_head), g.heads(gate_TN, n_head), "gated"))
 
 
-def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
-    """GELU gates."""
-    return gated_ffn(g, layer, x_TD, Builder.gelu)
-
-
-def build(g: Builder, config: Config, weights: Tensors) -> Node:
-    """Logits [O, vocabulary]."""
-    tables = rope_tables(g, weights, config.rope, config.local_rope)
-    x_TD = g.embed(weights["token_embd"], g.tokens)
-    for layer in weights.layers(config.n_layer):
-        table = tables[config.windows[layer.index] > 0]
-        x_TD = llama.block(g, config, layer, table, x_TD, attention, feed_forward)
-    return weights.logits(g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm"))
+build = partial(llama.build, attention=attention, feed_forward=gemma.feed_forward, tables=tables_by_layer)
 
 
 def sample(name: str) -> list[SampleModel]:

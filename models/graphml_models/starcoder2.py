@@ -7,22 +7,18 @@ have it; GGUF files do not.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
-from graphml.ir.language import Builder
-from graphml.ir.node import Node
-from graphml.loading.architecture import Keys, SampleModel, Tensors
-from graphml_models import _layer_norm
-from graphml_models._layer_norm import attend_rotated, decoder
+from graphml.loading.architecture import Keys, SampleModel
+from graphml_models import _layer_norm, _windows
 from graphml_models._samples import layer_norm_transformer
-from graphml_models._windows import PATTERN, read_windows
+from graphml_models._windows import PATTERN, WindowConfig, read_windows
 
 
 @dataclass(frozen=True)
-class Config(_layer_norm.Config):
-    """And the windows of the layers, 0 where a layer sees all."""
-
-    windows: tuple[int, ...]
+class Config(_layer_norm.Config, WindowConfig):
+    """As of the family, with windows."""
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
@@ -32,16 +28,7 @@ class Config(_layer_norm.Config):
         return cls(**vars(known), windows=windows)
 
 
-def build(g: Builder, config: Config, weights: Tensors) -> Node:
-    """Logits [O, vocabulary]."""
-    table = config.rope.table(g, weights)
-    x_TD = g.embed(weights["token_embd"], g.tokens)
-    return decoder(
-        weights,
-        config,
-        x_TD,
-        lambda layer, h_TD: attend_rotated(g, config, layer, table, h_TD, window=config.windows[layer.index]),
-    )
+build = partial(_layer_norm.build, attention=_windows.attention)
 
 
 def sample(name: str) -> list[SampleModel]:

@@ -28,7 +28,7 @@ def nibble_format(name: str, ggml_type: int, minimum: bool = False, fifth: bool 
     """The format of this layout with a minimum or none, of five bits or of four."""
     bits_at = 4 if minimum else 2
     nibbles_at = bits_at + 4 * fifth
-    count = 32 if fifth else 16
+    n_levels = 32 if fifth else 16
 
     @any_values
     def decode(blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
@@ -37,7 +37,7 @@ def nibble_format(name: str, ggml_type: int, minimum: bool = False, fifth: bool 
         if fifth:
             numbers |= interleaved(blocks[:, bits_at:nibbles_at], 1) << 4
         if not minimum:
-            return scaled(numbers.view(np.int8) - np.int8(count // 2), half(blocks, 0))
+            return scaled(numbers.view(np.int8) - np.int8(n_levels // 2), half(blocks, 0))
         values = scaled(numbers, half(blocks, 0))
         values += half(blocks, 2)
         return values
@@ -51,12 +51,12 @@ def nibble_format(name: str, ggml_type: int, minimum: bool = False, fifth: bool 
         """
         if minimum:
             least = smallest(values)
-            scale = (values.max(axis=1, keepdims=True) - least) / np.float32(count - 1)
+            scale = (values.max(axis=1, keepdims=True) - least) / np.float32(n_levels - 1)
             exact = (values - least) * inverse(scale) + np.float32(0.5)
         else:
-            scale = largest(values) / np.float32(-(count // 2))
-            exact = values * inverse(scale) + np.float32(count // 2 + 0.5)
-        numbers = np.trunc(exact).astype(np.uint8).clip(0, count - 1)
+            scale = largest(values) / np.float32(-(n_levels // 2))
+            exact = values * inverse(scale) + np.float32(n_levels // 2 + 0.5)
+        numbers = np.trunc(exact).astype(np.uint8).clip(0, n_levels - 1)
         parts = [as_bytes(scale, np.float16)]
         if minimum:
             parts.append(as_bytes(least, np.float16))

@@ -178,9 +178,12 @@ def rewritten(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], Non
 
 
 HOSTILE: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], Any], str]] = {
-    "version": (lambda about, _: about.update(version=2), "wanted version 1 of saved sessions, got 2"),
-    "format": (lambda about, _: about.update(format="x"), "wanted a saved session or chat, got 'x'"),
+    "version": (lambda about, _: about.update(version=1), "wanted version 2 of a saved session, got 1"),
+    "format": (lambda about, _: about.update(format="x"), "wanted a saved session, got 'x'"),
     "kv": (lambda about, _: about.update(kv="q8_0"), r"another cache type \(kv\).*is 'q8_0'.*is 'f16'"),
+    "windows": (
+        lambda about, _: about.update(windows="window_32"), "another swa_full: .* is 'window_32'.*is ''",
+    ),
     "model": (lambda about, _: about.update(model="0"), "another model: its fingerprint is '0'"),
     "n_ctx": (lambda about, _: about.update(n_ctx=1 << 40), "n_ctx: wanted 1 to 160"),
     "n_ctx is text": (lambda about, _: about.update(n_ctx="9"), "n_ctx: wanted a whole number, got '9'"),
@@ -283,8 +286,8 @@ def test_another_model_or_cache_type_is_refused(folder: Path, llama: graphml.Mod
     ):
         other.restore(path)
     with (
-        graphml.load(folder / "llama.gguf", threads=2, kv="q8_0") as other,
-        pytest.raises(graphml.UsageError, match=r"another cache type \(kv\).*is 'f16'.*is 'q8_0'"),
+        graphml.load(folder / "llama.gguf", threads=2, kv="f32") as other,
+        pytest.raises(graphml.UsageError, match=r"another cache type \(kv\).*is 'f16'.*is 'f32'"),
     ):
         other.restore(path)
     with (

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from graphml.bench.server_load import ServerLoad, measure_servers, messages, send
+from graphml.bench.server_load import ServerLoad, messages, send
+from graphml.bench.server_rows import measure_servers
 from tests.cli.test_bench import bench
 from tests.server.scripted_server import Script, chunk, served
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from graphml.bench.server_load import BrokenResponseError, TimedResponse
+from graphml.bench.timed_response import BrokenResponseError, TimedResponse
 from tests.looped import looped
 
 LINES = ["data: 1", "", "data: ä 2", "", "data: [DONE]", ""]

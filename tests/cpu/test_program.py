@@ -16,11 +16,11 @@ from graphml_cpu import BACKEND
 from graphml_cpu.device import CpuDevice
 from graphml_cpu.lowering import table
 from graphml_cpu.lowering.step import CpuLowering
-from graphml_cpu.node_support import viewed
 from graphml_cpu.program import CpuProgram
 from graphml_cpu.state import CpuState
 
 from graphml.backend import Plan, no_progress
+from graphml.backend.node_values import viewed
 from graphml.compiler.compile import prepare
 from graphml.ir.cells import BLOCK_SIZE
 from graphml.ir.dtype import F32, dtype

@@ -175,7 +175,21 @@ def test_embeddings_have_length_1_and_long_texts_are_cut(server: Running) -> Non
     cut = server.post("/api/embed", {"input": long, "dimensions": 8}).json()
     assert cut["prompt_eval_count"] == 64  # the model's n_batch
     assert len(cut["embeddings"][0]) == 8
-    assert server.post("/api/embed", {"input": long, "truncate": False}).status_code == 500
+    for path, more in (("/api/embed", {"truncate": False}), ("/v1/embeddings", {}), ("/embedding", {})):
+        refused = server.post(path, {"input": ["Once", long], **more})
+        assert refused.status_code == 400
+        assert "input[1] (" in str(refused.json()["error"])
+        assert "at most 64 are" in str(refused.json()["error"])
+
+
+def test_2048_texts_are_embedded_by_one_request(server: Running) -> None:
+    texts = ["Once", "a time"] * 1024
+    rows = server.post("/v1/embeddings", {"input": texts}).json()["data"]
+    assert [row["index"] for row in rows] == list(range(2048))
+    assert rows[2047]["embedding"] == pytest.approx(rows[1]["embedding"], abs=1e-6)
+    refused = server.post("/api/embed", {"input": [*texts, "Once"]})
+    assert refused.status_code == 400
+    assert "at most 2048" in refused.json()["error"]
 
 
 def test_the_model_is_listed_and_shown(server: Running) -> None:

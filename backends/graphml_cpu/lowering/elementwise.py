@@ -155,7 +155,7 @@ def _lower_glu(node: Node, threads: int) -> list[KernelCall]:
     gate, up = node.inputs
     ref = KernelRef(f"glu-{node.op.name}", _MODULE, "make_glu", (node.op.name,))
     return one_step(
-        ref, gate=gate, up=up, out=node, gate_stride=row_bytes(gate), up_stride=row_bytes(up),
+        ref, a=gate, b=up, out=node, a_stride=row_bytes(gate), b_stride=row_bytes(up),
         out_stride=row_bytes(node), **_rows_of(gate),
     )  # fmt: skip
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from graphml.ir.interpreter import depends_on, of_weights
+from graphml.backend.node_values import refuses_factors
+from graphml.ir.interpreter import of_weights
 from graphml.ir.node import Node
 from graphml.ir.op import Array, integer, number
 from graphml.ir.ops.position import frequencies, magnitude
@@ -15,12 +16,6 @@ from graphml_cpu.lowering.index import write_form
 from graphml_cpu.lowering.step import CpuLowering, HostConstant, KernelCall, cache_type, one_step, rows
 
 _MODULE = "graphml_cpu.kernels.positions.rope"
-
-
-def _refuses_table(node: Node) -> str | None:
-    if len(node.inputs) > 1 and depends_on(node.inputs[1]):
-        return f"the factors {node.inputs[1].name} are computed in the graph"
-    return None
 
 
 def _lower_table(node: Node, threads: int) -> list[KernelCall]:
@@ -79,6 +74,6 @@ def _lower_scale(node: Node, threads: int) -> list[KernelCall]:
 
 
 SCALE = CpuLowering(("position_scale",), _lower_scale, replicable=True)
-TABLE = CpuLowering(("rope_table",), _lower_table, refuses=_refuses_table)
+TABLE = CpuLowering(("rope_table",), _lower_table, refuses=refuses_factors)
 ROPE = CpuLowering(("rope",), _lower_rope, replicable=True)
 ROPE_SET_ROWS = CpuLowering(("rope_set_rows",), _lower_rope_set_rows, refuses=_refuses_rope_set_rows)

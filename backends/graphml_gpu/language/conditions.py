@@ -7,19 +7,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from graphml_gpu.language import tree as nodes
 from graphml_gpu.language.context import KernelContext, Value, describe, is_expression, is_number
-from graphml_gpu.language.tree import (
-    ArrayVariable,
-    Assign,
-    Binary,
-    Expression,
-    If,
-    LiteralValue,
-    Name,
-    Select,
-    Unary,
-    Variable,
-)
 from graphml_gpu.language.types import BOOL
 from graphml_gpu.language.walk import has_load, truth
 
@@ -42,7 +31,7 @@ def fold(
 ) -> Any:
     """Work out what is known; arrays are not, and Python's errors become the kernel's."""
     for value in values:
-        if type(value) is ArrayVariable:
+        if type(value) is nodes.ArrayVariable:
             got = f"{describe(values[0])} and {describe(values[-1])}"
             context.fail(f"{what}: wanted numbers, got {got}", node)
     try:
@@ -74,9 +63,9 @@ def _compared(context: KernelContext, kind: ast.cmpop, left: Value, right: Value
     a, b = context.unify([left, right], f"`{sign}`", node)
     if a.type.lanes > 1:
         context.fail(f"`{sign}`: wanted scalars, got {a.type.name}", node)
-    if isinstance(a, LiteralValue) and isinstance(b, LiteralValue):
+    if isinstance(a, nodes.LiteralValue) and isinstance(b, nodes.LiteralValue):
         return worked_out(a.value, b.value)
-    return Binary(sign, a, b, BOOL)
+    return nodes.Binary(sign, a, b, BOOL)
 
 
 def _both(context: KernelContext, left: Value, right: Value) -> Value:
@@ -84,7 +73,7 @@ def _both(context: KernelContext, left: Value, right: Value) -> Value:
         return right if left else False
     if not is_expression(right):
         return left if right else False
-    return Binary("and", left, right, BOOL)
+    return nodes.Binary("and", left, right, BOOL)
 
 
 def both_or_either(context: KernelContext, node: ast.BoolOp) -> Value:
@@ -105,21 +94,21 @@ def both_or_either(context: KernelContext, node: ast.BoolOp) -> Value:
         left = context.typed(result, BOOL, f"`{sign}`", node)
         if needed:
             result = _asked_for(context, left, right, needed, stops)
-        elif isinstance(right, LiteralValue):
+        elif isinstance(right, nodes.LiteralValue):
             result = right if bool(right.value) == stops else left
         else:
-            result = Binary(sign, left, right, BOOL)
+            result = nodes.Binary(sign, left, right, BOOL)
     return result
 
 
 def _asked_for(
-    context: KernelContext, left: Expression, right: Expression, needed: list[Any], stops: bool
-) -> Name:
-    variable = Variable(context.unique("holds"), BOOL, mutable=True)
-    context.emit(Assign(variable, left))
-    ask: Expression = Unary("not", Name(variable), BOOL) if stops else Name(variable)
-    context.emit(If(ask, [*needed, Assign(variable, right)]))
-    return Name(variable)
+    context: KernelContext, left: nodes.Expression, right: nodes.Expression, needed: list[Any], stops: bool
+) -> nodes.Name:
+    variable = nodes.Variable(context.unique("holds"), BOOL, mutable=True)
+    context.emit(nodes.Assign(variable, left))
+    ask: nodes.Expression = nodes.Unary("not", nodes.Name(variable), BOOL) if stops else nodes.Name(variable)
+    context.emit(nodes.If(ask, [*needed, nodes.Assign(variable, right)]))
+    return nodes.Name(variable)
 
 
 def condition(context: KernelContext, node: ast.expr) -> Value:
@@ -129,7 +118,7 @@ def condition(context: KernelContext, node: ast.expr) -> Value:
         if value.type != BOOL:
             context.fail(f"condition `{ast.unparse(node)}`: wanted bool, got {value.type.name}", node)
         return value
-    if isinstance(value, ArrayVariable):
+    if isinstance(value, nodes.ArrayVariable):
         context.fail(f"condition `{ast.unparse(node)}`: wanted bool, got {describe(value)}", node)
     return bool(value)
 
@@ -145,7 +134,7 @@ def choice(context: KernelContext, node: ast.IfExp) -> Value:
         no = context.lower_expression(context, node.orelse)
     a, b = context.unify([yes, no], "both sides of `if ... else`", node)
     if not first and not second and not has_load(a) and not has_load(b):
-        return Select(decided, a, b)
-    variable = Variable(context.unique("value"), a.type, mutable=True)
-    context.emit(If(decided, [*first, Assign(variable, a)], [*second, Assign(variable, b)]))
-    return Name(variable)
+        return nodes.Select(decided, a, b)
+    variable = nodes.Variable(context.unique("value"), a.type, mutable=True)
+    context.emit(nodes.If(decided, [*first, nodes.Assign(variable, a)], [*second, nodes.Assign(variable, b)]))
+    return nodes.Name(variable)

@@ -5,17 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from graphml_gpu.language.tree import (
-    Across,
-    Assign,
-    Atomic,
-    Declare,
-    Name,
-    SetLane,
-    Statement,
-    Uniform,
-    Variable,
-)
+from graphml_gpu.language import tree as nodes
 from graphml_gpu.language.walk import blocks_of, expressions_of, walk
 
 Path = tuple[tuple[int, int], ...]
@@ -31,17 +21,20 @@ class _Uses:
     read_first: bool = False
 
 
-def declare(body: list[Statement]) -> None:
+def declare(body: list[nodes.Statement]) -> None:
     """Mark the assignments that bring variables into being, and add declarations where there is none."""
-    blocks: list[list[Statement]] = []
-    uses: dict[Variable, _Uses] = {}
+    blocks: list[list[nodes.Statement]] = []
+    uses: dict[nodes.Variable, _Uses] = {}
     _collect(body, (), blocks, uses)
-    missing: dict[int, list[tuple[int, Variable]]] = {}
+    missing: dict[int, list[tuple[int, nodes.Variable]]] = {}
     for variable, use in uses.items():
         depth = 0 if use.read_first else _common(use.paths) - 1
         number, place = use.paths[0][depth]
         statement = blocks[number][place]
-        if isinstance(statement, Assign | Across | Atomic | Uniform) and _given(statement) is variable:
+        if (
+            isinstance(statement, nodes.Assign | nodes.Across | nodes.Atomic | nodes.Uniform)
+            and _given(statement) is variable
+        ):
             statement.declares = True
             variable.mutable = use.assigned > 1
         else:
@@ -49,11 +42,14 @@ def declare(body: list[Statement]) -> None:
             missing.setdefault(number, []).append((place, variable))
     for number, declared in missing.items():
         for place, variable in sorted(declared, key=lambda entry: -entry[0]):
-            blocks[number].insert(place, Declare(variable))
+            blocks[number].insert(place, nodes.Declare(variable))
 
 
 def _collect(
-    block: list[Statement], outer: Path, blocks: list[list[Statement]], uses: dict[Variable, _Uses]
+    block: list[nodes.Statement],
+    outer: Path,
+    blocks: list[list[nodes.Statement]],
+    uses: dict[nodes.Variable, _Uses],
 ) -> None:
     number = len(blocks)
     blocks.append(block)
@@ -71,20 +67,20 @@ def _collect(
             _collect(inner, path, blocks, uses)
 
 
-def _reads(statement: Statement) -> Iterator[Variable]:
+def _reads(statement: nodes.Statement) -> Iterator[nodes.Variable]:
     for expression in expressions_of(statement):
         for part in walk(expression):
-            if isinstance(part, Name) and not part.variable.loop:
+            if isinstance(part, nodes.Name) and not part.variable.loop:
                 yield part.variable
-    if isinstance(statement, SetLane):
+    if isinstance(statement, nodes.SetLane):
         yield statement.variable
 
 
-def _given(statement: Statement) -> Variable | None:
+def _given(statement: nodes.Statement) -> nodes.Variable | None:
     match statement:
-        case Assign() | SetLane():
+        case nodes.Assign() | nodes.SetLane():
             return statement.variable
-        case Across() | Atomic() | Uniform():
+        case nodes.Across() | nodes.Atomic() | nodes.Uniform():
             return statement.result
     return None
 

@@ -7,22 +7,13 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from graphml_gpu.language import tree as nodes
 from graphml_gpu.language.calls import lower_call
 from graphml_gpu.language.conditions import both_or_either, choice, compare, fold
 from graphml_gpu.language.context import KernelContext, Value, is_expression
 from graphml_gpu.language.division import floored
 from graphml_gpu.language.simplify import simplified
 from graphml_gpu.language.source import UnknownNameError
-from graphml_gpu.language.tree import (
-    ArrayVariable,
-    Binary,
-    Convert,
-    Expression,
-    Lane,
-    LiteralValue,
-    Load,
-    Unary,
-)
 from graphml_gpu.language.types import BOOL, U32, ValueType
 
 _BINARY: dict[type[ast.operator], tuple[str, str, Callable[[Any, Any], Any]]] = {
@@ -101,7 +92,7 @@ def binary(
         if sign in ("<<", ">>")
         else context.unify([left, right], what, node, spread=sign in "&|^")
     )
-    if sign in ("//", "%") and isinstance(b, LiteralValue) and b.value == 0:
+    if sign in ("//", "%") and isinstance(b, nodes.LiteralValue) and b.value == 0:
         context.fail(f"{what}: wanted a divisor other than 0", node)
     kept = simplified(sign, a, b)
     if kept is not None:
@@ -114,12 +105,12 @@ def binary(
         context.fail(f"`/`: wanted floats, got {a.type.name}; use `//`", node)
     if sign in ("//", "%") and a.type.kind == "i32":
         return floored(context, sign, a, b)
-    return Binary(sign, a, b, a.type if a.type.lanes >= b.type.lanes else b.type)
+    return nodes.Binary(sign, a, b, a.type if a.type.lanes >= b.type.lanes else b.type)
 
 
 def _shift(
     context: KernelContext, left: Value, right: Value, what: str, node: ast.AST
-) -> tuple[Expression, Expression]:
+) -> tuple[nodes.Expression, nodes.Expression]:
     """What is shifted, and by how much: u32, as WGSL wants it."""
     left = context.expression(left, what, node)
     by = ValueType("u32", left.type.lanes)
@@ -127,7 +118,7 @@ def _shift(
         return left, context.typed(right, by, what, node)
     if not right.type.is_integer:
         context.fail(f"{what}: wanted integers, got {right.type.name}", node)
-    right = right if right.type.kind == "u32" else Convert((right,), ValueType("u32", right.type.lanes))
+    right = right if right.type.kind == "u32" else nodes.Convert((right,), ValueType("u32", right.type.lanes))
     return left, context.spread(right, by)
 
 
@@ -144,31 +135,33 @@ def _unary(context: KernelContext, node: ast.UnaryOp) -> Value:
     kind = value.type
     match node.op:
         case ast.Not():
-            return Unary("not", context.typed(value, BOOL, "`not`", node), BOOL)
+            return nodes.Unary("not", context.typed(value, BOOL, "`not`", node), BOOL)
         case ast.USub() if kind.is_float or kind.kind == "i32":
-            return Unary("-", value, kind)
+            return nodes.Unary("-", value, kind)
         case ast.Invert() if kind.is_integer:
-            return Unary("~", value, kind)
+            return nodes.Unary("~", value, kind)
     return context.fail(f"`{ast.unparse(node)}`: no such operator for {kind.name}", node)
 
 
 def _element(context: KernelContext, node: ast.Subscript) -> Value:
     base, index = context.lowered((node.value, node.slice))
-    if isinstance(base, ArrayVariable):
+    if isinstance(base, nodes.ArrayVariable):
         if base.space == "buffer" and base.access == "write":
             context.fail(f"`{base.name}` is Write: it cannot be read; wanted Update", node)
-        return Load(base, array_index(context, base, index, node), base.element)
+        return nodes.Load(base, array_index(context, base, index, node), base.element)
     if is_expression(base):
         lane = context.constant(index, int, "a vector's lane", node)
         return _lane(context, base, lane, node)
-    if is_expression(index) or isinstance(index, ArrayVariable):
+    if is_expression(index) or isinstance(index, nodes.ArrayVariable):
         context.fail(
             f"`{ast.unparse(node)}`: wanted an index known when compiling; table(u32, ...) takes others", node
         )
     return fold(context, operator.getitem, (base, index), "an index", node)
 
 
-def array_index(context: KernelContext, array: ArrayVariable, index: Value, node: ast.AST) -> Expression:
+def array_index(
+    context: KernelContext, array: nodes.ArrayVariable, index: Value, node: ast.AST
+) -> nodes.Expression:
     """An index into an array: u32 or i32, within bounds where both are known."""
     what = f"index of `{array.name}`"
     if is_expression(index):
@@ -180,10 +173,10 @@ def array_index(context: KernelContext, array: ArrayVariable, index: Value, node
     return context.typed(index, U32, what, node)
 
 
-def _lane(context: KernelContext, value: Expression, lane: int, node: ast.AST) -> Lane:
+def _lane(context: KernelContext, value: nodes.Expression, lane: int, node: ast.AST) -> nodes.Lane:
     if not 0 <= lane < value.type.lanes or value.type.lanes == 1:
         context.fail(f"{value.type.name} has no lane {lane}", node)
-    return Lane(value, lane)
+    return nodes.Lane(value, lane)
 
 
 def _attribute(context: KernelContext, node: ast.Attribute) -> Value:
@@ -192,7 +185,7 @@ def _attribute(context: KernelContext, node: ast.Attribute) -> Value:
         if node.attr not in LANES:
             context.fail(f"wanted a lane (x, y, z, w), got `.{node.attr}`", node)
         return _lane(context, base, LANES.index(node.attr), node)
-    if isinstance(base, ArrayVariable):
+    if isinstance(base, nodes.ArrayVariable):
         context.fail(f"an array has no `.{node.attr}`", node)
     return fold(context, getattr, (base, node.attr), "`.`", node)
 

@@ -64,7 +64,7 @@ class Specialised:
 
     name: the kernel's, the entry point of the texts. constants: all of them. group: x, y, z. buffers: the
     bindings in their order; an argument that these constants leave untouched has none. shares: argument ->
-    that whose binding it lies in, see `sharing`. scalars: the words of the struct in order, last a
+    that whose binding it is in, see `sharing`. scalars: the words of the struct in order, last a
     `<buffer>_at` (u32, in elements) of each buffer. shared_bytes: of one workgroup. subgroups: whether the
     text needs that feature.
     """
@@ -108,7 +108,7 @@ class Specialised:
     def sharing(self, shares: Mapping[str, str]) -> Specialised:
         """The same with fewer bindings; the same value for the same ones.
 
-        shares: an argument -> the one whose binding it lies in, of the same elements, or words as it is; its
+        shares: an argument -> the one whose binding it is in, of the same elements, or words as it is; its
         `_at` then counts from the beginning of that.
         """
         key = frozenset(shares.items())

@@ -10,23 +10,10 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from graphml_gpu.language import tree as nodes
 from graphml_gpu.language.features import Features
 from graphml_gpu.language.intrinsics import CONVERSIONS, INTRINSICS, OPENCL_PREAMBLE
 from graphml_gpu.language.text import Dialect, lines
-from graphml_gpu.language.tree import (
-    Across,
-    ArrayVariable,
-    Atomic,
-    Barrier,
-    Call,
-    Expression,
-    Index,
-    LiteralValue,
-    Scalar,
-    Tree,
-    Uniform,
-    Variable,
-)
 from graphml_gpu.language.types import ValueType
 from graphml_gpu.language.walk import all_expressions, all_statements, negated
 
@@ -52,12 +39,12 @@ _ACROSS = {
 }
 
 
-def opencl(tree: Tree, features: Features, title: str, shares: Mapping[str, str]) -> str:
-    """The text. shares: buffers that lie in the binding of another."""
+def opencl(tree: nodes.Tree, features: Features, title: str, shares: Mapping[str, str]) -> str:
+    """The text. shares: buffers that are in the binding of another."""
     used = list(all_expressions(tree.body))
-    calls = {part.name for part in used if isinstance(part, Call)}
-    places = {part.which for part in used if isinstance(part, Index)}
-    across = {s.operator for s in all_statements(tree.body) if isinstance(s, Across)}
+    calls = {part.name for part in used if isinstance(part, nodes.Call)}
+    places = {part.which for part in used if isinstance(part, nodes.Index)}
+    across = {s.operator for s in all_statements(tree.body) if isinstance(s, nodes.Across)}
     dialect = _OpenclDialect(tree, features)
     body = list(lines(dialect, tree.body))
     parts = [f"// {title}"]
@@ -85,7 +72,7 @@ def opencl(tree: Tree, features: Features, title: str, shares: Mapping[str, str]
     arguments.append("__constant const Params *params")
     parts += ["", f"__kernel __attribute__((reqd_work_group_size({x}, {y}, {z})))"]
     parts += [f"void {tree.name}(", *(f"    {a}," for a in arguments[:-1]), f"    {arguments[-1]}) {{"]
-    named = {part.name for part in used if isinstance(part, Scalar)}
+    named = {part.name for part in used if isinstance(part, nodes.Scalar)}
     parts += [f"    const {dialect.type(k)} {n} = params->{n};" for n, k in tree.scalars if n in named]
     apart = sorted(tree.buffers, key=lambda buffer: buffer.name not in shares)
     of = {buffer.name: buffer for buffer in tree.buffers}
@@ -96,7 +83,7 @@ def opencl(tree: Tree, features: Features, title: str, shares: Mapping[str, str]
 
 
 def _extensions(
-    features: Features, used: list[Expression], places: set[str], across: set[str], calls: set[str]
+    features: Features, used: list[nodes.Expression], places: set[str], across: set[str], calls: set[str]
 ) -> list[str]:
     names = []
     if features.f16 and any(part.type.kind == "f16" for part in used):
@@ -110,7 +97,7 @@ def _extensions(
     return names
 
 
-def _without_negations(dialect: Dialect, used: list[Expression]) -> Iterator[str]:
+def _without_negations(dialect: Dialect, used: list[nodes.Expression]) -> Iterator[str]:
     """A pragma, since `a - b * c` is else compiled as `fma(-b, c, a)`, and functions in place of `-`.
 
     Compilers make a negation of 0 - x, -1 * x and the sign's bit turned, but not of `copysign`.
@@ -123,7 +110,7 @@ def _without_negations(dialect: Dialect, used: list[Expression]) -> Iterator[str
         yield f"static inline {name} negated_{name}({name} x) {{ return copysign(x, {other}); }}"
 
 
-def _position(tree: Tree, which: str) -> str:
+def _position(tree: nodes.Tree, which: str) -> str:
     if which in _POSITIONS:
         name = _POSITIONS[which]
         values = ", ".join(f"(uint){name}({i})" for i in range(3))
@@ -140,7 +127,7 @@ class _OpenclDialect(Dialect):
     forever, adds_to_index = "while (true)", False
     least_i32, i32_suffix = "(-2147483647 - 1)", ""
 
-    def __init__(self, tree: Tree, features: Features) -> None:
+    def __init__(self, tree: nodes.Tree, features: Features) -> None:
         super().__init__(tree, features)
         self.keeps_negated = features.keeps_negated
 
@@ -154,13 +141,13 @@ class _OpenclDialect(Dialect):
     def not_finite(self, value: float, is_half: bool) -> str:
         return "NAN" if math.isnan(value) else "INFINITY" if value > 0 else "-INFINITY"
 
-    def convert(self, kind: ValueType, values: Sequence[Expression], texts: Sequence[str]) -> str:
+    def convert(self, kind: ValueType, values: Sequence[nodes.Expression], texts: Sequence[str]) -> str:
         if len(values) == 1 and values[0].type.lanes == kind.lanes:
             name = self.type(kind)
             return f"convert_{name}({texts[0]})" if kind.lanes > 1 else f"({name})({texts[0]})"
         return self.vector(kind, texts)
 
-    def call(self, value: Call, texts: Sequence[str]) -> str:
+    def call(self, value: nodes.Call, texts: Sequence[str]) -> str:
         intrinsic = INTRINSICS.get(value.name)
         if intrinsic is None:
             form = CONVERSIONS[value.name][1]
@@ -172,48 +159,48 @@ class _OpenclDialect(Dialect):
     def select(self, condition: str, yes: str, no: str) -> str:
         return f"({condition} ? {yes} : {no})"
 
-    def packed(self, array: ArrayVariable) -> bool:
+    def packed(self, array: nodes.ArrayVariable) -> bool:
         """Whether a buffer of halves is read by the core functions that convert."""
         return array.space == "buffer" and array.element.kind == "f16" and not self.features.f16
 
-    def load(self, array: ArrayVariable, index: str) -> str:
+    def load(self, array: nodes.ArrayVariable, index: str) -> str:
         if not self.packed(array):
             return f"{array.name}[{index}]"
         lanes = "" if array.element.lanes == 1 else array.element.lanes
         return f"vload_half{lanes}({index}, {array.name})"
 
-    def store(self, array: ArrayVariable, index: str, value: str) -> str:
+    def store(self, array: nodes.ArrayVariable, index: str, value: str) -> str:
         if not self.packed(array):
             return f"{array.name}[{index}] = {value};"
         lanes = "" if array.element.lanes == 1 else array.element.lanes
         return f"vstore_half{lanes}_rte({value}, {index}, {array.name});"
 
-    def declare(self, variable: Variable, value: str | None) -> str:
+    def declare(self, variable: nodes.Variable, value: str | None) -> str:
         name = f"{self.type(variable.type)} {variable.name}"
         if value is None:
-            return f"{name} = {self.literal(LiteralValue(0, variable.type))};"
+            return f"{name} = {self.literal(nodes.LiteralValue(0, variable.type))};"
         return f"{'' if variable.mutable else 'const '}{name} = {value};"
 
-    def count(self, variable: Variable, begin: str) -> str:
+    def count(self, variable: nodes.Variable, begin: str) -> str:
         return f"{self.type(variable.type)} {variable.name} = {begin}"
 
-    def special(self, statement: Atomic | Across | Barrier | Uniform, texts: Sequence[str]) -> str:
-        if isinstance(statement, Uniform):
-            return texts[0]  # nobody wants to be told
-        if isinstance(statement, Barrier):
+    def special(self, statement: nodes.SpecialStatement, texts: Sequence[str]) -> str:
+        if isinstance(statement, nodes.Uniform):
+            return texts[0]  # OpenCL needs no proof that it is uniform
+        if isinstance(statement, nodes.Barrier):
             return f"barrier(CLK_LOCAL_MEM_FENCE{' | CLK_GLOBAL_MEM_FENCE' if self.fence else ''});"
-        if isinstance(statement, Across):
+        if isinstance(statement, nodes.Across):
             return _ACROSS[statement.operator].format(*texts)
         return f"atomic_{statement.operator}(&{statement.array.name}[{texts[0]}], {texts[1]})"
 
     def negated(self, kind: ValueType, value: str) -> str:
         return f"negated_{self.type(kind)}({value})"
 
-    def pointer(self, buffer: ArrayVariable, written: bool) -> str:
+    def pointer(self, buffer: nodes.ArrayVariable, written: bool) -> str:
         element = "half" if self.packed(buffer) else self.type(buffer.element)
         return f"{'volatile ' if buffer.atomic else ''}{'' if written else 'const '}{element} *"
 
-    def begin(self, buffer: ArrayVariable, base: ArrayVariable | None) -> str:
+    def begin(self, buffer: nodes.ArrayVariable, base: nodes.ArrayVariable | None) -> str:
         packed_lanes = buffer.element.lanes if self.packed(buffer) else 1
         at = f"params->{buffer.name}_at{f' * {packed_lanes}' if packed_lanes > 1 else ''}"
         if base is None:
@@ -222,12 +209,12 @@ class _OpenclDialect(Dialect):
         begin = base.name if base.element == buffer.element else f"({kind}){base.name}"
         return f"    {kind}{buffer.name} = {begin} + {at};"
 
-    def array(self, array: ArrayVariable) -> str:
+    def array(self, array: nodes.ArrayVariable) -> str:
         space = "__local " if array.space == "shared" else ""
         volatile = "volatile " if array.atomic else ""
         return f"    {space}{volatile}{self.type(array.element)} {array.name}[{array.length}];"
 
-    def table(self, table: ArrayVariable) -> str:
+    def table(self, table: nodes.ArrayVariable) -> str:
         values = self.values(table)
         return f"__constant {self.type(table.element)} {table.name}[{table.length}] = {{{values}}};"
 

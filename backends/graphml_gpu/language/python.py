@@ -12,36 +12,8 @@ import math
 import re
 from collections.abc import Iterator
 
+from graphml_gpu.language import tree as nodes
 from graphml_gpu.language.intrinsics import CONVERSIONS, INTRINSICS
-from graphml_gpu.language.tree import (
-    Across,
-    Assign,
-    Atomic,
-    Barrier,
-    Binary,
-    Call,
-    Convert,
-    Declare,
-    Expression,
-    For,
-    If,
-    Index,
-    Lane,
-    Leave,
-    LiteralValue,
-    Load,
-    Name,
-    Print,
-    Scalar,
-    Select,
-    SetLane,
-    Statement,
-    Store,
-    Tree,
-    Unary,
-    Uniform,
-    While,
-)
 from graphml_gpu.language.types import ValueType
 
 _COMPARED = {"<": "below", "<=": "most", ">": "above", ">=": "least", "==": "equal", "!=": "unlike"}
@@ -50,7 +22,7 @@ _OF_SCALARS = ("min", "max", "clamp", "inverse_sqrt", "fma", "bitcast")
 """Functions with a quicker form for scalars."""
 
 
-def python(tree: Tree, title: str) -> str:
+def python(tree: nodes.Tree, title: str) -> str:
     """The text of a function of the runtime `rt`, `rt_place`, the arrays and the scalars.
 
     The text needs a runtime `rt` of the same types as it is executed, too.
@@ -69,94 +41,94 @@ class _Writer:
     def __init__(self) -> None:
         self.made: dict[str, str] = {}
 
-    def lines(self, block: list[Statement], depth: int) -> Iterator[str]:
+    def lines(self, block: list[nodes.Statement], depth: int) -> Iterator[str]:
         margin = "    " * depth
         for statement in block:
             for line in self._statement(statement, depth):
                 yield line if line.startswith(" ") else margin + line
 
-    def _block(self, block: list[Statement], depth: int) -> Iterator[str]:
+    def _block(self, block: list[nodes.Statement], depth: int) -> Iterator[str]:
         yield from self.lines(block, depth)
-        if all(isinstance(statement, Print) and not statement.values for statement in block):
+        if all(isinstance(statement, nodes.Print) and not statement.values for statement in block):
             yield "    " * depth + "pass"
 
-    def _statement(self, statement: Statement, depth: int) -> Iterator[str]:
+    def _statement(self, statement: nodes.Statement, depth: int) -> Iterator[str]:
         text = self._text
         match statement:
-            case Assign():
+            case nodes.Assign():
                 yield f"{statement.variable.name} = {text(statement.value)}"
-            case Declare():
+            case nodes.Declare():
                 yield f"{statement.variable.name} = {self._literal(0, statement.variable.type)}"
-            case SetLane():
+            case nodes.SetLane():
                 name = statement.variable.name
                 yield f"{name} = rt.with_lane({name}, {statement.lane}, {text(statement.value)})"
-            case Store():
+            case nodes.Store():
                 yield f"{statement.array.name}[{text(statement.index)}] = {text(statement.value)}"
-            case Atomic():
+            case nodes.Atomic():
                 values = f"{statement.operator!r}, {text(statement.index)}, {text(statement.value)}"
                 changed = f"{statement.array.name}.atomic({values})"
                 yield f"{statement.result.name} = {changed}" if statement.result else changed
-            case Across():
+            case nodes.Across():
                 value, by = text(statement.value), text(statement.by) if statement.by else None
                 yield f"{statement.result.name} = yield ({statement.operator!r}, {value}, {by})"
-            case Barrier():
+            case nodes.Barrier():
                 yield f"yield ('barrier', {statement.where!r}, None)"
-            case Uniform():
+            case nodes.Uniform():
                 value = text(statement.value)
                 yield f"{statement.result.name} = yield ('uniform', {statement.where!r}, {value})"
-            case If() | For() | While():
+            case nodes.If() | nodes.For() | nodes.While():
                 yield from self._nested(statement, depth)
-            case Leave():
+            case nodes.Leave():
                 yield statement.how
-            case Print():
+            case nodes.Print():
                 shown = ", ".join(repr(v) if isinstance(v, str) else text(v) for v in statement.values)
                 yield f"rt.show(rt_place, {shown})"
 
-    def _nested(self, statement: If | For | While, depth: int) -> Iterator[str]:
+    def _nested(self, statement: nodes.If | nodes.For | nodes.While, depth: int) -> Iterator[str]:
         match statement:
-            case If():
+            case nodes.If():
                 yield f"if {self._text(statement.condition)}:"
                 yield from self._block(statement.yes, depth + 1)
                 if statement.no:
                     yield "    " * depth + "else:"
                     yield from self._block(statement.no, depth + 1)
-            case For():
+            case nodes.For():
                 bounds = ", ".join(self._text(v) for v in (statement.begin, statement.end, statement.step))
                 yield f"for {statement.variable.name} in rt.count({bounds}):"
                 yield from self._block(statement.body, depth + 1)
-            case While():
+            case nodes.While():
                 condition = "True" if statement.condition is None else self._text(statement.condition)
                 yield f"while {condition}:"
                 yield from self._block(statement.body, depth + 1)
 
-    def _text(self, value: Expression) -> str:
+    def _text(self, value: nodes.Expression) -> str:
         match value:
-            case LiteralValue():
+            case nodes.LiteralValue():
                 return self._literal(value.value, value.type)
-            case Name():
+            case nodes.Name():
                 return value.variable.name
-            case Scalar():
+            case nodes.Scalar():
                 return value.name
-            case Index():
+            case nodes.Index():
                 dimension = "" if value.dimension is None else f"[{value.dimension}]"
                 return f"rt_place.{value.which}{dimension}"
-            case Load():
+            case nodes.Load():
                 return f"{value.array.name}[{self._text(value.index)}]"
-            case Lane():
+            case nodes.Lane():
                 return f"{self._text(value.value)}[{value.lane}]"
-            case Unary():
+            case nodes.Unary():
                 return f"({value.operator} {self._text(value.value)})"
-            case Binary():
+            case nodes.Binary():
                 return self._binary(value)
-            case Select():
+            case nodes.Select():
                 condition, yes, no = map(self._text, (value.condition, value.yes, value.no))
                 return f"({yes} if {condition} else {no})"
-            case Convert():
+            case nodes.Convert():
                 return self._convert(value)
-            case Call():
+            case nodes.Call():
                 return self._call(value)
 
-    def _binary(self, value: Binary) -> str:
+    def _binary(self, value: nodes.Binary) -> str:
         left = self._text(value.left)
         if value.operator in _INTEGER and value.type.is_integer:
             return self._integer(value, left)
@@ -165,10 +137,10 @@ class _Writer:
             return f"rt.{_COMPARED[value.operator]}({left}, {right})"
         return f"({left} {value.operator} {right})"
 
-    def _integer(self, value: Binary, left: str) -> str:
+    def _integer(self, value: nodes.Binary, left: str) -> str:
         """Operators that NumPy has with another meaning at some operands, as it has them where it can."""
         operator, right, kind = value.operator, value.right, value.type
-        literal = right.value if isinstance(right, LiteralValue) else None
+        literal = right.value if isinstance(right, nodes.LiteralValue) else None
         if operator in ("<<", ">>") and literal is not None:
             return f"({left} {operator} {self._literal(int(literal) & 31, kind)})"
         if operator in ("//", "%") and kind.kind == "u32" and literal:
@@ -176,7 +148,7 @@ class _Writer:
         scalar = kind.lanes == 1 and (kind.kind == "u32" or operator in ("//", "%"))
         return f"rt.{kind.name + '_' if scalar else ''}{_INTEGER[operator]}({left}, {self._text(right)})"
 
-    def _convert(self, value: Convert) -> str:
+    def _convert(self, value: nodes.Convert) -> str:
         kind, kinds = value.type, [element.type for element in value.values]
         texts = [self._text(element) for element in value.values]
         if kind.lanes == 1 and kinds[0].lanes == 1:
@@ -187,7 +159,7 @@ class _Writer:
             return f"rt.vector(rt.{kind.scalar.name}, {', '.join(texts)})"
         return f"rt.convert(rt.{kind.name}, {', '.join(texts)})"
 
-    def _call(self, value: Call) -> str:
+    def _call(self, value: nodes.Call) -> str:
         texts, kind = [self._text(operand) for operand in value.values], f"rt.{value.type.name}"
         form = INTRINSICS[value.name].python if value.name in INTRINSICS else CONVERSIONS[value.name][2]
         scalars = value.type.lanes == 1 and all(operand.type.lanes == 1 for operand in value.values)

@@ -7,31 +7,17 @@ from collections.abc import Callable, Mapping
 from struct import pack, unpack
 from typing import Any
 
+from graphml_gpu.language import tree as nodes
 from graphml_gpu.language.context import KernelContext, Value, at_run_time, describe, is_expression
-from graphml_gpu.language.tree import (
-    Across,
-    ArrayVariable,
-    Atomic,
-    Barrier,
-    Call,
-    Expression,
-    Index,
-    LiteralValue,
-    Name,
-    Print,
-    Select,
-    Uniform,
-    Variable,
-)
 from graphml_gpu.language.types import BOOL, F32, I32, U32, ValueType
 
 
-def _position(which: str) -> Callable[[KernelContext, list[Value], ast.Call], Expression]:
-    def lower(context: KernelContext, values: list[Value], node: ast.Call) -> Expression:
+def _position(which: str) -> Callable[[KernelContext, list[Value], ast.Call], nodes.Expression]:
+    def lower(context: KernelContext, values: list[Value], node: ast.Call) -> nodes.Expression:
         dimension = context.constant(values[0], int, f"{which}()", node)
         if dimension not in (0, 1, 2):
             context.fail(f"{which}(): wanted 0, 1 or 2, got {dimension}", node)
-        return Index(which, dimension, U32)
+        return nodes.Index(which, dimension, U32)
 
     return lower
 
@@ -41,9 +27,9 @@ def _plain_position(which: str) -> Callable[[KernelContext, list[Value], ast.Cal
         if which.startswith("subgroup") and not context.features.subgroups:
             alone = {"subgroup_count": _group_size(context), "subgroup_lane": 0}
             if which in alone:
-                return LiteralValue(alone[which], U32)
-            return Index("local_index", None, U32)
-        return Index(which, None, U32)
+                return nodes.LiteralValue(alone[which], U32)
+            return nodes.Index("local_index", None, U32)
+        return nodes.Index(which, None, U32)
 
     return lower
 
@@ -53,34 +39,34 @@ def _select(context: KernelContext, values: list[Value], node: ast.Call) -> Valu
     if not is_expression(decided):
         return values[1] if decided else values[2]
     yes, no = context.unify(values[1:], "select()", node)
-    return Select(context.typed(decided, BOOL, "condition of select()", node), yes, no)
+    return nodes.Select(context.typed(decided, BOOL, "condition of select()", node), yes, no)
 
 
-def _bitcast(context: KernelContext, values: list[Value], node: ast.Call) -> Expression:
+def _bitcast(context: KernelContext, values: list[Value], node: ast.Call) -> nodes.Expression:
     wanted, value = values
     if not isinstance(wanted, ValueType):
         context.fail(f"bitcast(): wanted a type first, got {describe(wanted)}", node)
     value = context.expression(value, "bitcast()", node)
     if value.type.n_bytes != wanted.n_bytes or BOOL in (value.type, wanted):
         context.fail(f"bitcast(): {value.type.name} and {wanted.name} differ in size", node)
-    if isinstance(value, LiteralValue) and value.type == U32 and wanted == F32:
+    if isinstance(value, nodes.LiteralValue) and value.type == U32 and wanted == F32:
         # WGSL refuses constants that are no numbers: a literal is made where its renderer needs.
-        return LiteralValue(unpack("<f", pack("<I", value.value))[0], F32)
-    return value if value.type == wanted else Call("bitcast", (value,), wanted)
+        return nodes.LiteralValue(unpack("<f", pack("<I", value.value))[0], F32)
+    return value if value.type == wanted else nodes.Call("bitcast", (value,), wanted)
 
 
 def _typed_call(
     name: str, takes: tuple[ValueType, ...], gives: ValueType
-) -> Callable[[KernelContext, list[Value], ast.Call], Expression]:
-    def lower(context: KernelContext, values: list[Value], node: ast.Call) -> Expression:
+) -> Callable[[KernelContext, list[Value], ast.Call], nodes.Expression]:
+    def lower(context: KernelContext, values: list[Value], node: ast.Call) -> nodes.Expression:
         typed = [context.typed(v, t, f"{name}()", node) for v, t in zip(values, takes, strict=True)]
-        return Call(name, tuple(typed), gives)
+        return nodes.Call(name, tuple(typed), gives)
 
     return lower
 
 
-def _new_array(space: str) -> Callable[[KernelContext, list[Value], ast.Call], ArrayVariable]:
-    def lower(context: KernelContext, values: list[Value], node: ast.Call) -> ArrayVariable:
+def _new_array(space: str) -> Callable[[KernelContext, list[Value], ast.Call], nodes.ArrayVariable]:
+    def lower(context: KernelContext, values: list[Value], node: ast.Call) -> nodes.ArrayVariable:
         element, length = values
         if not isinstance(element, ValueType):
             context.fail(f"{space}_array(): wanted a type first, got {describe(element)}", node)
@@ -92,13 +78,13 @@ def _new_array(space: str) -> Callable[[KernelContext, list[Value], ast.Call], A
         once = len(context.arrays) if space == "private" else 0
         key = (frame.source.file, frame.source.where(node), node.col_offset, element, length, once)
         if key not in context.arrays:
-            context.arrays[key] = ArrayVariable(context.unique(hint), space, element, length)
+            context.arrays[key] = nodes.ArrayVariable(context.unique(hint), space, element, length)
         return context.arrays[key]
 
     return lower
 
 
-def _table(context: KernelContext, values: list[Value], node: ast.Call) -> ArrayVariable:
+def _table(context: KernelContext, values: list[Value], node: ast.Call) -> nodes.ArrayVariable:
     element, numbers = values
     if not isinstance(element, ValueType) or element.lanes > 1 or at_run_time(numbers):
         context.fail("table(): wanted a scalar type and constants", node)
@@ -106,12 +92,14 @@ def _table(context: KernelContext, values: list[Value], node: ast.Call) -> Array
     key = ("table", element, literals)
     if key not in context.arrays:
         name = context.unique(context.frame.names.get("array's name", "table"))
-        context.arrays[key] = ArrayVariable(name, "table", element, len(literals), "read", values=literals)
+        context.arrays[key] = nodes.ArrayVariable(
+            name, "table", element, len(literals), "read", values=literals
+        )
     return context.arrays[key]
 
 
 def _barrier(context: KernelContext, values: list[Value], node: ast.Call) -> None:
-    context.emit(Barrier(context.frame.source.where(node)))
+    context.emit(nodes.Barrier(context.frame.source.where(node)))
 
 
 def _uniform(context: KernelContext, values: list[Value], node: ast.Call) -> Value:
@@ -123,18 +111,18 @@ def _uniform(context: KernelContext, values: list[Value], node: ast.Call) -> Val
         context.fail("uniform(): wanted a number, got bool", node)
     if kind not in context.uniform:
         context.uniform[kind] = context.unique(f"uniform_{kind.name}")
-    result = Variable(context.unique("uniform_value"), kind, unnamed=True)
+    result = nodes.Variable(context.unique("uniform_value"), kind, unnamed=True)
     where = context.frame.source.where(node)
-    context.emit(Uniform(values[0], context.uniform[kind], result, where))
-    return Name(result)
+    context.emit(nodes.Uniform(values[0], context.uniform[kind], result, where))
+    return nodes.Name(result)
 
 
-def _atomic(operator: str) -> Callable[[KernelContext, list[Value], ast.Call], Expression]:
-    def lower(context: KernelContext, values: list[Value], node: ast.Call) -> Expression:
+def _atomic(operator: str) -> Callable[[KernelContext, list[Value], ast.Call], nodes.Expression]:
+    def lower(context: KernelContext, values: list[Value], node: ast.Call) -> nodes.Expression:
         array, index, value = values
         name = f"atomic_{operator}()"
         if (
-            not isinstance(array, ArrayVariable)
+            not isinstance(array, nodes.ArrayVariable)
             or array.space == "private"
             or array.element not in (U32, I32)
         ):
@@ -144,10 +132,12 @@ def _atomic(operator: str) -> Callable[[KernelContext, list[Value], ast.Call], E
         if array.access != "update":
             context.fail(f"{name}: `{array.name}` must be Update", node)
         array.atomic = True
-        old = Variable(context.unique("old"), array.element, unnamed=True)
+        old = nodes.Variable(context.unique("old"), array.element, unnamed=True)
         position = context.typed(index, U32, name, node)
-        context.emit(Atomic(operator, array, position, context.typed(value, array.element, name, node), old))
-        return Name(old)
+        context.emit(
+            nodes.Atomic(operator, array, position, context.typed(value, array.element, name, node), old)
+        )
+        return nodes.Name(old)
 
     return lower
 
@@ -161,9 +151,9 @@ def _across(operator: str) -> Callable[[KernelContext, list[Value], ast.Call], V
         by = context.typed(values[1], U32, name, node) if len(values) > 1 else None
         if not context.features.subgroups:
             return value
-        result = Variable(context.unique(f"subgroup_{operator}"), value.type, unnamed=True)
-        context.emit(Across(operator, value, by, result))
-        return Name(result)
+        result = nodes.Variable(context.unique(f"subgroup_{operator}"), value.type, unnamed=True)
+        context.emit(nodes.Across(operator, value, by, result))
+        return nodes.Name(result)
 
     return lower
 
@@ -183,7 +173,7 @@ def _type_of(context: KernelContext, values: list[Value], node: ast.Call) -> Val
 
 def _print(context: KernelContext, values: list[Value], node: ast.Call) -> None:
     shown = (v if isinstance(v, str) else context.expression(v, "debug_print()", node) for v in values)
-    context.emit(Print(tuple(shown)))
+    context.emit(nodes.Print(tuple(shown)))
 
 
 def _unroll(context: KernelContext, values: list[Value], node: ast.Call) -> tuple[Any, ...]:

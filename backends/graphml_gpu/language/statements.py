@@ -6,25 +6,12 @@ import ast
 import functools
 from typing import Any
 
+from graphml_gpu.language import tree as nodes
 from graphml_gpu.language.calls import lower_call
 from graphml_gpu.language.conditions import condition
 from graphml_gpu.language.context import KernelContext, Value, describe, is_expression, is_number
 from graphml_gpu.language.expressions import LANES, array_index, binary, lower_expression
 from graphml_gpu.language.loops import count_or_unroll, leave_loop, repeat
-from graphml_gpu.language.tree import (
-    ArrayVariable,
-    Assign,
-    Expression,
-    If,
-    Leave,
-    LiteralValue,
-    Load,
-    Name,
-    SetLane,
-    Store,
-    Unary,
-    Variable,
-)
 from graphml_gpu.language.types import BOOL, ValueType
 from graphml_gpu.language.walk import is_stable
 
@@ -34,7 +21,7 @@ def lower_block(context: KernelContext, statements: list[ast.stmt]) -> None:
     for node in statements:
         context.frame.node = node
         _statement(context, node)
-        if "return" in context.frame.names or (context.block and isinstance(context.block[-1], Leave)):
+        if "return" in context.frame.names or (context.block and isinstance(context.block[-1], nodes.Leave)):
             return
 
 
@@ -115,35 +102,35 @@ def give(context: KernelContext, name: str, value: Value, wanted: ValueType | No
     frame = context.frame
     held = frame.names.get(name)
     what = f"`{name}`"
-    if isinstance(held, Name) and held.variable.loop:
+    if isinstance(held, nodes.Name) and held.variable.loop:
         context.fail(f"{what} counts a loop and cannot be assigned", node)
     if frame.sites[name] <= 1:
         if wanted is not None:
             value = context.typed(value, wanted, what, node)
         if isinstance(value, tuple):
             value = tuple(context.plain(name, v) if is_expression(v) else v for v in value)
-        known = not is_expression(value) or isinstance(value, LiteralValue)
+        known = not is_expression(value) or isinstance(value, nodes.LiteralValue)
         frame.names[name] = value if known else _fixed(context, name, value)
         return
     if not is_expression(value) and not is_number(value):
-        if isinstance(held, Name):
+        if isinstance(held, nodes.Name):
             context.fail(f"{what}: wanted {held.type.name}, got {describe(value)}", node)
         frame.names[name] = value
         return
-    if isinstance(held, Name) and held.variable.mutable:
-        context.emit(Assign(held.variable, context.typed(value, held.type, what, node)))
+    if isinstance(held, nodes.Name) and held.variable.mutable:
+        context.emit(nodes.Assign(held.variable, context.typed(value, held.type, what, node)))
         return
     typed = context.typed(value, wanted, what, node) if wanted else context.expression(value, what, node)
-    variable = Variable(context.unique(name), typed.type, mutable=True)
-    frame.names[name] = Name(variable)
-    context.emit(Assign(variable, typed))
+    variable = nodes.Variable(context.unique(name), typed.type, mutable=True)
+    frame.names[name] = nodes.Name(variable)
+    context.emit(nodes.Assign(variable, typed))
 
 
-def _fixed(context: KernelContext, name: str, value: Expression) -> Name:
+def _fixed(context: KernelContext, name: str, value: nodes.Expression) -> nodes.Name:
     """The value as a variable of this name; one that was made for it by the last statement takes the name."""
     last = context.block[-1] if context.block else None
-    result = last.variable if isinstance(last, Assign) else getattr(last, "result", None)
-    if isinstance(value, Name) and value.variable.unnamed and result is value.variable:
+    result = last.variable if isinstance(last, nodes.Assign) else getattr(last, "result", None)
+    if isinstance(value, nodes.Name) and value.variable.unnamed and result is value.variable:
         fixed = value
         fixed.variable.name = context.unique(name)
     else:
@@ -171,24 +158,24 @@ def _store(context: KernelContext, target: ast.Subscript, value: Value, node: as
     value, array, where = context.in_order([lambda: value, base, index])
     if is_expression(array):
         context.fail("a vector's lanes are assigned by name: v.x = ...", node)
-    if not isinstance(array, ArrayVariable):
+    if not isinstance(array, nodes.ArrayVariable):
         context.fail(f"`{ast.unparse(target)}`: wanted an array, got {describe(array)}", node)
     if array.access == "read":
         context.fail(f"`{array.name}` is Read: it cannot be written; wanted Write or Update", node)
     stored = context.typed(value, array.element, f"element of `{array.name}`", node)
-    context.emit(Store(array, array_index(context, array, where, node), stored))
+    context.emit(nodes.Store(array, array_index(context, array, where, node), stored))
 
 
 def _set_lane(context: KernelContext, target: ast.Attribute, value: Value, node: ast.AST) -> None:
     vector = lower_expression(context, target.value)
     if (
-        not isinstance(vector, Name)
+        not isinstance(vector, nodes.Name)
         or target.attr not in LANES[: vector.type.lanes]
         or vector.type.lanes == 1
     ):
         context.fail(f"`{ast.unparse(target)}`: wanted a lane of a vector variable", node)
     typed = context.typed(value, vector.type.scalar, f"`{ast.unparse(target)}`", node)
-    context.emit(SetLane(vector.variable, LANES.index(target.attr), typed))
+    context.emit(nodes.SetLane(vector.variable, LANES.index(target.attr), typed))
 
 
 def _augmented(context: KernelContext, node: ast.AugAssign) -> None:
@@ -204,15 +191,15 @@ def _augmented(context: KernelContext, node: ast.AugAssign) -> None:
             lambda: lower_expression(context, node.value),
         ]
     )
-    if not isinstance(array, ArrayVariable) or array.access != "update":
+    if not isinstance(array, nodes.ArrayVariable) or array.access != "update":
         context.fail(
             f"`{ast.unparse(subscript)}`: wanted an array that is read and written, got {describe(array)}",
             node,
         )
     index = context.plain("at", array_index(context, array, where, node))
-    changed = binary(context, type(node.op), Load(array, index, array.element), value, node)
+    changed = binary(context, type(node.op), nodes.Load(array, index, array.element), value, node)
     context.emit(
-        Store(array, index, context.typed(changed, array.element, f"element of `{array.name}`", node))
+        nodes.Store(array, index, context.typed(changed, array.element, f"element of `{array.name}`", node))
     )
 
 
@@ -235,9 +222,9 @@ def _if(context: KernelContext, node: ast.If) -> None:
         lower_block(context, node.orelse)
     context.frame.inside -= 1
     if not yes and no:
-        yes, no, decided = no, [], Unary("not", decided, BOOL)
+        yes, no, decided = no, [], nodes.Unary("not", decided, BOOL)
     if yes:
-        context.emit(If(decided, yes, no))
+        context.emit(nodes.If(decided, yes, no))
 
 
 def _return(context: KernelContext, node: ast.Return) -> None:
@@ -245,7 +232,7 @@ def _return(context: KernelContext, node: ast.Return) -> None:
     if len(context.frames) == 1:
         if node.value is not None:
             context.fail("a kernel returns nothing", node)
-        context.emit(Leave("return"))
+        context.emit(nodes.Leave("return"))
         return
     if frame.inside or "return" in frame.names:
         context.fail("a @function returns once, at its end", node)

@@ -282,6 +282,8 @@ class Print:
     values: tuple[Expression | str, ...]
 
 
+SpecialStatement = Atomic | Across | Barrier | Uniform
+"""Statements in which invocations meet, or change the same element."""
 Statement = (
     Assign | Declare | SetLane | Store | Atomic | Across | Barrier | Uniform | If | For | While | Leave
     | Print

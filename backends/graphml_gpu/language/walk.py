@@ -5,45 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from graphml_gpu.language.tree import (
-    Across,
-    Assign,
-    Atomic,
-    Binary,
-    Call,
-    Convert,
-    Expression,
-    For,
-    If,
-    Index,
-    Lane,
-    LiteralValue,
-    Load,
-    Name,
-    Print,
-    Scalar,
-    Select,
-    SetLane,
-    Statement,
-    Store,
-    Unary,
-    Uniform,
-    While,
-)
+from graphml_gpu.language import tree as nodes
 from graphml_gpu.language.types import BOOL
 
-_OPERANDS: dict[type[Expression], Callable[[Any], tuple[Expression, ...]]] = {
-    Load: lambda load: (load.index,),
-    Lane: lambda lane: (lane.value,),
-    Unary: lambda unary: (unary.value,),
-    Binary: lambda binary: (binary.left, binary.right),
-    Select: lambda select: (select.condition, select.yes, select.no),
-    Convert: lambda convert: convert.values,
-    Call: lambda call: call.values,
+_OPERANDS: dict[type[nodes.Expression], Callable[[Any], tuple[nodes.Expression, ...]]] = {
+    nodes.Load: lambda load: (load.index,),
+    nodes.Lane: lambda lane: (lane.value,),
+    nodes.Unary: lambda unary: (unary.value,),
+    nodes.Binary: lambda binary: (binary.left, binary.right),
+    nodes.Select: lambda select: (select.condition, select.yes, select.no),
+    nodes.Convert: lambda convert: convert.values,
+    nodes.Call: lambda call: call.values,
 }
 
 
-def walk(expression: Expression) -> list[Expression]:
+def walk(expression: nodes.Expression) -> list[nodes.Expression]:
     """The expression and all in it."""
     waiting, parts = [expression], []
     while waiting:
@@ -55,37 +31,37 @@ def walk(expression: Expression) -> list[Expression]:
     return parts
 
 
-def expressions_of(statement: Statement) -> tuple[Expression, ...]:
+def expressions_of(statement: nodes.Statement) -> tuple[nodes.Expression, ...]:
     """The expressions that a statement itself works out, without those of inner blocks."""
     match statement:
-        case Assign() | SetLane() | Uniform():
+        case nodes.Assign() | nodes.SetLane() | nodes.Uniform():
             return (statement.value,)
-        case Store() | Atomic():
+        case nodes.Store() | nodes.Atomic():
             return (statement.index, statement.value)
-        case Across():
+        case nodes.Across():
             return (statement.value,) if statement.by is None else (statement.value, statement.by)
-        case If():
+        case nodes.If():
             return (statement.condition,)
-        case For():
+        case nodes.For():
             return (statement.begin, statement.end, statement.step)
-        case While():
+        case nodes.While():
             return () if statement.condition is None else (statement.condition,)
-        case Print():
+        case nodes.Print():
             return tuple(value for value in statement.values if not isinstance(value, str))
     return ()
 
 
-def blocks_of(statement: Statement) -> tuple[list[Statement], ...]:
+def blocks_of(statement: nodes.Statement) -> tuple[list[nodes.Statement], ...]:
     """The inner blocks of a statement."""
     match statement:
-        case If():
+        case nodes.If():
             return (statement.yes, statement.no)
-        case For() | While():
+        case nodes.For() | nodes.While():
             return (statement.body,)
     return ()
 
 
-def all_statements(block: list[Statement]) -> Iterator[Statement]:
+def all_statements(block: list[nodes.Statement]) -> Iterator[nodes.Statement]:
     """Every statement of a block and of those in it."""
     for statement in block:
         yield statement
@@ -93,78 +69,85 @@ def all_statements(block: list[Statement]) -> Iterator[Statement]:
             yield from all_statements(inner)
 
 
-def all_expressions(block: list[Statement]) -> Iterator[Expression]:
+def all_expressions(block: list[nodes.Statement]) -> Iterator[nodes.Expression]:
     """Every expression of a block, with those in it."""
     for statement in all_statements(block):
         for expression in expressions_of(statement):
             yield from walk(expression)
 
 
-def is_stable(expression: Expression) -> bool:
+def is_stable(expression: nodes.Expression) -> bool:
     """Whether the value stays what it is when other statements run first: no loads, no mutable variables."""
     return not any(
-        isinstance(part, Load) or (isinstance(part, Name) and part.variable.mutable)
+        isinstance(part, nodes.Load) or (isinstance(part, nodes.Name) and part.variable.mutable)
         for part in walk(expression)
     )
 
 
-def is_plain(expression: Expression) -> bool:
+def is_plain(expression: nodes.Expression) -> bool:
     """Whether the value can be written twice at no cost: a literal, argument, index or fixed variable."""
     match expression:
-        case Name():
+        case nodes.Name():
             return not expression.variable.mutable
-        case Lane():
+        case nodes.Lane():
             return is_plain(expression.value)
-        case LiteralValue() | Scalar() | Index():
+        case nodes.LiteralValue() | nodes.Scalar() | nodes.Index():
             return True
     return False
 
 
-def never_negative(expression: Expression) -> bool:
+def never_negative(expression: nodes.Expression) -> bool:
     """Whether an integer is known to be 0 or more: by its type, its operator, or how its loop counts."""
     if expression.type.kind == "u32":
         return True
     match expression:
-        case LiteralValue(value=value):
+        case nodes.LiteralValue(value=value):
             return value >= 0
-        case Name(variable=variable):
+        case nodes.Name(variable=variable):
             return variable.never_negative
-        case Select(yes=yes, no=no):
+        case nodes.Select(yes=yes, no=no):
             return never_negative(yes) and never_negative(no)
-        case Convert(values=(Index(which="local_id" | "local_index" | "subgroup_lane"),)):
+        case nodes.Convert(values=(nodes.Index(which="local_id" | "local_index" | "subgroup_lane"),)):
             return True
-        case Binary(operator="&", left=left, right=right) | Call(name="max", values=(left, right)):
+        case (
+            nodes.Binary(operator="&", left=left, right=right) | nodes.Call(name="max", values=(left, right))
+        ):
             return never_negative(left) or never_negative(right)
-        case Binary(operator=">>", left=left):
+        case nodes.Binary(operator=">>", left=left):
             return never_negative(left)
-        case Binary(operator="//" | "%", left=left, right=right) | Call(name="min", values=(left, right)):
+        case (
+            nodes.Binary(operator="//" | "%", left=left, right=right)
+            | nodes.Call(name="min", values=(left, right))
+        ):
             return never_negative(left) and never_negative(right)
     return False
 
 
-def negated(expression: Expression) -> Expression | None:
+def negated(expression: nodes.Expression) -> nodes.Expression | None:
     """The float whose sign the expression changes; None where it is another expression."""
     match expression:
         case (
-            Unary(operator="-", value=value)
-            | Binary(operator="*" | "/", left=value, right=LiteralValue(value=-1))
-            | Binary(operator="*", left=LiteralValue(value=-1), right=value)
+            nodes.Unary(operator="-", value=value)
+            | nodes.Binary(operator="*" | "/", left=value, right=nodes.LiteralValue(value=-1))
+            | nodes.Binary(operator="*", left=nodes.LiteralValue(value=-1), right=value)
         ) if value.type.is_float and value.type == expression.type:
             return value
     return None
 
 
-def has_load(expression: Expression) -> bool:
+def has_load(expression: nodes.Expression) -> bool:
     """Whether working it out reads an array, where an index out of bounds could do harm."""
-    return any(isinstance(part, Load) for part in walk(expression))
+    return any(isinstance(part, nodes.Load) for part in walk(expression))
 
 
-def truth(value: bool) -> LiteralValue:
+def truth(value: bool) -> nodes.LiteralValue:
     """True or False as an expression."""
-    return LiteralValue(value, BOOL)
+    return nodes.LiteralValue(value, BOOL)
 
 
-def touched(statements: Iterable[Statement], expressions: Iterable[Expression]) -> set[str]:
+def touched(statements: Iterable[nodes.Statement], expressions: Iterable[nodes.Expression]) -> set[str]:
     """Names of the arrays that statements and expressions read or write."""
-    read = {part.array.name for part in expressions if isinstance(part, Load)}
-    return read | {statement.array.name for statement in statements if isinstance(statement, Store | Atomic)}
+    read = {part.array.name for part in expressions if isinstance(part, nodes.Load)}
+    return read | {
+        statement.array.name for statement in statements if isinstance(statement, nodes.Store | nodes.Atomic)
+    }

@@ -11,23 +11,10 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 from graphml.errors import BackendError
+from graphml_gpu.language import tree as nodes
 from graphml_gpu.language.features import Features
 from graphml_gpu.language.intrinsics import CONVERSIONS, INTRINSICS
 from graphml_gpu.language.text import Dialect, lines
-from graphml_gpu.language.tree import (
-    Across,
-    ArrayVariable,
-    Atomic,
-    Barrier,
-    Call,
-    Expression,
-    Index,
-    LiteralValue,
-    Scalar,
-    Tree,
-    Uniform,
-    Variable,
-)
 from graphml_gpu.language.types import ValueType
 from graphml_gpu.language.walk import all_expressions, all_statements
 
@@ -52,7 +39,7 @@ _NOT_NUMBERS = "var<private> not_a_constant: u32 = 0u;"
 
 
 def wgsl(
-    tree: Tree,
+    tree: nodes.Tree,
     features: Features,
     title: str,
     writable: Collection[str],
@@ -61,11 +48,11 @@ def wgsl(
 ) -> str:
     """The text. writable: bindings that are read_write though the kernel only reads them.
 
-    shares: buffers that lie in the binding of another. stored: the scalars are in a storage buffer.
+    shares: buffers that are in the binding of another. stored: the scalars are in a storage buffer.
     """
     used = list(all_expressions(tree.body))
-    uniform = {s.held: s.result.type for s in all_statements(tree.body) if isinstance(s, Uniform)}
-    places = {part.which for part in used if isinstance(part, Index)}
+    uniform = {s.held: s.result.type for s in all_statements(tree.body) if isinstance(s, nodes.Uniform)}
+    places = {part.which for part in used if isinstance(part, nodes.Index)}
     if uniform:
         places.add("local_index")
     dialect = _WgslDialect(tree, features, shares)
@@ -88,7 +75,7 @@ def wgsl(
     parts += [f"var<workgroup> {a.name}: {dialect.sized(a)};" for a in tree.arrays if a.space == "shared"]
     parts += [f"var<workgroup> {name}: {dialect.type(kind)};" for name, kind in uniform.items()]
     parts += [f"const {t.name} = {dialect.sized(t)}({dialect.values(t)});" for t in tree.tables]
-    if any(isinstance(part, LiteralValue) and not math.isfinite(part.value) for part in used):
+    if any(isinstance(part, nodes.LiteralValue) and not math.isfinite(part.value) for part in used):
         parts.append(_NOT_NUMBERS)
     x, y, z = tree.group
     arguments = ", ".join(
@@ -97,7 +84,7 @@ def wgsl(
         if place in places
     )
     parts += ["", f"@compute @workgroup_size({x}, {y}, {z})", f"fn {tree.name}({arguments}) {{"]
-    named = {part.name for part in used if isinstance(part, Scalar)}
+    named = {part.name for part in used if isinstance(part, nodes.Scalar)}
     parts += [f"    let {name} = params.{name};" for name, _ in tree.scalars if name in named]
     parts += [f"    let {b.name}_at = params.{b.name}_at;" for b in tree.buffers]
     parts += [f"    var {a.name}: {dialect.sized(a)};" for a in tree.arrays if a.space == "private"]
@@ -108,7 +95,7 @@ class _WgslDialect(Dialect):
     forever, adds_to_index = "loop", True
     least_i32, i32_suffix = "i32(-2147483648)", "i"
 
-    def __init__(self, tree: Tree, features: Features, shares: Mapping[str, str]) -> None:
+    def __init__(self, tree: nodes.Tree, features: Features, shares: Mapping[str, str]) -> None:
         super().__init__(tree, features)
         self._shares = shares
         self._elements = {buffer.name: buffer.element for buffer in tree.buffers}
@@ -125,10 +112,10 @@ class _WgslDialect(Dialect):
         text = f"bitcast<f32>(not_a_constant | {bits:#x}u)"
         return f"f16({text})" if is_half else text
 
-    def convert(self, kind: ValueType, values: Sequence[Expression], texts: Sequence[str]) -> str:
+    def convert(self, kind: ValueType, values: Sequence[nodes.Expression], texts: Sequence[str]) -> str:
         return self.vector(kind, texts)
 
-    def call(self, value: Call, texts: Sequence[str]) -> str:
+    def call(self, value: nodes.Call, texts: Sequence[str]) -> str:
         intrinsic = INTRINSICS.get(value.name)
         form = intrinsic.wgsl if intrinsic else CONVERSIONS[value.name][0]
         return form.format(*texts, type=self.type(value.type))
@@ -136,15 +123,15 @@ class _WgslDialect(Dialect):
     def select(self, condition: str, yes: str, no: str) -> str:
         return f"select({no}, {yes}, {condition})"
 
-    def held(self, array: ArrayVariable) -> str:
-        """The binding that an array lies in."""
+    def held(self, array: nodes.ArrayVariable) -> str:
+        """The binding that holds an array."""
         return self._shares.get(array.name, array.name)
 
-    def plain(self, array: ArrayVariable) -> bool:
+    def plain(self, array: nodes.ArrayVariable) -> bool:
         """Whether elements are stored as they are computed with: no halves in words."""
         return array.space != "buffer" or array.element.kind != "f16" or self.features.f16
 
-    def load(self, array: ArrayVariable, index: str) -> str:
+    def load(self, array: nodes.ArrayVariable, index: str) -> str:
         bound, lanes = self._elements.get(self.held(array), array.element), array.element.lanes
         other = bound != array.element
         if other and bound.lanes < lanes:  # a vector of words
@@ -155,7 +142,7 @@ class _WgslDialect(Dialect):
             text = self._load(array, self.held(array), _at(array, index))
         return f"bitcast<{self.type(array.element)}>({text})" if other else text
 
-    def _load(self, array: ArrayVariable, name: str, place: str) -> str:
+    def _load(self, array: nodes.ArrayVariable, name: str, place: str) -> str:
         if array.atomic:
             return f"atomicLoad(&{name}[{place}])"
         if self.plain(array):
@@ -167,7 +154,7 @@ class _WgslDialect(Dialect):
         halves = (f"unpack2x16float({name}[({place}) * 2u + {i}u])" for i in range(2))
         return f"vec4<f32>({', '.join(halves)})"
 
-    def store(self, array: ArrayVariable, index: str, value: str) -> str:
+    def store(self, array: nodes.ArrayVariable, index: str, value: str) -> str:
         name, place = self.held(array), _at(array, index)
         bound = self._elements.get(name, array.element)
         value = value if bound == array.element else f"bitcast<{self.type(bound)}>({value})"
@@ -182,39 +169,39 @@ class _WgslDialect(Dialect):
             "without the feature f16 WGSL writes f16x2 only"
         )
 
-    def declare(self, variable: Variable, value: str | None) -> str:
+    def declare(self, variable: nodes.Variable, value: str | None) -> str:
         if value is None:
             return f"var {variable.name}: {self.type(variable.type)};"
         return f"{'var' if variable.mutable else 'let'} {variable.name} = {value};"
 
-    def count(self, variable: Variable, begin: str) -> str:
+    def count(self, variable: nodes.Variable, begin: str) -> str:
         return f"var {variable.name} = {begin}"
 
-    def special(self, statement: Atomic | Across | Barrier | Uniform, texts: Sequence[str]) -> str:
-        if isinstance(statement, Uniform):
+    def special(self, statement: nodes.SpecialStatement, texts: Sequence[str]) -> str:
+        if isinstance(statement, nodes.Uniform):
             guarded_store = f"if (local_index == 0u) {{ {statement.held} = {texts[0]}; }}"
             return f"{guarded_store}\nworkgroupUniformLoad(&{statement.held})"
-        if isinstance(statement, Barrier):
+        if isinstance(statement, nodes.Barrier):
             return "workgroupBarrier(); storageBarrier();" if self.fence else "workgroupBarrier();"
-        if isinstance(statement, Across):
+        if isinstance(statement, nodes.Across):
             return _ACROSS[statement.operator].format(*texts)
         element = f"{self.held(statement.array)}[{_at(statement.array, texts[0])}]"
         return f"atomic{statement.operator.capitalize()}(&{element}, {texts[1]})"
 
-    def binding(self, buffer: ArrayVariable) -> str:
+    def binding(self, buffer: nodes.ArrayVariable) -> str:
         """The type of a buffer."""
         if not self.plain(buffer):
             return "array<u32>"
         element = self.type(buffer.element)
         return f"array<atomic<{element}>>" if buffer.atomic else f"array<{element}>"
 
-    def sized(self, array: ArrayVariable) -> str:
+    def sized(self, array: nodes.ArrayVariable) -> str:
         """The type of an array of a known length."""
         element = self.type(array.element)
         return f"array<{f'atomic<{element}>' if array.atomic else element}, {array.length}>"
 
 
-def _at(array: ArrayVariable, index: str) -> str:
+def _at(array: nodes.ArrayVariable, index: str) -> str:
     if array.space != "buffer":
         return index
     return f"{array.name}_at" if index == "0u" else f"{array.name}_at + {index}"

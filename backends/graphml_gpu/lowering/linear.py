@@ -80,7 +80,7 @@ def _refuses_linears(node: Node) -> str | None:
 
 
 def _lower_linears(node: Node, context: DeviceView) -> list[Dispatch]:
-    """Some products a dispatch; one each of many rows, or where weights lie in several buffers."""
+    """Some products a dispatch; one each of many rows, or where weights are in several buffers."""
     x, weights, biases = _operands(node)
     columns = rows(x.shape[:-1])
     whole = all(len(slabs(weight, context)) == 1 for weight in weights)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from graphml.ir.interpreter import depends_on, of_weights
+from graphml.backend.node_values import refuses_factors
+from graphml.ir.interpreter import of_weights
 from graphml.ir.node import Node
 from graphml.ir.op import Array, integer, number
 from graphml.ir.ops.position import frequencies, magnitude
@@ -16,12 +17,6 @@ from graphml_gpu.kernels.attention.cache_elements import CACHE_TYPES
 from graphml_gpu.kernels.positions.position import position_scale, rope_table
 from graphml_gpu.kernels.positions.rope import rope, write_rows
 from graphml_gpu.lowering.groups import per_element
-
-
-def _refuses_table(node: Node) -> str | None:
-    if len(node.inputs) > 1 and depends_on(node.inputs[1]):
-        return f"the factors {node.inputs[1].name} are computed in the graph"
-    return None
 
 
 def turns(angles: Array) -> Array:
@@ -86,7 +81,7 @@ def _lower_write(node: Node, context: DeviceView) -> list[Dispatch]:
     )  # fmt: skip
 
 
-TABLE = GpuLowering(("rope_table",), _lower_table, refuses=_refuses_table)
+TABLE = GpuLowering(("rope_table",), _lower_table, refuses=refuses_factors)
 SCALE = GpuLowering(("position_scale",), _lower_scale)
 ROPE = GpuLowering(("rope",), _lower_rope)
 WRITE = GpuLowering(("set_rows", "rope_set_rows"), _lower_write, refuses=_refuses_write)

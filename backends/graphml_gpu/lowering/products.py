@@ -74,7 +74,7 @@ class ProductActivations:
 
 
 def activations(x: Node, context: DeviceView) -> ProductActivations:
-    """The rows as they lie in memory, or what each workgroup makes its one row of."""
+    """The rows as they are in memory, or what each workgroup makes its one row of."""
     row = context.own_row(x)
     if row is None:
         return ProductActivations({}, {"x": x, "scale": NOTHING, "shift": NOTHING}, {"eps": 0.0})

@@ -57,6 +57,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from graphml.backend.node_values import viewed
 from graphml.errors import BackendError
 from graphml.ir.node import Node
 from graphml.ir.op import Op
@@ -193,7 +194,7 @@ def _reasons(declared: DeclaredKernel, node: Node) -> Iterator[str | None]:
 def _overlap(declared: DeclaredKernel, node: Node) -> str | None:
     """Values that may have the same memory need buffers of the same elements: words of any, but in a text."""
     names = {
-        name: _base(source) for name, source in zip(declared.op.declared.operands, node.inputs, strict=True)
+        name: viewed(source) for name, source in zip(declared.op.declared.operands, node.inputs, strict=True)
     }
     inplace = [declared.op.declared.operands[i] for i in declared.op.inplace]
     for a, b in itertools.combinations(declared.buffers.values(), 2):
@@ -205,10 +206,3 @@ def _overlap(declared: DeclaredKernel, node: Node) -> str | None:
         if (same or taken) and not alike:
             return f"{a.name} and {b.name} may have the same memory, and are buffers of different elements"
     return None
-
-
-def _base(node: Node) -> Node:
-    """The node whose memory a view shows."""
-    while node.op.view:
-        node = node.inputs[0]
-    return node

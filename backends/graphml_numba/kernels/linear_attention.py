@@ -20,8 +20,9 @@ from graphml.ir.op import number
 from graphml.ir.ops.attention import alibi_slopes
 from graphml.ir.ops.linear_attention import n_updates
 from graphml.ir.shape import fixed
-from graphml_numba.helpers import F32, Array, Number, helper, sums_helper
+from graphml_numba.helpers import F32, Array, Number, helper
 from graphml_numba.kernel_of import kernel_of
+from graphml_numba.kernels.running_softmax import dot
 
 Maker = Callable[..., Callable[..., Any]]
 
@@ -32,15 +33,6 @@ def decay_row(row: Array, decay: Array) -> None:
     each = decay.shape[0] > 1
     for i in range(row.shape[0]):
         row[i] *= decay[i] if each else decay[0]
-
-
-@sums_helper
-def product(row: Array, x: Array) -> Number:
-    """The sum of the products of a row of S with a key or query."""
-    total = F32(0)
-    for i in range(row.shape[0]):
-        total += row[i] * x[i]
-    return total
 
 
 @helper
@@ -86,9 +78,9 @@ def gated_delta_net(
                 row[:] = F32(0)
             decay_row(row, decay[t, head])
             for u in range(k.shape[1]):
-                wrong = v[t, u, head, i] - product(row, k[t, u, group])
+                wrong = v[t, u, head, i] - dot(row, k[t, u, group])
                 add_scaled(row, k[t, u, group], beta[t, u, head, 0] * wrong)
-            out[t, head, i] = scale * product(row, q[t, group])
+            out[t, head, i] = scale * dot(row, q[t, group])
 
 
 def call_linear_attention(node: Node, make: Maker) -> KernelCall:
@@ -136,13 +128,13 @@ def linear_attention(n_head: int, slope: float | None, replaces: bool, before: b
                     row[:] = F32(0)
                 value = v[t, head, i]
                 if before:
-                    out[t, head, i] = scale * product(row, q[t, head])
-                removed = product(row, remove[t, head]) if replaces else F32(0)
+                    out[t, head, i] = scale * dot(row, q[t, head])
+                removed = dot(row, remove[t, head]) if replaces else F32(0)
                 decay_row(row, fading[head] if has_fading else decay[t, head])
                 if replaces:
                     add_scaled(row, replace[t, head], removed)
                 add_scaled(row, k[t, head], value)
                 if not before:
-                    out[t, head, i] = scale * product(row, q[t, head])
+                    out[t, head, i] = scale * dot(row, q[t, head])
 
     return kernel

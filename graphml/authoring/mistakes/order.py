@@ -144,7 +144,7 @@ def _transposed(model: EditSource) -> Iterator[Try]:
 MISTAKES = (
     Mistake("transposed-weight", "a square matrix lies transposed", _transposed),
     Mistake("taken-for-another", "two tensors are taken for each other", _taken_for),
-    Mistake("head-permutation", "the rows of each head of q or k lie in another order", _head_rows),
+    Mistake("head-permutation", "the rows of each head of q or k are in another order", _head_rows),
     Mistake("qkv-order", "q, k and v lie otherwise in their common matrix", _fused),
     Mistake("kv-groups", "query heads share key-value heads otherwise", _groups),
 )

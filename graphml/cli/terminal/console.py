@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from textwrap import fill
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from graphml import settings
 from graphml.errors import UsageError
+from graphml.system.closing import Closing
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -47,7 +47,7 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _STEERS = re.compile(r"[\x7f-\x9f]")  # of JSON, which escapes the others
 
 
-class Bars:
+class Bars(Closing):
     """Progress bars on stderr that vanish when their work is done. `report` is what makes and moves them."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -74,14 +74,6 @@ class Bars:
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
-
-    def __enter__(self) -> Bars:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _draw(self, what: str, done: int, total: int) -> None:
         if self._progress is None:

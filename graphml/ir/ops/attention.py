@@ -41,23 +41,33 @@ def reach(attributes: Attributes) -> int:
     return window - 1 if causal(attributes) else window // 2
 
 
-def _infer(inputs: Sequence[Type], attributes: Attributes) -> Type:
-    q, k, v, positions, sequences, table = inputs[:6]
+def want_step(q: Type, positions: Type, sequences: Type, table: Type) -> None:
+    """ShapeError for other types than those of queries and of the inputs of a step."""
     want_dtype(q, F32, "q")
     for value, role in ((positions, "positions"), (sequences, "sequences"), (table, "block_table")):
         want_dtype(value, I32, role)
-    if any(len(x.shape) != 3 for x in (q, k, v)) or q.shape[2] != k.shape[2] or k.shape[:2] != v.shape[:2]:
-        raise ShapeError(
-            "wanted q [T, head, d], k cache [cell, head_kv, d], v cache [cell, head_kv, d_v]; "
-            f"got {q}, {k}, {v}"
-        )
-    if bound(q.shape[1]) % bound(k.shape[1]):
-        raise ShapeError(f"wanted a multiple of the cache's {k.shape[1]} heads in q; got {q.shape[1]}")
     if positions.shape != q.shape[:1] or sequences.shape != q.shape[:1] or len(table.shape) != 2:
         raise ShapeError(
             f"wanted positions [T], sequences [T], block_table [S, B] for q {q}; "
             f"got {positions}, {sequences}, {table}"
         )
+
+
+def want_caches(q: Type, k: Type, v: Type) -> None:
+    """ShapeError for queries and caches whose heads do not fit each other."""
+    if any(len(x.shape) != 3 for x in (q, k, v)) or q.shape[2] != k.shape[2] or k.shape[:2] != v.shape[:2]:
+        raise ShapeError(
+            "wanted q [T, head, d], k cache [cell, head_kv, d], v cache [cell, head_kv, d_v]; "
+            f"got {q}, {k}, {v}"
+        )
+
+
+def _infer(inputs: Sequence[Type], attributes: Attributes) -> Type:
+    q, k, v, positions, sequences, table = inputs[:6]
+    want_step(q, positions, sequences, table)
+    want_caches(q, k, v)
+    if bound(q.shape[1]) % bound(k.shape[1]):
+        raise ShapeError(f"wanted a multiple of the cache's {k.shape[1]} heads in q; got {q.shape[1]}")
     sinks, lengths = extras(inputs, attributes)
     if sinks is not None and sinks.shape != q.shape[1:2]:
         raise ShapeError(f"wanted one sink per head of {q}; got {sinks}")

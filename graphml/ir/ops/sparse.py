@@ -17,26 +17,15 @@ import numpy as np
 from graphml.errors import GraphError, ShapeError
 from graphml.ir.dtype import F32, I32
 from graphml.ir.op import Array, Attributes, Fill, Op, Sample, Type, integer, number
-from graphml.ir.ops.attention import cells_of, plain_cache, plain_caches
+from graphml.ir.ops.attention import cells_of, plain_cache, plain_caches, want_caches, want_step
 from graphml.ir.ops.rows_by_number import rows_at, zero_outside
 from graphml.ir.ops.rules import ROWS, below, f32, i32, partly_below, want_dtype
 from graphml.ir.shape import bound
 
 
-def _want_step(q: Type, positions: Type, sequences: Type, table: Type) -> None:
-    want_dtype(q, F32, "q")
-    for value, role in ((positions, "positions"), (sequences, "sequences"), (table, "block_table")):
-        want_dtype(value, I32, role)
-    if positions.shape != q.shape[:1] or sequences.shape != q.shape[:1] or len(table.shape) != 2:
-        raise ShapeError(
-            f"wanted positions [T], sequences [T], block_table [S, B] for q {q}; "
-            f"got {positions}, {sequences}, {table}"
-        )
-
-
 def _infer_select(inputs: Sequence[Type], attributes: Attributes) -> Type:
     q, k, positions, sequences, table, *weights = inputs
-    _want_step(q, positions, sequences, table)
+    want_step(q, positions, sequences, table)
     if len(q.shape) != 3 or len(k.shape) != 3 or q.shape[2] != k.shape[2] or k.shape[1] != 1:
         raise ShapeError(f"wanted q [T, head, d] and a k cache [cell, 1, d]; got {q}, {k}")
     if weights and weights[0].shape != q.shape[:2]:
@@ -76,13 +65,9 @@ def _select(inputs: Sequence[Array], attributes: Attributes) -> Array:
 
 def _infer_attend(inputs: Sequence[Type], attributes: Attributes) -> Type:
     q, k, v, positions, sequences, table, selected, *sinks = inputs
-    _want_step(q, positions, sequences, table)
+    want_step(q, positions, sequences, table)
     want_dtype(selected, I32, "selected")
-    if any(len(x.shape) != 3 for x in (q, k, v)) or q.shape[2] != k.shape[2] or k.shape[:2] != v.shape[:2]:
-        raise ShapeError(
-            "wanted q [T, head, d], k cache [cell, head_kv, d], v cache [cell, head_kv, d_v]; "
-            f"got {q}, {k}, {v}"
-        )
+    want_caches(q, k, v)
     heads, groups = bound(q.shape[1]), bound(selected.shape[1])
     if heads % bound(k.shape[1]) or selected.shape[0] != q.shape[0] or heads % groups:
         raise ShapeError(f"wanted a choice [T, G, n] for G equal parts of {heads} heads; got {selected}")

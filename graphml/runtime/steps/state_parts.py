@@ -21,10 +21,11 @@ from graphml.runtime.plans.checkpoints import STATES
 
 
 class StateParts:
-    """rows: kind of part -> name of an array -> what the part is in it; none where that is not all.
+    """nodes: kind of part -> name of an array -> its state, of all that sequences go on from.
 
-    leaves: the states that sequences go on from; those in `of_source` hold what an encoder has read. groups:
-    whose windows have blocks of their own. copies: of the states of sequences, where there are any.
+    rows: kind -> name -> what a part that a store keeps is in it; none where parts are not all. leaves: those
+    states; those in `of_source` hold what an encoder has read. groups: whose windows have cells of their own.
+    copies: of the states of sequences, where there are any.
     """
 
     def __init__(
@@ -40,38 +41,48 @@ class StateParts:
         kinds = {
             CELLS: [name for name in names.cells if name not in read],
             SOURCE: [name for name in names.cells if name in read],
-            **{group.name: list(names.windows.get(group.symbol, ())) for group in groups},
+            **{group.name: names.windows.get(group.symbol, ()) for group in groups},
+            STATES: names.sequences,
         }
+        self.nodes = {kind: {name: leaves[name] for name in some} for kind, some in kinds.items() if some}
         self.rows = {
-            kind: {name: StateRow(*held_rows(leaves[name], BLOCK_SIZE)) for name in some}
-            for kind, some in kinds.items()
-            if some
+            kind: {name: StateRow(*held_rows(node, BLOCK_SIZE)) for name, node in nodes.items()}
+            for kind, nodes in self.nodes.items()
+            if kind != STATES
         }
-        if names.sequences and copies is not None:
-            shapes = {name: held_rows(leaves[name], 1) for name in names.sequences}
+        if STATES in self.nodes and copies is not None:
+            shapes = {name: held_rows(node, 1) for name, node in self.nodes[STATES].items()}
             self.rows[STATES] = {name: StateRow(shape[1:], dtype) for name, (shape, dtype) in shapes.items()}
         if {name for some in self.rows.values() for name in some} != set(leaves):
             self.rows = {}
+
+    def read_rows(self, kind: str, rows: Array) -> dict[str, Array]:
+        """Rows of the states of a kind (cells, or sequences) by name, the caller's own."""
+        return read_rows(self._state, self.nodes[kind], rows)
+
+    def write_rows(self, rows: Array, values: Mapping[str, Array]) -> None:
+        """Write rows of states by name, between two steps."""
+        write_rows(self._state, rows, values)
 
     def read(self, kind: str, numbers: list[int]) -> list[dict[str, Array]]:
         """The rows of some parts by name, the caller's own. Between two steps, or before one."""
         if kind == STATES:
             assert self._copies is not None
             return [self._copies.read(at) for at in numbers]
-        values = read_rows(self._state, self.rows[kind], _cells(numbers))
+        values = self.read_rows(kind, block_cells(numbers))
         firsts = range(0, len(numbers) * BLOCK_SIZE, BLOCK_SIZE)
         return [{name: rows[at : at + BLOCK_SIZE] for name, rows in values.items()} for at in firsts]
 
     def write(self, kind: str, number: int, rows: Mapping[str, Array]) -> None:
-        """Write the rows of a part, between two steps."""
+        """Write the rows of a part, between two steps; of a block maybe its first cells alone."""
         if kind == STATES:
             assert self._copies is not None
             self._copies.write(number, rows)
         else:
-            write_rows(self._state, _cells([number]), rows)
+            self.write_rows(block_cells([number])[: len(next(iter(rows.values())))], rows)
 
 
-def _cells(blocks: list[int]) -> Array:
+def block_cells(blocks: list[int]) -> Array:
     """The cells of blocks, in their order."""
-    cells: Array = (np.array(blocks)[:, None] * BLOCK_SIZE + np.arange(BLOCK_SIZE)).reshape(-1)
+    cells: Array = (np.array(blocks, np.int32)[:, None] * BLOCK_SIZE + np.arange(BLOCK_SIZE)).reshape(-1)
     return cells

@@ -6,35 +6,23 @@ their states after the last id. Knows pools, cells, copies and loops; nothing of
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from graphml.ir.op import Array
 from graphml.runtime.blocks.block_content import CELLS, Prefix
-from graphml.runtime.blocks.window_blocks import NONE, WindowBlocks
+from graphml.runtime.blocks.window_blocks import WindowBlocks
 from graphml.runtime.loop.step_loop import StepLoop
 from graphml.runtime.plans.checkpoints import STATES
-from graphml.runtime.store.stored_prefixes import AT_ONCE, PartCells
+from graphml.runtime.steps.state_parts import StateParts, block_cells
+from graphml.runtime.store.part_writes import AT_ONCE, PartWrites
 
-Rows = Mapping[str, Array]
-
-
-@dataclass
-class PrefixParts:
-    """The parts of the first `n_ids` of some ids.
-
-    cells: of each block, the last maybe filled partly. windows: by the name of their group, of each of the
-    last blocks that the next token sees. states: after the last id, None for a model without.
-    """
-
-    n_ids: int
-    cells: list[Rows] = field(default_factory=list)
-    windows: dict[str, list[Rows]] = field(default_factory=dict)
-    states: Rows | None = None
+Rows: TypeAlias = Mapping[str, Array]
+Parts: TypeAlias = Mapping[str, Rows]
+"""By kind, rows of a prefix: cells of its ids; of windows, its last blocks; states after its last id."""
 
 
 class _PrefixBlocks(NamedTuple):
@@ -52,44 +40,44 @@ class _PrefixBlocks(NamedTuple):
 class MovedPrefix:
     """Reads, writes and forgets the parts of a prefix, a few at a time, so that no step waits long.
 
-    kinds: of parts that the model has; see `StateParts`. extra, in calls: what besides ids decides about
-    them, as of `Request.extra`.
+    extra, in calls: what besides ids decides about them, as of `Request.extra`.
     """
 
-    def __init__(self, loop: StepLoop, cells: PartCells, kinds: Container[str]) -> None:
+    def __init__(self, loop: StepLoop, cells: StateParts) -> None:
         self._loop, self._pool, self._cells = loop, loop.scheduler.pool, cells
-        self._checkpoints = loop.scheduler.checkpoints if STATES in kinds else None
-        self._has_cells = CELLS in kinds
+        self._checkpoints = loop.scheduler.checkpoints if STATES in cells.rows else None
+        self._has_cells = CELLS in cells.rows
+        self._writes = PartWrites(loop.scheduler, cells, self._save)
 
     def window_cells(self, n_ids: int) -> dict[str, int]:
         """By the name of each window's group, the cells that a prefix of so many ids, whole blocks, has."""
         size = self._pool.block_size
         return {window.group.name: n_ids - window.first_block(n_ids) * size for window in self._pool.windows}
 
-    def read(self, ids: Array, extra: bytes) -> PrefixParts:
-        """The parts of the first of `ids`, as many as a prompt could go on from."""
+    def read(self, ids: Array, extra: bytes) -> tuple[int, Parts]:
+        """How many of the first of `ids` a prompt could go on from, and their parts."""
         held, states = self._loop.between_steps(partial(self._begin_read, ids, extra))
-        parts = PrefixParts(held.n_ids, states=states)
+        parts = {} if states is None else {STATES: states}
         try:
-            parts.cells = self._read(CELLS, held.blocks)
+            if self._has_cells:
+                cells = self._read(CELLS, held.blocks)
+                parts[CELLS] = {name: rows[: held.n_ids] for name, rows in cells.items()}
             for window in self._pool.windows:
-                last = held.blocks[window.first_block(held.n_ids) :]
-                parts.windows[window.group.name] = self._read(
-                    window.group.name, [int(window.of[block]) for block in last]
-                )
+                last = [int(window.of[block]) for block in held.blocks[window.first_block(held.n_ids) :]]
+                parts[window.group.name] = self._read(window.group.name, last)
         finally:
             self._loop.between_steps(partial(self._let_go, held))
-        return parts
+        return held.n_ids, parts
 
-    def write(self, ids: Array, extra: bytes, parts: PrefixParts) -> int:
+    def write(self, ids: Array, extra: bytes, parts: Parts) -> int:
         """Put the parts of `ids` where later prompts find them; how many ids a prompt can go on from then.
 
         Those that are there already are not written. Fewer where no more blocks are free.
         """
         if self._has_cells:
             self._write_blocks(ids, Prefix.empty(extra), parts)
-        if parts.states is not None:
-            self._loop.between_steps(partial(self._put_states, ids, extra, parts.states))
+        if STATES in parts:
+            self._loop.between_steps(partial(self._put_states, ids, extra, parts[STATES]))
 
         def found() -> int:
             return self._found(ids, extra).n_ids
@@ -153,29 +141,29 @@ class MovedPrefix:
             window.release(held.blocks, held.n_ids)
         self._pool.release(held.blocks)
 
-    def _read(self, kind: str, numbers: list[int]) -> list[Rows]:
-        rows: list[Rows] = []
-        for first in range(0, len(numbers), AT_ONCE):
-            some = numbers[first : first + AT_ONCE]
-            rows += self._loop.between_steps(partial(self._cells.read, kind, some))
-        return rows
+    def _read(self, kind: str, numbers: list[int]) -> dict[str, Array]:
+        """The rows of blocks, one behind the other."""
+        some = [
+            block_cells(numbers[first : first + AT_ONCE]) for first in range(0, len(numbers) or 1, AT_ONCE)
+        ]
+        rows = [self._loop.between_steps(partial(self._cells.read_rows, kind, cells)) for cells in some]
+        return {name: np.concatenate([part[name] for part in rows]) for name in rows[0]}
 
-    def _write_blocks(self, ids: Array, prefix: Prefix, parts: PrefixParts) -> None:
+    def _write_blocks(self, ids: Array, prefix: Prefix, parts: Parts) -> None:
         """Write the blocks that are missing, and those of windows for the last ones."""
         held = self._loop.between_steps(partial(self._hold_known, ids, prefix))
         size, blocks, last, count = self._pool.block_size, held.blocks, held.prefix, held.n_ids
         try:
             while count < len(ids):
                 done = count // size
-                more, last = self._loop.between_steps(partial(self._fill, ids, last, parts.cells, done))
+                more, last = self._loop.between_steps(partial(self._fill, ids, last, parts[CELLS], done))
                 if not more:
                     break
                 blocks = [*blocks, *more]
                 count = min((done + len(more)) * size, len(ids))
             for window in self._pool.windows:
-                rows = parts.windows[window.group.name]
-                for first in range(0, len(rows), AT_ONCE):
-                    put = partial(self._put_window, window, ids, prefix, rows, first)
+                for first in range(window.first_block(len(ids)), len(ids) // size, AT_ONCE):
+                    put = partial(self._put_window, window, ids, prefix, parts[window.group.name], first)
                     self._loop.between_steps(put)
         finally:
             self._loop.between_steps(partial(self._pool.release, blocks))
@@ -186,15 +174,15 @@ class MovedPrefix:
         self._pool.share(held.blocks)
         return held
 
-    def _fill(self, ids: Array, prefix: Prefix, rows: Sequence[Rows], done: int) -> tuple[list[int], Prefix]:
+    def _fill(self, ids: Array, prefix: Prefix, rows: Rows, done: int) -> tuple[list[int], Prefix]:
         """Write the next blocks behind the first `done`; those blocks, held, and the prefix that they end."""
-        count = min(AT_ONCE, len(rows) - done, self._pool.n_free)
+        size = self._pool.block_size
+        count = min(AT_ONCE, -(-len(ids) // size) - done, self._pool.n_free)
         blocks = self._pool.allocate(count, with_windows=False) or []
         try:
             self._save()
             for at, block in enumerate(blocks, done):
-                self._cells.write(CELLS, block, rows[at])
-                size = self._pool.block_size
+                self._cells.write(CELLS, block, _block_of(rows, at, size))
                 some = np.asarray(ids[at * size : (at + 1) * size], np.int32)
                 if len(some) < size:
                     self._pool.keep_begun(block, prefix, some)
@@ -205,40 +193,24 @@ class MovedPrefix:
             raise
         return blocks, prefix
 
-    def _put_window(
-        self, window: WindowBlocks, ids: Array, prefix: Prefix, rows: Sequence[Rows], first: int
-    ) -> None:
-        """Write a window's next blocks for those of the pool that have none."""
-        held = self._pool.held(ids, prefix)
-        behind = len(ids) // self._pool.block_size - len(rows)
-        for at, block_rows in enumerate(rows[first : first + AT_ONCE], behind + first):
-            if at >= len(held) or window.of[held[at]] != NONE or not window.n_free:
-                continue
-            number = self._pool.put_window(window, held[at])
-            try:
-                self._save()
-                self._cells.write(window.group.name, number, block_rows)
-            except BaseException:
-                window.forget(held[at])
-                raise
+    def _put_window(self, window: WindowBlocks, ids: Array, prefix: Prefix, rows: Rows, first: int) -> None:
+        """Write a window's next blocks, from block `first` on, for those of the pool that have none."""
+        held, size = self._pool.held(ids, prefix), self._pool.block_size
+        begin = window.first_block(len(ids))
+        for at in range(first, min(first + AT_ONCE, len(ids) // size)):
+            self._writes.put_window(window, held, at, _block_of(rows, at - begin, size))
 
     def _put_states(self, ids: Array, extra: bytes, rows: Rows) -> None:
         """Have a checkpoint after `ids`, unless there is one."""
-        checkpoints = self._checkpoints
-        if checkpoints is None or checkpoints.has(ids, extra):
-            return
-        at = checkpoints.reserve()
-        if at is None:
-            return
-        try:
-            self._save()
-            self._cells.write(STATES, at, rows)
-        except BaseException:
-            checkpoints.put_back(at)
-            raise
-        checkpoints.put(at, ids, extra)
+        if self._checkpoints is not None and not self._checkpoints.has(ids, extra):
+            self._writes.put_states(ids, extra, rows)
 
     def _save(self) -> None:
         """What was in the place of something else goes to the store, if there is one."""
         if self._loop.prefixes is not None:
             self._loop.prefixes.save()
+
+
+def _block_of(rows: Rows, at: int, size: int) -> Rows:
+    """The rows of block `at` of so many cells; of the last one maybe fewer."""
+    return {name: array[at * size : (at + 1) * size] for name, array in rows.items()}

@@ -14,10 +14,9 @@ import itertools
 import logging
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -26,25 +25,13 @@ from graphml.runtime.blocks.block_content import CELLS, ContentPart, Prefix
 from graphml.runtime.blocks.block_pool import BlockPool
 from graphml.runtime.blocks.sequence import Sequence as RunningSequence
 from graphml.runtime.blocks.source_blocks import SOURCE
-from graphml.runtime.blocks.window_blocks import NONE
 from graphml.runtime.loop.scheduler import Scheduler
 from graphml.runtime.plans.checkpoints import STATES, Checkpoint
 from graphml.runtime.store.block_store import BlockStore, Rows
+from graphml.runtime.store.part_writes import AT_ONCE, PartCells, PartWrites
 from graphml.runtime.store.wanted_parts import WantedPart, wanted_parts
 
 LOG = logging.getLogger(__name__)
-AT_ONCE = 16
-"""Parts that are copied between two steps, and prompts that are looked up."""
-
-
-class PartCells(Protocol):
-    """Whose cells and states parts are of; see `StateParts`. A part's number is that of its block or copy."""
-
-    def read(self, kind: str, numbers: list[int]) -> list[dict[str, Array]]:
-        """The rows of some parts of a kind by name; the caller's own."""
-
-    def write(self, kind: str, number: int, rows: Mapping[str, Array]) -> None:
-        """Write the rows of a part."""
 
 
 @dataclass(eq=False)
@@ -66,6 +53,7 @@ class StoredPrefixes:
     ) -> None:
         self._scheduler, self._pool, self._cells, self._store = scheduler, scheduler.pool, cells, store
         self._woken, self._has_cells = woken, store.stores(CELLS)
+        self._writes = PartWrites(scheduler, cells, self.save)
         self._note_evicted()
         scheduler.admission.held_back = self._holds_back
         self._checked: weakref.WeakKeyDictionary[RunningSequence, int] = weakref.WeakKeyDictionary()
@@ -232,32 +220,12 @@ class StoredPrefixes:
         """Write a window's block for a block of the pool, if that is there still."""
         window = next(window for window in self._pool.windows if window.group.name == wanted.part.kind)
         held = self._pool.held(np.array(sequence.ids[:-1], np.int32), sequence.prefix)
-        if wanted.index >= len(held) or window.of[held[wanted.index]] != NONE or not window.n_free:
-            return False
-        number = self._pool.put_window(window, held[wanted.index])
-        try:
-            self.save()  # what it held
-            self._cells.write(wanted.part.kind, number, rows)
-        except BaseException:
-            window.forget(held[wanted.index])
-            raise
-        return True
+        return self._writes.put_window(window, held, wanted.index, rows)
 
     def _put_states(self, sequence: RunningSequence, wanted: WantedPart, rows: Rows) -> bool:
         """Have a checkpoint of the sequence's first ids."""
-        checkpoints = self._scheduler.checkpoints
-        at = None if checkpoints is None else checkpoints.reserve()
-        if checkpoints is None or at is None:
-            return False
-        try:
-            self.save()  # what it held
-            self._cells.write(STATES, at, rows)
-        except BaseException:
-            checkpoints.put_back(at)
-            raise
         n = (wanted.index + 1) * self._pool.block_size
-        checkpoints.put(at, np.array(sequence.ids[:n], np.int32), sequence.request.extra)
-        return True
+        return self._writes.put_states(np.array(sequence.ids[:n], np.int32), sequence.request.extra, rows)
 
     def _write(self, some: list[tuple[int, ContentPart]], wait: bool) -> None:
         wanted: dict[str, list[tuple[int, ContentPart]]] = {}

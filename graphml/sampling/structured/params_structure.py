@@ -29,7 +29,7 @@ from graphml.sampling.structured.llguidance_structure import LlguidanceStructure
 from graphml.sampling.structured.matcher import Matcher, Structure
 from graphml.sampling.structured.opened_tokens import tokens_of
 from graphml.sampling.structured.packed_masks import Bits, packed
-from graphml.sampling.structured.schema_structure import generated_structure
+from graphml.sampling.structured.schema_structure import generated_structure, schema_of_text
 from graphml.sampling.structured.token_bytes import Bools, TokenBytes
 
 
@@ -196,11 +196,7 @@ def compiled_structure(name: str, text: str | Sequence[str], tokens: TokenBytes)
     if name == "grammar":
         return GbnfGrammar(parse_gbnf(text, "root", tokens.token_of), tokens)
     if name == "json_schema":
-        try:
-            schema = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"json_schema: wanted JSON; {error}") from None
-        return generated_structure(schema, tokens)
+        return generated_structure(schema_of_text(text), tokens)
     matcher = library().LLMatcher
     make = matcher.grammar_from_regex if name == "regex" else matcher.grammar_from_lark
     return _by_llguidance(name, make(text), tokens)

@@ -277,16 +277,20 @@ def schema_structure(
     return _supported(schema, vocabulary, options)[1]
 
 
+def schema_of_text(text: str) -> object:
+    """What JSON has; UsageError for what is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"json_schema: wanted JSON; {error}") from None
+
+
 def schema_of_part(text: str, closed: bool = True) -> Schema:
     """The schema, JSON of it, as it can be a part of another grammar: what generated texts follow.
 
     Its references lead to its own `$defs`. closed: as `generated_structure`. Errors of `schema_structure`.
     """
-    try:
-        schema = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"json_schema: wanted JSON; {error}") from None
-    checked = _checked(schema)
+    checked = _checked(schema_of_text(text))
     for form in (closed_schema,) * closed + (rooted_schema,):
         with suppress(UsageError):
             return _supported(form(checked), opened_tokens(None), _SOME_SPACE)[0]

@@ -39,6 +39,8 @@ class RequestLimits:
     """Tokens whose text is wanted."""
     n: int = 128
     prompts: int = 256
+    embedded: int = 2048
+    """Texts of one request for embeddings."""
     messages: int = 4096
     stops: int = 64
     stop_chars: int = 4096

@@ -77,10 +77,11 @@ async def embedded_texts(
         raise wrong_field("input", "it is missing")
 
     def work() -> tuple[list[list[int]], list[Floats]]:
-        most = service.options.limits.prompts
+        most = service.options.limits.embedded
         every, _ = prompts_of(content, service.tokenizer, most, _most_tokens(service), "input")
         if truncated:
             every = [_cut(service, ids) for ids in every]
+        _check_lengths(service, every)
         n_tokens = sum(map(len, every))
         service.access.begin_use(request.scope.get("graphml.key"), n_tokens)
         request.scope["graphml.operation"] = ModelOperation("embeddings", service.name, n_input=n_tokens)
@@ -102,13 +103,21 @@ def _cut(service: Service, ids: list[int]) -> list[int]:
     return [*ids[: most - 1], ids[-1 if service.tokenizer.is_special(ids[-1]) else most - 1]]
 
 
-def _rows(service: Service, every: list[list[int]], pooling: str) -> list[Floats]:
-    executor, most = service.model.executor, _most_tokens(service)
-    for ids in every:
+def _check_lengths(service: Service, every: list[list[int]]) -> None:
+    """ApiError 400 for a text that does not fit into a step, or has no tokens."""
+    most = _most_tokens(service)
+    for number, ids in enumerate(every):
         if len(ids) > most:
-            raise ApiError(500, f"input ({len(ids)} tokens) is too large to process: at most {most} are")
+            raise ApiError(
+                400, f"input[{number}] ({len(ids)} tokens) is too large to process: at most {most} are",
+                "exceed_context_size_error", n_prompt_tokens=len(ids), n_ctx=most,
+            )  # fmt: skip
         if not ids:
-            raise wrong_field("input", "a text has no tokens")
+            raise wrong_field("input", f"text {number} has no tokens")
+
+
+def _rows(service: Service, every: list[list[int]], pooling: str) -> list[Floats]:
+    executor = service.model.executor
     if pooling != "none":
         pooling = chosen_pooling(executor, pooling)
     begin = time.monotonic()
@@ -158,6 +167,7 @@ async def rerank(service: Service, request: Request) -> Response:
         for document in documents:
             check_fits([body.query, document], service.tokenizer, _most_tokens(service))
         every = [service.tokenizer.pair(body.query, document) for document in documents]
+        _check_lengths(service, every)
         service.access.begin_use(request.scope.get("graphml.key"), sum(map(len, every)))
         return sum(map(len, every)), [float(row[0, 0]) for row in _rows(service, every, "rank")]
 

@@ -33,9 +33,7 @@ from graphml.server.requests.request_fields import (
     ChatCompletion,
     Count,
     Embeddings,
-    NotNegative,
-    Penalty,
-    Probability,
+    SamplingFields,
     Tokens,
     converted,
 )
@@ -52,26 +50,12 @@ PROTOCOL = "0.12.11"
 Parts = dict[str, Any]
 
 
-class OllamaOptions(Struct, kw_only=True):
+class OllamaOptions(SamplingFields, kw_only=True):
     """`options`, as far as they are of a request. Those of loading, and unknown ones, are not read."""
 
     num_ctx: Count | None = None
     num_predict: Annotated[int, Meta(ge=-2, le=INT_MAX)] | None = None
     num_keep: Tokens | None = None
-    seed: int | None = None
-    stop: str | list[str] | None = None
-    temperature: NotNegative | None = None
-    top_k: Annotated[int, Meta(ge=-1, le=INT_MAX)] | None = None
-    top_p: Probability | None = None
-    min_p: Probability | None = None
-    typical_p: Probability | None = None
-    repeat_last_n: Annotated[int, Meta(ge=-1, le=INT_MAX)] | None = None
-    repeat_penalty: Annotated[float, Meta(gt=0)] | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
-    mirostat: Annotated[int, Meta(ge=0, le=2)] | None = None
-    mirostat_tau: NotNegative | None = None
-    mirostat_eta: NotNegative | None = None
 
 
 SAME_OPTIONS = [name for name in OllamaOptions.__struct_fields__ if not name.startswith("num_")]

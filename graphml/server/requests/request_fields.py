@@ -30,7 +30,26 @@ class StreamOptions(Struct, kw_only=True):
     include_usage: bool | None = None
 
 
-class Sampling(Struct, kw_only=True):
+class SamplingFields(Struct, kw_only=True):
+    """Settings of sampling that every protocol has under these names."""
+
+    stop: str | list[str] | None = None
+    seed: int | None = None
+    temperature: NotNegative | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=INT_MAX)] | None = None
+    top_p: Probability | None = None
+    min_p: Probability | None = None
+    typical_p: Probability | None = None
+    repeat_last_n: Annotated[int, Meta(ge=-1, le=INT_MAX)] | None = None
+    repeat_penalty: Annotated[float, Meta(gt=0)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    mirostat: Annotated[int, Meta(ge=0, le=2)] | None = None
+    mirostat_tau: NotNegative | None = None
+    mirostat_eta: NotNegative | None = None
+
+
+class Sampling(SamplingFields, kw_only=True):
     """What all endpoints that generate have in common: OpenAI's fields and llama-server's."""
 
     model: str | None = None
@@ -41,31 +60,17 @@ class Sampling(Struct, kw_only=True):
     max_tokens: Tokens | None = None
     n: AtLeastOne | None = None
     n_cmpl: AtLeastOne | None = None
-    stop: str | list[str] | None = None
-    seed: int | None = None
     logit_bias: dict[str, float | bool] | list[Any] | None = None
-    temperature: NotNegative | None = None
-    top_k: Annotated[int, Meta(ge=-1, le=INT_MAX)] | None = None
-    top_p: Probability | None = None
-    min_p: Probability | None = None
-    typical_p: Probability | None = None
     top_n_sigma: float | None = None
     xtc_probability: Probability | None = None
     xtc_threshold: Probability | None = None
     dynatemp_range: NotNegative | None = None
     dynatemp_exponent: NotNegative | None = None
-    repeat_last_n: Annotated[int, Meta(ge=-1, le=INT_MAX)] | None = None
-    repeat_penalty: Annotated[float, Meta(gt=0)] | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
     dry_multiplier: float | None = None
     dry_base: NotNegative | None = None
     dry_allowed_length: Count | None = None
     dry_penalty_last_n: Annotated[int, Meta(ge=-1, le=INT_MAX)] | None = None
     dry_sequence_breakers: list[str] | None = None
-    mirostat: Annotated[int, Meta(ge=0, le=2)] | None = None
-    mirostat_tau: NotNegative | None = None
-    mirostat_eta: NotNegative | None = None
     adaptive_target: Annotated[float, Meta(ge=-1, le=1)] | None = None
     adaptive_decay: Annotated[float, Meta(ge=0, le=0.99)] | None = None
     min_keep: Count | None = None

@@ -13,7 +13,7 @@ from graphml.options.argument_checks import items_of, text_of, token_id
 from graphml.text.tokenizer import attributes
 from graphml.text.tokenizer.pieces import Pieces
 from graphml.text.tokenizer.streaming import Decoding, Stream
-from graphml.text.tokenizer.vocabulary import NO_VOCABULARY_TEXT, PREFIX, Vocabulary
+from graphml.text.tokenizer.vocabulary import NO_VOCABULARY_TEXT, PREFIX, Vocabulary, lengths_by_first
 
 SPACES = " \t\n\v\f\r"
 
@@ -37,10 +37,7 @@ class SpecialTokens:
     def __init__(self, tokens: Iterable[SpecialToken]) -> None:
         by_length = sorted(tokens, key=lambda token: -len(token.text.encode("utf-8", "surrogatepass")))
         self._tokens = {token.text: (rank, token) for rank, token in enumerate(by_length)}
-        lengths: dict[str, set[int]] = {}
-        for text in self._tokens:
-            lengths.setdefault(text[0], set()).add(len(text))
-        self._lengths = {first: sorted(sizes) for first, sizes in lengths.items()}
+        self._lengths = lengths = lengths_by_first(self._tokens)
         self._first = re.compile(f"[{re.escape(''.join(lengths))}]") if lengths else None
 
     def split(self, text: str) -> list[Fragment]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from graphml.errors import TokenizerError
 from graphml.text.tokenizer import attributes
-from graphml.text.tokenizer.vocabulary import PREFIX, Vocabulary
+from graphml.text.tokenizer.vocabulary import PREFIX, Vocabulary, lengths_by_first
 from graphml.weights import Metadata
 
 KEY: Final = "tokenizer.ggml.precompiled_charsmap"
@@ -97,11 +97,7 @@ class UnigramEncoder:
         self._unknown_score = float(np.float32(lowest) - np.float32(UNKNOWN_PENALTY))
         matched = (normal | defined | (types == attributes.TYPE_UNUSED)).nonzero()[0].tolist()
         self._tokens = {vocabulary.texts[index]: (index, float(scores[index])) for index in matched}
-        lengths: dict[str, set[int]] = {}
-        for text in self._tokens:
-            lengths.setdefault(text[0], set()).add(len(text))
-        # First character -> lengths of the tokens that begin with it, shortest first.
-        self._lengths = {first: sorted(sizes) for first, sizes in lengths.items()}
+        self._lengths = lengths_by_first(self._tokens)
         texts = (vocabulary.texts[index] for index in defined.nonzero()[0].tolist())
         self._defined = sorted(text.encode("utf-8", "surrogatepass") for text in texts)
         self._defined_first = {text[0] for text in self._defined}

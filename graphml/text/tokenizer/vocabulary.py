@@ -7,7 +7,7 @@ the encoders rely on: no token twice, ids in range, one score and type per token
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -215,3 +215,11 @@ def _set_strips(metadata: Metadata, pre: str, ids: Mapping[str, int], marks: npt
                 marks[ids[text]] &= ~attributes.RSTRIP
     elif "modern-bert" in name and "[MASK]" in ids:
         marks[ids["[MASK]"]] |= attributes.LSTRIP
+
+
+def lengths_by_first(texts: Iterable[str]) -> dict[str, list[int]]:
+    """First character -> lengths of the texts that begin with it, shortest first."""
+    lengths: dict[str, set[int]] = {}
+    for text in texts:
+        lengths.setdefault(text[0], set()).add(len(text))
+    return {first: sorted(sizes) for first, sizes in lengths.items()}

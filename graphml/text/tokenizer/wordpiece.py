@@ -10,7 +10,7 @@ from typing import Final
 
 from graphml.errors import TokenizerError
 from graphml.text.tokenizer.unicode_classes import WHITESPACE, base_character, group, lowercase
-from graphml.text.tokenizer.vocabulary import PREFIX, Vocabulary
+from graphml.text.tokenizer.vocabulary import PREFIX, Vocabulary, lengths_by_first
 from graphml.text.tokenizer.words import WordCache
 
 # Chinese characters become words of their own. The sixth range begins late, like in the original.
@@ -31,11 +31,8 @@ class WordPieceEncoder:
         self._ids = vocabulary.ids
         self._lowercase = vocabulary.flags.lowercase
         self._strip_accents = vocabulary.flags.strip_accents
-        lengths: dict[str, set[int]] = {}
-        for text in vocabulary.texts:
-            lengths.setdefault(text[0], set()).add(len(text))
-        # First character -> lengths of the tokens that begin with it, longest first.
-        self._lengths = {first: sorted(sizes, reverse=True) for first, sizes in lengths.items()}
+        shortest_first = lengths_by_first(vocabulary.texts)
+        self._lengths = {first: sizes[::-1] for first, sizes in shortest_first.items()}
         self._characters: dict[str, tuple[bool, str]] = {}
         self._words = WordCache(self._encode_word)
 

@@ -75,8 +75,9 @@ def windows(config: HfConfig, keys: Mapping[str, Value], period: int | None = No
 
 def expert_keys(config: HfConfig, width: str = "expert_feed_forward_length") -> dict[str, Value]:
     """Numbers of experts and their width; width: the GGUF key whose field has it."""
-    return {
-        "expert_count": config.size("expert_count"),
-        "expert_used_count": config.size("expert_used_count"),
-        "expert_feed_forward_length": config.size(width),
-    }
+    return {**expert_counts(config), "expert_feed_forward_length": config.size(width)}
+
+
+def expert_counts(config: HfConfig) -> dict[str, Value]:
+    """Numbers of experts, and of those that a token uses."""
+    return {name: config.size(name) for name in ("expert_count", "expert_used_count")}

@@ -5,16 +5,12 @@ from __future__ import annotations
 from graphml.loading.huggingface.config import HfConfig, Value
 from graphml.loading.huggingface.family import Family, To, as_float32
 from graphml_models.huggingface import granite
-from graphml_models.huggingface._names import ATTENTION, NORMS, PAIRED, TOP
+from graphml_models.huggingface._names import ATTENTION, NORMS, PAIRED, TOP, expert_counts
 
 
 def keys(config: HfConfig) -> dict[str, Value]:
     """As of Granite, and the experts."""
-    return {
-        **granite.keys(config),
-        "expert_count": config.size("expert_count"),
-        "expert_used_count": config.size("expert_used_count"),
-    }
+    return {**granite.keys(config), **expert_counts(config)}
 
 
 FAMILY = Family(

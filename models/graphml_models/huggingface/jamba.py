@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphml.loading.huggingface.config import HfConfig, Value, decoder_keys
 from graphml.loading.huggingface.family import Family, To, as_float32, minus_exp, squeezed
-from graphml_models.huggingface._names import ATTENTION, TOP
+from graphml_models.huggingface._names import ATTENTION, TOP, expert_counts
 
 
 def keys(config: HfConfig) -> dict[str, Value]:
@@ -22,8 +22,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
     return {
         **metadata,
         "attention.head_count_kv": [kv if i % period == offset else 0 for i in range(count)],
-        "expert_count": config.size("expert_count"),
-        "expert_used_count": config.size("expert_used_count"),
+        **expert_counts(config),
         "ssm.conv_kernel": config.size("mamba_d_conv"),
         "ssm.inner_size": config.size("mamba_expand") * width,
         "ssm.state_size": config.size("mamba_d_state"),

@@ -159,8 +159,8 @@ def test_glu_of_two_tensors_and_of_one(op: str) -> None:
         made = kernel("elementwise.operations", "make_glu", op)
         for nth in THREADS:
             out = np.empty((4, n), np.float32)
-            run(made, nth, gate=both, up=both.ctypes.data + n * 4, out=out, n=n, gate_stride=n * 8,
-                up_stride=n * 8, out_stride=n * 4, rows=4)  # fmt: skip
+            run(made, nth, a=both, b=both.ctypes.data + n * 4, out=out, n=n, a_stride=n * 8,
+                b_stride=n * 8, out_stride=n * 4, rows=4)  # fmt: skip
             np.testing.assert_allclose(out, wanted, 4e-6, 2e-6)
 
 

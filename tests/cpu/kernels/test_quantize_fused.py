@@ -47,7 +47,8 @@ def test_glu_quantize_is_glu_then_quantize(n: int, op: str, layout: str) -> None
     gate, up = rows_of(n, 3), rows_of(n, 3, 1)
     values = {"gate": gate, "up": up, "n": n, "gate_stride": n * 4, "up_stride": n * 4, "rows": 3}
     product = np.empty_like(gate)
-    run(kernel("elementwise.operations", "make_glu", op), 1, out=product, out_stride=n * 4, **values)
+    of_two = {"a": gate, "b": up, "n": n, "a_stride": n * 4, "b_stride": n * 4, "rows": 3}
+    run(kernel("elementwise.operations", "make_glu", op), 1, out=product, out_stride=n * 4, **of_two)
     for nth in THREADS:
         out = np.full((3, packed_bytes(n)), 99, np.uint8)
         run(kernel("products.quantize_fused", "make_glu_quantize", op, layout), nth, out=out, **values)

@@ -56,7 +56,7 @@ def make_attention_partial(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Ca
 
     q float32 [rows, n_head, d_k], rows `q_stride` bytes apart; k_cache `k_dtype` [n_cells, n_head_kv, d_k],
     v_cache `v_dtype` [n_cells, n_head_kv, d_v]; positions, sequences int32 [rows]; lengths int32 [sequences]
-    (read unless `causal`); block_table int32 [sequences, table_stride]: position p of sequence s lies in cell
+    (read unless `causal`); block_table int32 [sequences, table_stride]: position p of sequence s is in cell
     block_table[s, p // block_size] * block_size + p % block_size, block_size a power of two. A token sees
     positions up to its own (`causal` 1) or below the sequence's length (0), of them those in its `window`
     (0 = all; below 0: those of its stretch of -window positions). scores = q . k * scale, then softcap *

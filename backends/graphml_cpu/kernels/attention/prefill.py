@@ -1,6 +1,6 @@
 """Paged attention for many tokens at once: tiles of queries against blocks of positions, an online softmax.
 
-A tile's queries, the tokens of one run of a sequence times the query heads of one key-value head, lie in the
+A tile's queries, the tokens of one run of a sequence times the query heads of one key-value head, are in the
 lanes of up to three vectors, so every step of the softmax works on whole vectors and no sum crosses lanes.
 Keys and values of a block are converted to float32 once per tile. Which blocks a tile sees decides what is
 computed: those that none of its queries sees are skipped, and only those at the edges are masked.

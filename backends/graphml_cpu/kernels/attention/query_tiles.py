@@ -70,7 +70,7 @@ class ScratchOffsets:
 
 
 def make_places(d_k: int, d_v: int) -> ScratchOffsets:
-    """Where everything of a tile lies in scratch."""
+    """Where everything of a tile is in scratch."""
     first, end, position, slope, sink, top, total, alpha = range(0, PREFILL_LANE_ARRAYS * ROW, ROW)
     queries = PREFILL_LANE_ARRAYS * ROW
     weights = queries + d_k * ROW

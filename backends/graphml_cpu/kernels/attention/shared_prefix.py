@@ -1,6 +1,6 @@
 """Attention of tokens to a beginning that their sequences share: its keys and values are read once.
 
-The tokens of a group (`attention.shared_rows`) and their query heads lie in the lanes of tiles, as those of
+The tokens of a group (`attention.shared_rows`) and their query heads are in the lanes of tiles, as those of
 consecutive tokens do in prefill. What a tile finds in a segment of the shared positions is a chunk of each of
 its tokens in the records of `attention.decode`, which computes the positions behind, and joins all.
 """

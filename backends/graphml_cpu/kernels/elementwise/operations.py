@@ -127,9 +127,11 @@ def make_pairs(function: Any) -> Any:
 
 def make_binary(op: str) -> Callable[..., None]:
     """out = a op b, an op of `BINARY`; float32 [rows, n]; `b_stride` 0: one row for all of a's."""
-    pairs = make_pairs(pick(BINARY, op, "binary"))
+    return _make_of_two(make_pairs(pick(BINARY, op, "binary")))
 
-    def binary(
+
+def _make_of_two(pairs: Any) -> Callable[..., None]:
+    def of_two(
         ith: Int, nth: Int, a: Address, b: Address, out: Address, n: Int, a_stride: Int, b_stride: Int,
         out_stride: Int, rows: Dim,
     ) -> None:  # fmt: skip
@@ -139,7 +141,7 @@ def make_binary(op: str) -> Callable[..., None]:
             row, first, last = chunk_of(unit, chunks, n)
             pairs(a + row * a_stride, b + row * b_stride, out + row * out_stride, first, last)
 
-    return binary
+    return of_two
 
 
 def make_binary_scalar(op: str) -> Callable[..., None]:
@@ -163,18 +165,6 @@ def make_binary_scalar(op: str) -> Callable[..., None]:
 def make_glu(op: str) -> Callable[..., None]:
     """out = act(gate) * up, an op of `GLU`; float32 [rows, n], rows so many bytes apart.
 
-    A tensor that holds both halves is given as two addresses with one stride.
+    A tensor that holds both halves is given as two addresses with one stride. a: the gate; b: up.
     """
-    pairs = make_pairs(pick(GLU, op, "glu"))
-
-    def glu(
-        ith: Int, nth: Int, gate: Address, up: Address, out: Address, n: Int, gate_stride: Int, up_stride:
-        Int, out_stride: Int, rows: Dim,
-    ) -> None:  # fmt: skip
-        chunks = (n + CHUNK - 1) // CHUNK
-        begin, end = share(ith, nth, rows * chunks)
-        for unit in range(begin, end):
-            row, first, last = chunk_of(unit, chunks, n)
-            pairs(gate + row * gate_stride, up + row * up_stride, out + row * out_stride, first, last)
-
-    return glu
+    return _make_of_two(make_pairs(pick(GLU, op, "glu")))

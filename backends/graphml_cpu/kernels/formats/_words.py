@@ -29,16 +29,23 @@ _first_two, _last_two = (
 _even, _odd = _quarters([(0, 0), (0, 2), (1, 0), (1, 2)]), _quarters([(0, 1), (0, 3), (1, 1), (1, 3)])
 
 
-@inline
-def by_quarter(a: Vector, b: Vector, c: Vector, d: Vector) -> Any:
-    """Four vectors: the first quarters of a, b, c and d, then their second, third and fourth ones."""
-    a, b, c, d = bitcast(_U32x16, a), bitcast(_U32x16, b), bitcast(_U32x16, c), bitcast(_U32x16, d)
-    early, other_early = _first_two(a, b), _first_two(c, d)
-    late, other_late = _last_two(a, b), _last_two(c, d)
-    first, second = _even(early, other_early), _odd(early, other_early)
-    third, fourth = _even(late, other_late), _odd(late, other_late)
-    return bitcast(U8x64, first), bitcast(U8x64, second), bitcast(U8x64, third), bitcast(U8x64, fourth)
+def _make_transpose(early_pair: Any, late_pair: Any, even: Any, odd: Any) -> Any:
+    """Four vectors of parts of four others: pairs of a and b, and of c and d, then pairs of those."""
 
+    @inline
+    def transpose(a: Vector, b: Vector, c: Vector, d: Vector) -> Any:
+        a, b, c, d = bitcast(_U32x16, a), bitcast(_U32x16, b), bitcast(_U32x16, c), bitcast(_U32x16, d)
+        early, other_early = early_pair(a, b), early_pair(c, d)
+        late, other_late = late_pair(a, b), late_pair(c, d)
+        first, second = even(early, other_early), odd(early, other_early)
+        third, fourth = even(late, other_late), odd(late, other_late)
+        return bitcast(U8x64, first), bitcast(U8x64, second), bitcast(U8x64, third), bitcast(U8x64, fourth)
+
+    return transpose
+
+
+by_quarter = _make_transpose(_first_two, _last_two, _even, _odd)
+"""Four vectors: the first quarters of a, b, c and d, then their second, third and fourth ones."""
 
 _pairs_low, _pairs_high, _doubles_low, _doubles_high = (
     shuffle_pair_by(
@@ -46,18 +53,8 @@ _pairs_low, _pairs_high, _doubles_low, _doubles_high = (
     )
     for p, q, r, s in ((0, 16, 1, 17), (2, 18, 3, 19), (0, 1, 16, 17), (2, 3, 18, 19))
 )
-
-
-@inline
-def by_word(a: Vector, b: Vector, c: Vector, d: Vector) -> Any:
-    """Four vectors: within each quarter words 0 of a, b, c and d, then words 1, 2 and 3."""
-    a, b, c, d = bitcast(_U32x16, a), bitcast(_U32x16, b), bitcast(_U32x16, c), bitcast(_U32x16, d)
-    early, other_early = _pairs_low(a, b), _pairs_low(c, d)
-    late, other_late = _pairs_high(a, b), _pairs_high(c, d)
-    first, second = _doubles_low(early, other_early), _doubles_high(early, other_early)
-    third, fourth = _doubles_low(late, other_late), _doubles_high(late, other_late)
-    return bitcast(U8x64, first), bitcast(U8x64, second), bitcast(U8x64, third), bitcast(U8x64, fourth)
-
+by_word = _make_transpose(_pairs_low, _pairs_high, _doubles_low, _doubles_high)
+"""Four vectors: within each quarter words 0 of a, b, c and d, then words 1, 2 and 3."""
 
 _quarters_of_rows = shuffle_by([4 * block + row for row in range(4) for block in range(4)])
 

@@ -19,6 +19,7 @@ from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.products.float_rows import make_four_rows_of
 from graphml_cpu.kernels.products.register_tiles import VECTOR_BYTES, transpose
 from graphml_cpu.kernels.share import Vector, share
+from graphml_cpu.kernels.vector_rows import get, put
 from graphml_cpu.simd import (
     F32,
     WIDTH,
@@ -27,13 +28,11 @@ from graphml_cpu.simd import (
     load_f32,
     load_i32,
     load_i64,
-    load_partial,
     prefetch_near,
     splat,
     store,
     store_f32,
     store_i32,
-    store_partial,
     sum_lanes,
 )
 
@@ -142,21 +141,6 @@ def _make_down_tile() -> Callable[..., None]:
 
 
 @inline
-def _load_some(at: int, count: int) -> Vector:
-    if count >= WIDTH:
-        return load(F32, at)
-    return load_partial(F32, at, count)
-
-
-@inline
-def _store_some(at: int, value: Vector, count: int) -> None:
-    if count >= WIDTH:
-        store(at, value)
-    else:
-        store_partial(at, value, count)
-
-
-@inline
 def _add_column(low: int, weights: Vector, total: Vector) -> Vector:
     return fma(weights, splat(F32, load_f32(low)), total)
 
@@ -167,7 +151,7 @@ def _copy_rows(total: int, y: int, rows: int, n: int, begin: int, end: int) -> N
     for row in range(rows):
         for i in range(begin, end, WIDTH):
             at = (row * n + i) * 4
-            _store_some(y + at, _load_some(total + at, n - i), n - i)
+            put(y + at, get(total + at, n - i), n - i)
 
 
 @inline
@@ -179,7 +163,7 @@ def _transpose_panel(w: int, rank: int, left: int, decoded: int, panel: int) -> 
             transpose(at, rank * 4, to, VECTOR_BYTES)
         else:
             for row in range(WIDTH):
-                some = _load_some(at + min(row, left - 1) * rank * 4, rank - column)
+                some = get(at + min(row, left - 1) * rank * 4, rank - column)
                 store(decoded + row * VECTOR_BYTES, some)
             transpose(decoded, VECTOR_BYTES, to, VECTOR_BYTES)
 
@@ -188,11 +172,11 @@ def _transpose_panel(w: int, rank: int, left: int, decoded: int, panel: int) -> 
 def _add_eight(low: int, panel: int, rank: int, at: Any, more: Any, left: int) -> None:
     """Add to W columns of eight rows, at these addresses."""
     s0, s1, s2, s3 = (
-        _load_some(at[0], left), _load_some(at[1], left), _load_some(at[2], left), _load_some(at[3], left)
+        get(at[0], left), get(at[1], left), get(at[2], left), get(at[3], left)
     )  # fmt: skip
     s4, s5, s6, s7 = (
-        _load_some(more[0], left), _load_some(more[1], left),
-        _load_some(more[2], left), _load_some(more[3], left),
+        get(more[0], left), get(more[1], left),
+        get(more[2], left), get(more[3], left),
     )  # fmt: skip
     for column in range(rank):
         weights, by = load(F32, panel + column * VECTOR_BYTES), low + column * 4
@@ -200,39 +184,39 @@ def _add_eight(low: int, panel: int, rank: int, at: Any, more: Any, left: int) -
         s2, s3 = _add_column(by + rank * 8, weights, s2), _add_column(by + rank * 12, weights, s3)
         s4, s5 = _add_column(by + rank * 16, weights, s4), _add_column(by + rank * 20, weights, s5)
         s6, s7 = _add_column(by + rank * 24, weights, s6), _add_column(by + rank * 28, weights, s7)
-    _store_some(at[0], s0, left)
-    _store_some(at[1], s1, left)
-    _store_some(at[2], s2, left)
-    _store_some(at[3], s3, left)
-    _store_some(more[0], s4, left)
-    _store_some(more[1], s5, left)
-    _store_some(more[2], s6, left)
-    _store_some(more[3], s7, left)
+    put(at[0], s0, left)
+    put(at[1], s1, left)
+    put(at[2], s2, left)
+    put(at[3], s3, left)
+    put(more[0], s4, left)
+    put(more[1], s5, left)
+    put(more[2], s6, left)
+    put(more[3], s7, left)
 
 
 @inline
 def _add_four(low: int, panel: int, rank: int, at: Any, left: int) -> None:
     """Add to W columns of four rows, at these addresses."""
     s0, s1, s2, s3 = (
-        _load_some(at[0], left), _load_some(at[1], left), _load_some(at[2], left), _load_some(at[3], left)
+        get(at[0], left), get(at[1], left), get(at[2], left), get(at[3], left)
     )  # fmt: skip
     for column in range(rank):
         weights, by = load(F32, panel + column * VECTOR_BYTES), low + column * 4
         s0, s1 = _add_column(by, weights, s0), _add_column(by + rank * 4, weights, s1)
         s2, s3 = _add_column(by + rank * 8, weights, s2), _add_column(by + rank * 12, weights, s3)
-    _store_some(at[0], s0, left)
-    _store_some(at[1], s1, left)
-    _store_some(at[2], s2, left)
-    _store_some(at[3], s3, left)
+    put(at[0], s0, left)
+    put(at[1], s1, left)
+    put(at[2], s2, left)
+    put(at[3], s3, left)
 
 
 @inline
 def _add_one(low: int, panel: int, rank: int, at: int, left: int) -> None:
     """Add to W columns of one row."""
-    total = _load_some(at, left)
+    total = get(at, left)
     for column in range(rank):
         total = _add_column(low + column * 4, load(F32, panel + column * VECTOR_BYTES), total)
-    _store_some(at, total, left)
+    put(at, total, left)
 
 
 @inline

@@ -1,7 +1,7 @@
 """A gate and its two products in one: out = act(gate @ x) * (up @ x), an op of `formulas.GLU`.
 
 `gate` and `up` are [n, k] weights of one format, their biases float32 [n] (address 0: none), `out` float32
-[rows, n]. A thread works at some columns at a time, whose two products lie in its `scratch`, and so in its
+[rows, n]. A thread works at some columns at a time, whose two products are in its `scratch`, and so in its
 cache. The rest is as of `products.mul_mat`, whose loops it calls.
 """
 

@@ -69,7 +69,7 @@ def multiply(
     D: int, N_HEAD_KV: int, ROWS: int, TILE: int, GROUP: int, LOAD: CacheLoad,
 ) -> None:  # fmt: skip
     """scores[i, row] = query of the row times key of cell i. All must call it."""
-    keys = shared_array(f32x4, STAGED * (TILE + 1))  # one more, so that neighbours lie in other banks
+    keys = shared_array(f32x4, STAGED * (TILE + 1))  # one more, so that neighbours are in other banks
     each = max(TILE * (ROWS // QUAD) // GROUP, 1)
     rows, first = local_id(0) % (ROWS // QUAD) * QUAD, local_id(0) // (ROWS // QUAD)
     sums = private_array(f32, QUAD * each)

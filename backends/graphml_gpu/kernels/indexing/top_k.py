@@ -191,7 +191,7 @@ def top_k_of_columns(
 ) -> None:
     """out[row] = numbers of the k largest elements of x[row], the largest first; k up to MOST and COLUMNS.
 
-    maxima: of `column_maxima`. The k largest lie in the k columns whose maxima are largest, and none of them
+    maxima: of `column_maxima`. The k largest are in the k columns whose maxima are largest, and none of them
     comes behind the last of those: there are few more of these than k, which then are counted against
     each other. Of more than `RANKED`, one after the other is found. found [rows, k * ceil(n / COLUMNS), 2]:
     room for them. A workgroup a row.
