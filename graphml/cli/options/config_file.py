@@ -101,7 +101,7 @@ def set_defaults(command: Any, context: Any, args: list[str]) -> None:
     path = _file(flags["config"], flags["profile"])
     if path is None:
         return
-    if command.ignore_unknown_options:
+    if context.ignore_unknown_options:
         line = parsed(left)
         options, model = _options_of_server(), line.model or line.values.get("model", line.values.get("hf"))
     else:
