@@ -89,6 +89,7 @@ def one_of(*words: str) -> Kind[str]:
 
 
 FOLDER = Kind("a folder", lambda text: Path(text).expanduser())
+FILE = Kind("a file", lambda text: Path(text).expanduser())
 SWITCH = Kind("0 or 1", _is_on)
 COUNT = Kind("a whole number of at least 1", _count)
 TEXT = Kind("text", str)
@@ -96,6 +97,10 @@ TEXT = Kind("text", str)
 cache = Setting(
     "GRAPHML_CACHE", FOLDER, None, "Folder of downloads, compiled kernels and results of tuning.",
     shown="`graphml` in the platform's cache folder",
+)  # fmt: skip
+config = Setting(
+    "GRAPHML_CONFIG", FILE, None, "File of settings of the command line.",
+    shown="`graphml.toml` in the platform's folder of settings",
 )  # fmt: skip
 ops = Setting(
     "GRAPHML_OPS", TEXT, "",
@@ -137,6 +142,36 @@ debug = Setting(
     "GRAPHML_DEBUG", Kind("0, 1 or kernels", _is_on), False,
     "Show the traceback of an error on the command line; `kernels` also shows the text of GPU kernels.",
 )  # fmt: skip
+
+
+def is_stated(variable: str) -> bool:
+    """Whether the environment has a value for a variable of this module, or for one of the same meaning."""
+    names = [
+        name
+        for setting in globals().values()
+        if isinstance(setting, Setting) and setting.name == variable
+        for name in (setting.name, setting.same_as)
+    ]
+    return any(os.environ.get(name) for name in names if name)
+
+
+def config_file() -> Path:
+    """The file of settings: `config`, else `graphml.toml` in the platform's folder of settings."""
+    chosen = config()
+    if chosen is not None:
+        return chosen
+    if sys.platform == "win32":
+        folder = Path(os.environ.get("APPDATA") or Path.home() / "AppData" / "Roaming")
+    elif sys.platform == "darwin":
+        folder = Path.home() / "Library" / "Application Support"
+    else:
+        folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    return folder / "graphml" / "graphml.toml"
+
+
+def has_config_file() -> bool:
+    """Whether there is a file of settings, or one is named."""
+    return config() is not None or config_file().is_file()
 
 
 def debug_kernels() -> bool:

@@ -38,6 +38,7 @@ settings.load_profile("same")
 # optimise them. OpenCL's compiler does for the networks of the conformance suite, as for users.
 os.environ.setdefault("GRAPHML_OPENCL_OPTIONS", "-cl-opt-disable")
 os.environ.setdefault("GALLIVM_PERF", "nopt")
+os.environ["GRAPHML_CONFIG"] = os.devnull  # no settings of the person who runs the tests
 os.environ.setdefault("GRAPHML_COMPILE_PROCESSES", "1")  # the tests' own processes fill the cores
 # NumPy's threads wait in loops: with one the goldens on the reference take 22 s of processor time, else 53.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -21,7 +21,7 @@ from graphml.cli.options import options
 from graphml.cli.options.answer_options import template_variables, with_files, with_template
 from graphml.cli.options.checks import key_of
 from graphml.cli.options.opening import find, load, seed_of
-from graphml.cli.options.typer_options import flags_by_field, flags_given, grouped
+from graphml.cli.options.typer_options import flags_given, grouped, is_given, sources_by_field
 from graphml.cli.terminal.console import Bars, remark
 from graphml.errors import UsageError
 from graphml.runtime.blocks.overflow import ChatOverflow
@@ -88,14 +88,14 @@ def chat(
     if params.prompt_logprobs is not None:
         raise UsageError("--prompt-logprobs: wanted graphml run; a conversation shows its answers' alone")
     if server is not None:
-        here = [name for name, value in (("MODEL", model), ("--ctx", ctx)) if value is not None]
-        here += ["--chat-template"] if chat_template is not None else []
+        flags = {"model": "MODEL", "ctx": "--ctx", "chat_template": "--chat-template"}
+        here = [flag for name, flag in flags.items() if is_given(context, name)]
         check_no_model([*here, *flags_given(context, options.Opening, ChatOverflow)])
     elif api_key is not None:
         raise UsageError("--api-key: wanted --server too, whose key it is")
     opening = with_template(opening, chat_template)
     check_asking(tools, mcp, yes)
-    asked = flags_by_field(context, SamplingParams)
+    asked = sources_by_field(context, SamplingParams)
     limit = None if max_tokens < 0 else max_tokens
     inputs = open_input(completions)
     with Bars() as bars, ExitStack() as held:

@@ -12,6 +12,8 @@ from typing import Any, Final
 from typer.core import TyperCommand, TyperGroup
 
 ALL: Final = "--help-all"
+SETTINGS: Final = ("config", "profile")
+"""Parameters of the program that its commands take, too."""
 NAME_COLUMNS: Final = 26
 SHORT: Final = 24
 """A command with no more options shows them all at once."""
@@ -55,9 +57,23 @@ class _Helped:
         if ALL in options:
             self._whole, args = True, ["--help"]
         try:
+            if self._takes_settings(ctx) and not ctx.resilient_parsing and not self._whole:
+                ctx.parent.command.set_defaults(self, ctx, args)
             return list(super().parse_args(ctx, args))  # type: ignore[misc]
         finally:
             self._whole = False
+
+    def make_parser(self, ctx: Any) -> Any:
+        """As Typer; a command takes the options of the program that name its settings, too."""
+        parser = super().make_parser(ctx)  # type: ignore[misc]
+        for param in ctx.parent.command.params if self._takes_settings(ctx) else ():
+            if param.name in SETTINGS:
+                param.add_to_parser(parser, ctx)
+        return parser
+
+    def _takes_settings(self, ctx: Any) -> bool:
+        """Whether it is one of the program's commands: the program and commands of commands take none."""
+        return ctx.parent is not None and hasattr(ctx.parent.command, "set_defaults")
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options, and the commands of a command that has some."""

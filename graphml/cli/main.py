@@ -22,7 +22,7 @@ from typer.core import TyperCommand
 
 import graphml
 from graphml import settings
-from graphml.cli.help_pages import HelpedCommand, HelpedGroup
+from graphml.cli.help_pages import SETTINGS, HelpedCommand, HelpedGroup
 from graphml.cli.terminal.console import print_error
 from graphml.errors import GraphmlError, UsageError
 
@@ -123,7 +123,7 @@ class Commands(HelpedGroup):
         except GraphmlError as error:
             if settings.debug():
                 raise
-            print_error(error)
+            print_error(_with_note(error, ctx))
             raise typer.Exit(2 if isinstance(error, UsageError) else 1) from None
         except KeyboardInterrupt:
             print(file=sys.stderr)
@@ -143,6 +143,15 @@ class Commands(HelpedGroup):
             raise typer.Exit(1) from None
         return result
 
+    def set_defaults(self, command: Any, ctx: Any, args: list[str]) -> None:
+        """Let a command's options have what the file of settings states, if there is one."""
+        named = [name for name in SETTINGS if ctx.parent.params.get(name) is not None]
+        named += [word for word in args if word.startswith(("--config", "--profile"))]
+        if named or settings.has_config_file():
+            from graphml.cli.options.config_file import set_defaults  # only where there is a file
+
+            set_defaults(command, ctx, args)
+
     def _invoked(self, ctx: Any) -> Any:
         """Run the command; the error of an option that it had says what it has today."""
         try:
@@ -155,6 +164,16 @@ class Commands(HelpedGroup):
             if today is None:
                 raise
             raise UsageError(f"{name}: {today}") from None
+
+
+def _with_note(error: GraphmlError, ctx: Any) -> GraphmlError:
+    """The error, and which of the options that it names a file of settings states."""
+    if "graphml.config_file" not in ctx.meta:
+        return error
+    from graphml.cli.options.config_file import note  # only where there is a file
+
+    added = note(str(error), ctx)
+    return type(error)(f"{error}{added}") if added and type(error) is UsageError else error
 
 
 def _summary(file: Path, name: str) -> str | None:
@@ -201,6 +220,17 @@ def graphml_command(
         bool,
         typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version."),
     ] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="File of settings; by default graphml.toml in the user's folder of settings.",
+        ),
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Use the settings of [profiles.NAME] of that file.")
+    ] = None,
 ) -> None:
     """Run language models as static op graphs. Without MODEL, the commands use SmolLM2-135M-Instruct."""
 

@@ -21,7 +21,7 @@ from graphml.cli.options.answer_options import (
 )
 from graphml.cli.options.opening import find, load, seed_of
 from graphml.cli.options.prompts import PromptOptions, Words, model_and_prompt
-from graphml.cli.options.typer_options import flags_by_field, grouped
+from graphml.cli.options.typer_options import grouped, sources_by_field
 from graphml.cli.options.ways_of_decoding import Asked, DecodingOptions, Found, chat_prompt_of, found_whole
 from graphml.cli.terminal.console import Bars, remark, say, write, write_json
 from graphml.cli.terminal.shown_answer import TokenColours, as_json, in_colours, speed, table_of, text_of
@@ -80,7 +80,7 @@ def run(
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         sampling = ChosenSampling(params)
         if not decoding.beams:
-            asked_flags = flags_by_field(context, SamplingParams)
+            asked_flags = sources_by_field(context, SamplingParams)
             sampling = chosen_sampling(params, asked_flags, opened.sampling_defaults)
         how = AnswerSettings(
             system, raw, sampling.params, full, limit, ctx, seed, *asked, captures.patterns, decoding,

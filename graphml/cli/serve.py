@@ -20,6 +20,7 @@ import graphml
 from graphml import settings
 from graphml.api.load_model import load_model
 from graphml.api.mcp_servers import McpServers
+from graphml.cli.options.typer_options import CONFIG_FILE
 from graphml.cli.terminal.console import Bars, write
 from graphml.errors import UsageError
 from graphml.loading import fetch
@@ -31,7 +32,14 @@ from graphml.sampling.settings.field_checks import parse_biases
 from graphml.server.observing.told_lines import tell
 from graphml.server.options.api_keys import keys_in
 from graphml.server.options.chat_templates import NAMED
-from graphml.server.options.command_line import PRINTING, Parsed, help_text, parsed, with_variables
+from graphml.server.options.command_line import (
+    PRINTING,
+    Parsed,
+    help_text,
+    parsed,
+    with_stated,
+    with_variables,
+)
 from graphml.server.options.server_options import DEFAULT_SAMPLING, RequestLimits, ServerOptions
 from graphml.server.requests.draft_names import draft_flags
 from graphml.text.template_process import PROCESSES
@@ -56,6 +64,10 @@ PATHS = ("ssl_key", "ssl_certificate", "slot_save_path", "models_dir", "mcp")
 def serve(context: typer.Context) -> None:
     """Serve a model to clients of OpenAI's, Anthropic's, llama-server's and ollama's protocols."""
     command = with_variables(parsed(context.args), settings.llama_variables())
+    if CONFIG_FILE in context.meta:
+        from graphml.cli.options.config_file import stated_flags  # only where there is a file
+
+        command = with_stated(command, stated_flags(context))
     if (text := _printed(command)) is not None:
         write(text + "\n")
         return

@@ -57,6 +57,8 @@ def parsed(*words: str, stdin: str | None = None, opening: Opening | None = None
         (["smolm2", "Hi"], "smolm2", "Hi"),
         (["SmolLM2", "Hi"], "SmolLM2", "Hi"),
         (["and/or is a conjunction"], None, "and/or is a conjunction"),
+        (["km/h to m/s"], None, "km/h to m/s"),
+        (["and/or: which is it?"], None, "and/or: which is it?"),
     ],
 )
 def test_the_first_word_is_a_model_or_the_prompt(words: list[str], model: str | None, prompt: str) -> None:

@@ -16,6 +16,9 @@ import typer
 from graphml.cli.help_pages import GROUPS
 from graphml.options.option_fields import OneOf, Option, Real, Whole, default_of
 
+CONFIG_FILE = "graphml.config_file"
+"""Key of a context's `meta` with what a file of settings states: parameter -> `Stated`."""
+
 
 class Shown:
     """Says which fields of a dataclass are a command's options; the others keep their defaults."""
@@ -72,20 +75,35 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
     called.__signature__ = Signature(shown)  # type: ignore[attr-defined]
     called.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
+    called.option_fields = {  # type: ignore[attr-defined] # for those who check a value before the command
+        field.name: field.metadata["option"]
+        for group in groups.values()
+        for field in group.fields
+        if "option" in field.metadata
+    }
     return called
 
 
 def flags_given(context: typer.Context, *kinds: Any) -> list[str]:
     """The flags of options of these dataclasses that the command line has, the last name of each."""
-    return list(flags_by_field(context, *kinds).values())
+    return [flag for name, flag in _flags(kinds).items() if is_given(context, name)]
 
 
-def flags_by_field(context: typer.Context, *kinds: Any) -> dict[str, str]:
-    """The options of these dataclasses that the command line has: field -> the last name of its flag."""
+def is_given(context: typer.Context, name: str) -> bool:
+    """Whether the command line has this parameter."""
+    return getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
+
+
+def sources_by_field(context: typer.Context, *kinds: Any) -> dict[str, str]:
+    """The options of these dataclasses that are stated: field -> the last name of its flag, or the key."""
+    in_file = {name: stated.where for name, stated in context.meta.get(CONFIG_FILE, {}).items()}
+    flags = {name: flag for name, flag in _flags(kinds).items() if is_given(context, name)}
+    return {name: flags.get(name) or in_file[name] for name in _flags(kinds) if name in {*flags, *in_file}}
+
+
+def _flags(kinds: Iterable[Any]) -> dict[str, str]:
     every = [field for kind in kinds for field in fields(kind)]
-    sources = {field.name: context.get_parameter_source(field.name) for field in every}
-    on_command_line = [field for field in every if getattr(sources[field.name], "name", "") == "COMMANDLINE"]
-    return {field.name: field.metadata["option"].flags[-1] for field in on_command_line}
+    return {field.name: field.metadata["option"].flags[-1] for field in every}
 
 
 def beginning_with(words: Iterable[str]) -> Callable[[str], list[str]]:

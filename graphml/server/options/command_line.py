@@ -365,8 +365,7 @@ SAME_MATTER: Final = (
 def with_variables(command: Parsed, variables: Mapping[str, str]) -> Parsed:
     """A command line with what variables say besides. UsageError for a value that the flag would refuse."""
     merged = Parsed(dict(command.values), command.model, list(command.ignored))
-    said = {*command.values, *(() if command.model is None else ("model",))}
-    said |= {name for group in SAME_MATTER if said.intersection(group) for name in group}
+    said = _said(command)
     for variable, text in sorted(variables.items()):
         name = NAMED_OTHERWISE.get(variable, "--" + variable.removeprefix(PREFIX).lower().replace("_", "-"))
         flag = BY_NAME.get(name)
@@ -374,6 +373,34 @@ def with_variables(command: Parsed, variables: Mapping[str, str]) -> Parsed:
             merged.ignored.append(variable)
         elif flag.into not in said:
             merged.values[flag.into] = _value_of(variable, name, text)
+    return merged
+
+
+def _said(command: Parsed) -> set[str]:
+    """The values that a command line decides."""
+    said = {*command.values, *(() if command.model is None else ("model",))}
+    return said | {name for group in SAME_MATTER if said.intersection(group) for name in group}
+
+
+def with_stated(command: Parsed, stated: Sequence[tuple[str, str, Sequence[str | bool]]]) -> Parsed:
+    """A command line with what a file states besides: where, the flag and its values. UsageError as above."""
+    merged = Parsed(dict(command.values), command.model, list(command.ignored))
+    said = _said(command)
+    for where, name, values in stated:
+        flag = BY_NAME[name]
+        if flag.into in said:
+            continue
+        if isinstance(values[0], bool):
+            merged.values[flag.into] = values[0]
+            continue
+        words = [str(value) for value in values]
+        if flag.n_values > 1 and len(words) != flag.n_values:
+            raise UsageError(f"{where}: wanted {flag.n_values} values, got {len(words)}")
+        try:
+            arguments = [name, *words] if flag.n_values > 1 else [x for word in words for x in (name, word)]
+            merged.values[flag.into] = parsed(arguments).values[flag.into]
+        except UsageError as error:
+            raise UsageError(f"{where}: {str(error).partition(': ')[2]}") from None
     return merged
 
 
