@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
@@ -24,7 +24,9 @@ from graphml.sampling.settings.params import STRUCTURES
 from graphml.sampling.structured.params_structure import LARK, matcher_of
 from graphml.sampling.structured.schema_structure import schema_of_part
 from graphml.text.answers import AnswerFormat, ReasoningMarks
-from graphml.text.answers.forced_calls import call_trigger, forced_calls, lark_spelling
+from graphml.text.answers.call_syntax import JSON
+from graphml.text.answers.forced_calls import call_trigger, forced_calls, forced_response
+from graphml.text.answers.grammar_rules import lark_spelling
 from graphml.text.tokenizer import Tokenizer
 
 ANY_OBJECT: Final = {"type": "object"}
@@ -102,24 +104,58 @@ class CallGrammar:
             if self.forced:
                 raise
             part = ANY_OBJECT
-        syntax = self.format.syntax
-        if syntax is not None and syntax.parameters is not None:
-            return schema_of_members(part)
-        return part if isinstance(part, Mapping) else {}
+        described = part if isinstance(part, Mapping) else {}
+        return described if self._is_json else schema_of_members(described)
+
+    @property
+    def _is_json(self) -> bool:
+        return self.format.syntax is not None and self.format.syntax.arguments is JSON
 
     def _triggers(self) -> tuple[Trigger, ...]:
         """The pattern with which a call begins, and the control tokens of which it tells."""
-        format, marks, tokenizer = self.format, self.marks, self.tokenizer
+        format, marks = self.format, self.marks
         assert format.syntax is not None
         texts = [*format.calls, format.syntax.begin, format.syntax.before, *format.shown]
         texts += [] if marks is None else [marks.open, marks.close]
-        controls = {control for text in texts for control in tokenizer.spelled_controls(text)}
-        spelled = [
-            (control, tokenizer.encode(control, add_special=False, parse_special=True)[0])
-            for control in controls
-        ]
-        known = [Trigger(SPELLED, text, id) for text, id in sorted(spelled)]
-        return Trigger(MARKER, call_trigger(format, marks, self.inside)), *known
+        pattern = Trigger(MARKER, call_trigger(format, marks, self.inside))
+        return pattern, *_spelled_controls(self.tokenizer, texts)
+
+
+def behind_reasoning(
+    params: SamplingParams,
+    format: AnswerFormat,
+    marks: ReasoningMarks | None,
+    inside: bool,
+    tokenizer: Tokenizer,
+) -> SamplingParams:
+    """The settings with which a structure counts from the end of the answer's reasoning on.
+
+    marks, inside: of the reasoning, within which the answer begins, or which may come.
+    """
+    structure = next((name for name in STRUCTURES if getattr(params, name)), None)
+    if structure is None or params.grammar_lazy or params.grammar_after:
+        return params
+    if marks is None and format.name != "harmony":
+        return params
+    if structure != "json_schema":
+        if marks is None or not inside:
+            return params
+        controls = _spelled_controls(tokenizer, [marks.close])
+        return dataclasses.replace(params, grammar_after=marks.close, grammar_triggers=controls)
+    try:
+        response = _prepared("json_schema", params.json_schema, not params.open_objects)
+    except UsageError:  # the schema alone tells what is wrong with it
+        return params
+    return _following(params, forced_response(format, _speller(tokenizer), marks, inside, response))
+
+
+def _spelled_controls(tokenizer: Tokenizer, texts: Iterable[str]) -> tuple[Trigger, ...]:
+    """The control tokens in these texts, which have no text of their own."""
+    controls = {control for text in texts for control in tokenizer.spelled_controls(text)}
+    ids = {
+        control: tokenizer.encode(control, add_special=False, parse_special=True)[0] for control in controls
+    }
+    return tuple(Trigger(SPELLED, text, id) for text, id in sorted(ids.items()))
 
 
 def _following(params: SamplingParams, grammar: str) -> SamplingParams:

@@ -323,7 +323,7 @@ class Chat(MessageList):
             for token in tokens:
                 yield from reader.push(token)
             ended = True
-            yield from reader.finish()
+            yield from reader.finish(self.session.stop_reason)
         except Exception:
             failed = True
             raise
@@ -333,7 +333,7 @@ class Chat(MessageList):
                 self._seen = self._seen.shifted(*shift)
             if not failed:
                 if not ended:
-                    reader.finish()
+                    reader.finish("cancel")
                 self._keep(reader, prompt)
 
     def _keep(self, reader: AnswerReader, prompt: ChatPrompt) -> None:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from graphml.api.answer_reader import AnswerReader, shown_tokens
-from graphml.api.call_grammar import CallGrammar
+from graphml.api.call_grammar import CallGrammar, behind_reasoning
 from graphml.api.template_messages import fenced_messages, fenced_value, for_template, tool_variables
 from graphml.api.tools import Tool, tools_of
 from graphml.api.tools_in_messages import with_tools_described
@@ -22,6 +22,7 @@ from graphml.options.argument_checks import mapping_of
 from graphml.sampling import SamplingParams
 from graphml.sampling.schemas.schema_members import schema_of_members
 from graphml.text.answers import AnswerFormat, AnswerParser, ReasoningMarks, format_of, formats, marks_of
+from graphml.text.answers.call_syntax import JSON
 from graphml.text.answers.formats import format_of_tokens
 from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate
 from graphml.text.fenced_text import encode_fenced, fenced, without_fences
@@ -40,7 +41,8 @@ class ChatPrompt:
     fenced: the text, with fences around what is no control token though it spells one. calls: what they
     follow, None where there are none; params: the settings, with it.
     begun: how the answer begins, where a message of the assistant is continued; it is in the text and not in
-    what the reader reads. continues: whether one is.
+    what the reader reads. continues: whether one is. follows: whether a grammar makes calls whole.
+    used_ids: of the conversation's calls.
     """
 
     fenced: str
@@ -54,12 +56,16 @@ class ChatPrompt:
     calls: CallGrammar | None
     tokenizer: Tokenizer = field(repr=False)
     params: SamplingParams = SamplingParams()  # noqa: RUF009 - a frozen value
+    follows: bool = False
+    used_ids: tuple[str, ...] = ()
 
     def sampled(self, params: SamplingParams) -> ChatPrompt:
         """The same with these settings; UsageError where the answer is to follow another grammar, too."""
-        if self.calls is None:
-            return dataclasses.replace(self, params=params)
-        return dataclasses.replace(self, params=self.calls.sampled(params))
+        followed = params if self.calls is None else self.calls.sampled(params)
+        if followed is not params:
+            return dataclasses.replace(self, params=followed, follows=True)
+        begun = behind_reasoning(params, self.format, self.marks, self.inside, self.tokenizer)
+        return dataclasses.replace(self, params=begun)
 
     @property
     def text(self) -> str:
@@ -81,9 +87,17 @@ class ChatPrompt:
     def reader(self) -> AnswerReader:
         """A reader of one answer; each of several answers needs its own."""
         tools = {tool.name: tool.parameters for tool in self.tools}
-        if self.format.syntax is not None and self.format.syntax.parameters is not None:
+        if self.format.syntax is not None and self.format.syntax.arguments is not JSON:
             tools = {name: schema_of_members(schema) for name, schema in tools.items()}
-        parser = AnswerParser(self.format, tools, self.marks, self.inside, self.split)
+        parser = AnswerParser(
+            self.format,
+            tools,
+            self.marks,
+            self.inside,
+            self.split,
+            holds=not self.follows,
+            used_ids=self.used_ids,
+        )
         return AnswerReader(parser, self.tokenizer, self.shown, self.params.stop, self.params.stop_tokens)
 
 
@@ -194,7 +208,7 @@ def prompt_of(
         calls = CallGrammar(format, forced or tools, bool(forced), several, marks, inside, tokenizer)
     return ChatPrompt(
         text, format, marks, inside, tools, settings.reasoning_format != NONE, continued is not None,
-        continued["content"] if continued else "", calls, tokenizer,
+        continued["content"] if continued else "", calls, tokenizer, used_ids=_ids(messages),
     )  # fmt: skip
 
 
@@ -235,6 +249,10 @@ def _begun(
             return text, True
         return f"{text}\n{marks.close}\n\n{content}", False
     return text + content, inside
+
+
+def _ids(messages: Sequence[Message]) -> tuple[str, ...]:
+    return tuple(call["id"] for message in messages for call in message.get("tool_calls", ()) if call["id"])
 
 
 def _is_token(tokenizer: Tokenizer, text: str) -> bool:

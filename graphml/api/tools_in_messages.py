@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from graphml.api.tools import Tool
-from graphml.text.answers.answer_format import CallSyntax
+from graphml.text.answers.call_syntax import CallSyntax
 from graphml.text.messages import Message
 
 
@@ -43,7 +43,7 @@ def with_tools_described(
             continue
         results = None
         if message.get("tool_calls"):
-            conversation.append({"role": "assistant", "content": _written(message, syntax)})
+            conversation.append({"role": "assistant", "content": _written(message, syntax, tools)})
         else:
             conversation.append(dict(message))
     first = next((message for message in conversation if message["role"] == "user"), None)
@@ -58,7 +58,7 @@ def _all_described(
     tools: Sequence[Tool], syntax: CallSyntax, controls: Callable[[str], Collection[str]]
 ) -> str:
     described = "\n".join(_text(tool.as_openai()["function"]) for tool in tools)
-    call = _part(syntax, "NAME", None).replace('"NAME"', "NAME")
+    call = syntax.form("NAME").replace('"NAME"', "NAME")
     if not syntax.alone:
         call = syntax.begin + call + syntax.end
     if controls(call):  # which the model knows; written as text they would be none
@@ -85,30 +85,12 @@ def _called(messages: Sequence[Message], id: str) -> str:
     return next((str(call["function"]["name"]) for call in calls if id and call["id"] == id), "")
 
 
-def _written(message: Message, syntax: CallSyntax) -> str:
+def _written(message: Message, syntax: CallSyntax, tools: Sequence[Tool]) -> str:
     """What the assistant said and the calls that it made, as the format writes them."""
     functions = [call["function"] for call in message["tool_calls"]]
-    calls = [_part(syntax, function["name"], json.loads(function["arguments"])) for function in functions]
-    text = (syntax.between or "\n").join(calls)
-    if not (syntax.alone and len(calls) == 1):
-        text = syntax.begin + text + syntax.end
+    calls = [(function["name"], json.loads(function["arguments"])) for function in functions]
+    text = syntax.written(calls, {tool.name: tool.parameters for tool in tools})
     return "\n\n".join(part for part in (message.get("content"), text) if part)
-
-
-def _part(syntax: CallSyntax, name: str, arguments: Mapping[str, Any] | None) -> str:
-    """One call; arguments: None for what stands for any."""
-    before, after = syntax.before.format(name=name), syntax.after.format(name=name)
-    marks = syntax.parameters
-    if marks is None:
-        return f"{before}{'{...}' if arguments is None else _text(arguments)}{after}"
-    line = "\n" if marks.lines else ""
-    values = {"KEY": "VALUE"} if arguments is None else arguments
-    parts = [
-        f"{marks.key_open}{key}{marks.key_close}{marks.value_open}{line}"
-        f"{value if isinstance(value, str) else _text(value)}{line}{marks.value_close}\n"
-        for key, value in values.items()
-    ]
-    return before + "".join(parts) + after
 
 
 def _text(value: Any) -> str:

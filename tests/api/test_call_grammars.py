@@ -13,6 +13,7 @@ import graphml
 from graphml import SamplingParams
 from graphml.api.chat_prompt import ChatPrompt, chat_prompt
 from graphml.sampling.structured.params_structure import matcher_of
+from graphml.text.chat_template import ChatTemplate
 from tests import tiny_model
 
 MESSAGES = [{"role": "user", "content": "x"}]
@@ -230,3 +231,42 @@ def test_parameters_that_are_no_schema_or_endless_refuse_forced_calls_alone(
         assert read(model, prompt, "x").content == "x"
         with contextlib.suppress(graphml.UsageError):
             asked(model, tool(parameters), chat_format=format, tool_choice="required")
+
+
+JOKE = json.dumps({"type": "object", "properties": {"joke": {"type": "string"}}, "required": ["joke"]})
+FINAL = "<|channel|>final<|message|>"
+ANALYSIS = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant"
+
+
+@pytest.mark.parametrize(
+    ("template", "format", "right", "wrong"),
+    [
+        ("<think>\n</think>{% if add_generation_prompt %}<think>\n{% endif %}", None,
+         ['hm</think>\n\n{"joke": "a"}', '{no}</think>{"joke": "a"}'], ['{"joke": "a"}', "hm</think>\n\nno"]),
+        ("<think></think>", None, ['<think>hm</think>\n{"joke": "a"}', '{"joke": "a"}'],
+         ["hm", "<think>a</think>b"]),
+        ("", None, ['{"joke": "a"}'], ['<think>hm</think>{"joke": "a"}']),
+        ("", "harmony", [f"{ANALYSIS}{FINAL}{{\"joke\": \"a\"}}", FINAL + '{"joke": "a"}'],
+         ['{"joke": "a"}', ANALYSIS + FINAL + "no"]),
+    ],
+)  # fmt: skip
+def test_a_schema_counts_from_the_end_of_reasoning_on(
+    model: graphml.Model, template: str, format: str | None, right: list[str], wrong: list[str]
+) -> None:
+    templates = {"default": ChatTemplate("{{ messages[0].content }}" + template)}
+    params = SamplingParams(json_schema=JOKE)
+    prompt = chat_prompt(model.tokenizer, templates, MESSAGES, params, chat_format=format)
+    for text in right:
+        assert takes(model, prompt, text), text
+        answer = read(model, prompt, text)
+        assert (answer.content, "hm" in text) == ('{"joke": "a"}', answer.reasoning == "hm"), text
+    for text in wrong:
+        assert not takes(model, prompt, text), text
+
+
+def test_an_expression_counts_behind_the_reasoning_that_the_prompt_begins(model: graphml.Model) -> None:
+    templates = {"default": ChatTemplate("{{ messages[0].content }}</think><think>")}
+    prompt = chat_prompt(model.tokenizer, templates, MESSAGES, SamplingParams(regex="[0-9]+"))
+    assert takes(model, prompt, "so 1 + 1</think>2")
+    assert not takes(model, prompt, "so 1 + 1</think>two")
+    assert not takes(model, prompt, "2")

@@ -183,19 +183,19 @@ SAMPLES = (
 )  # fmt: skip
 
 MALFORMED = (
+    ("hermes", '<tool_call>{"name": "weather", "arguments": {"city": "Ro'),
+    ("qwen3-coder", "<tool_call>\n<function=weather>\n<parameter=city>\nRome"),
+    ("llama3", '{"name": "weather", "parameters": {"city": "Rome"'),
+    ("mistral", "[TOOL_CALLS]weather[ARGS]{"),
     ("hermes", "a <tool_call>{not json}</tool_call> b"),
     ("hermes", '<tool_call>{"name": "weather", "arguments": {"city": Rome}}</tool_call>'),
     ("hermes", '<tool_call>{"name": "nobody", "arguments": {}}</tool_call>'),
-    ("hermes", '<tool_call>{"name": "weather", "arguments": {"city": "Ro'),
     ("hermes", "<tool_call>" + '{"name":"weather","arguments":' + '{"a":' * 50 + "</tool_call>"),
-    ("qwen3-coder", "<tool_call>\n<function=weather>\n<parameter=city>\nRome"),
     (
         "qwen3-coder",
         "<tool_call>\n<function=weather>\n<parameter=city>a</parameter><parameter=city>b</parameter>",
     ),
     ("glm", "<tool_call>weather\n<arg_key>city</arg_key>Rome</tool_call>"),
-    ("llama3", '{"name": "weather", "parameters": {"city": "Rome"'),
-    ("mistral", "[TOOL_CALLS]weather[ARGS]{"),
     ("mistral-array", '[TOOL_CALLS][{"name": "weather"'),
     ("deepseek-v3.1", V31 + "and so on"),
     ("kimi", "<|tool_calls_section_begin|>x"),
@@ -209,4 +209,25 @@ MALFORMED = (
     ("harmony", "<|channel|>analysis and nothing"),
     ("generic", '{"name": "nobody", "arguments": {}}'),
 )
-"""Texts in which nothing is a call."""
+"""Texts in which nothing is a call, if the model ended them so."""
+
+CUT = (  # a text in which the answer ended, the tool, its arguments as far as they came, and those that are whole
+    ("hermes", '<tool_call>{"name": "weather", "arguments": {"city": "Ro', '{"city": "Ro', {}),
+    ("hermes", '<tool_call>{"name": "weather", "arguments": {"city": "Rome", "days": 1', '{"city": "Rome", "days": 1', {"city": "Rome"}),
+    ("qwen3-coder", "<tool_call>\n<function=weather>\n<parameter=city>\nRome", '{"city": "Rome', {}),
+    ("qwen3-coder", "<tool_call>\n<function=weather>\n<parameter=city>\nRome\n</parameter>\n<par", '{"city": "Rome"', {"city": "Rome"}),
+    ("glm", "<tool_call>weather\n<arg_key>city</arg_key><arg_value>Ro", '{"city": "Ro', {}),
+    ("minimax", '<minimax:tool_call>\n<invoke name="weather">\n<parameter name="city">Ro', '{"city": "Ro', {}),
+    ("llama3", '{"name": "weather", "parameters": {"city": "Rome"', '{"city": "Rome"', {"city": "Rome"}),
+    ("mistral", "[TOOL_CALLS]weather[ARGS]{", "{", {}),
+    ("kimi", "<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>{", "{", {}),
+    ("lfm2", '<|tool_call_start|>[weather(city="Rome", days=', '{"city": "Rome"', {"city": "Rome"}),
+    ("gemma4", '<|tool_call>call:weather{city:<|"|>Rome<|"|>,da', '{"city": "Rome"', {"city": "Rome"}),
+    ("harmony", '<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{"city": "R', '{"city": "R', {}),
+)  # fmt: skip
+CUT_BEFORE_THE_NAME = (
+    ("hermes", "<tool_call>\n"), ("hermes", '<tool_call>{"name": "wea'), ("qwen3-coder", "<tool_call>\n<function=wea"),
+    ("mistral", "[TOOL_CALLS]"), ("kimi", "<|tool_calls_section_begin|><|tool_call_begin|>functions.wea"),
+    ("lfm2", "<|tool_call_start|>[wea"), ("gemma4", "<|tool_call>call:wea"), ("mistral-array", '[TOOL_CALLS][{"name": "weather"'),
+)  # fmt: skip
+"""Texts in which an answer was cut before it is known what is called."""

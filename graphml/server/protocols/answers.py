@@ -28,8 +28,8 @@ class AnswerSplitter(Protocol):
     def push(self, token: Token) -> list[Event]:
         """What became certain with a token."""
 
-    def finish(self) -> list[Event]:
-        """What was held back, at the answer's end."""
+    def finish(self, stop_reason: str | None = None) -> list[Event]:
+        """What was held back, at the answer's end, which came for this reason."""
 
 
 class PlainReader:
@@ -44,7 +44,7 @@ class PlainReader:
         self.answer.add(events)
         return events
 
-    def finish(self) -> list[Event]:
+    def finish(self, stop_reason: str | None = None) -> list[Event]:
         """Nothing is held back."""
         return []
 
@@ -61,7 +61,7 @@ class Answering:
         async for index, token in merged([self.generation]):
             yield index, token, self.readers[index].push(token)
         for index, reader in enumerate(self.readers):
-            yield index, None, reader.finish()
+            yield index, None, reader.finish(self.results[index].stop_reason)
 
     async def finished(self) -> None:
         """Return once all sequences have ended."""

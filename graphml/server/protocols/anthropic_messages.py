@@ -68,9 +68,9 @@ async def messages(service: Service, request: Request) -> Response | EventStream
     content: list[dict[str, Any]] = []
     if answer.reasoning:
         content.append({"type": "thinking", "thinking": answer.reasoning, "signature": ""})
-    if answer.content or not (answer.reasoning or answer.tool_calls):
+    if answer.content or not (answer.reasoning or answer.tool_calls or answer.cut):
         content.append({"type": "text", "text": answer.content})
-    for call in answer.tool_calls:
+    for call in (*answer.tool_calls, *answer.cut):
         content.append({"type": "tool_use", "id": call.id, "name": call.name, "input": call.values()})
     counts = {**_read(reply), "output_tokens": result.n_gen}
     return json_response({**shown, "content": content, **_end(service, reply), "usage": counts})

@@ -58,7 +58,7 @@ def body(service: Service, chat: ChatCompletion, reply: Answering, shown: dict[s
         "choices": [
             {
                 "index": index,
-                "message": reply.readers[index].answer.message(),
+                "message": reply.readers[index].answer.message(cut=True),
                 "logprobs": scores(chat, (result.logprobs or ())[: reply.generation.shown(index)]),
                 "finish_reason": reply.reason(index),
             }
