@@ -14,7 +14,14 @@ from typing import Any, Final
 
 from graphml.api.answer_reader import AnswerReader, shown_tokens
 from graphml.api.call_grammar import CallGrammar
-from graphml.api.template_messages import fenced_messages, fenced_value, for_template, tool_variables
+from graphml.api.template_messages import (
+    fenced_messages,
+    fenced_value,
+    for_template,
+    later_systems,
+    system_texts,
+    tool_variables,
+)
 from graphml.api.tools import Tool, tools_of
 from graphml.api.tools_in_messages import with_tools_described
 from graphml.errors import TemplateError, UsageError
@@ -89,8 +96,9 @@ class ChatPrompt:
 
 @dataclass(frozen=True)
 class ChatSettings:
-    """How conversations become prompts. variables: further variables of the template.
+    """How conversations become prompts.
 
+    variables: further variables of the template; where add_generation_prompt is False, no answer begins.
     tool_choice: "auto", "none", "required", a tool's name, or OpenAI's form of it. reasoning_format: "none"
     leaves reasoning in the text with its marks; "deepseek" and "auto" tell it apart. chat_format: the name
     of the format of answers, None: as the template's text says.
@@ -150,7 +158,7 @@ def chat_prompt(
     settings = ChatSettings(
         tools_of(tools), tool_choice, parallel_tool_calls, variables or {}, reasoning_format, chat_format
     )
-    checked = checked_messages(messages, system_anywhere=True)
+    checked = checked_messages(messages)
     return prompt_of(tokenizer, templates, checked, settings).sampled(params or SamplingParams())
 
 
@@ -176,7 +184,9 @@ def prompt_of(
         format = formats()["generic"]
     several = settings.parallel_tool_calls and named is None  # a named one is called once
     last = messages[-1] if messages else None
-    continued = last if last and last["role"] == "assistant" and not last.get("tool_calls") else None
+    begins = settings.variables.get("add_generation_prompt", True)
+    continues = begins and last and last["role"] == "assistant" and not last.get("tool_calls")
+    continued = last if continues else None
     said = list(messages[:-1] if continued else messages)
     if described and format.syntax is not None:
         controls = tokenizer.spelled_controls
@@ -209,12 +219,22 @@ def _rendered(
     offered = [fenced_value(tool.as_openai(), fence) for tool in shown] or None
     written = tool_variables(template.variables, shown, template.now())
     variables = {**{name: fence(text) for name, text in written.items()}, **settings.variables}
+    variables = {"add_generation_prompt": True, **variables}
+    # Many templates leave out, without an error, what systems say behind other messages.
+    wanted = [text.strip() for text in system_texts(messages)] if later_systems(messages) else []
     failure: TemplateError | None = None
+    without: str | None = None
     for form in for_template(messages, template.source):
         try:
-            return template.render(form, add_generation_prompt=True, tools=offered, **variables)
+            rendered = template.render(form, tools=offered, **variables)
         except TemplateError as error:
             failure = failure or error
+            continue
+        if all(text in rendered for text in wanted):
+            return rendered
+        without = rendered if without is None else without
+    if without is not None:
+        return without
     assert failure is not None
     raise failure
 

@@ -69,17 +69,44 @@ def for_template(messages: Sequence[Message], source: str) -> Iterator[list[Mess
     """The messages in the forms that templates want, the likeliest first; others are for where it fails.
 
     Arguments are a mapping or JSON text; an assistant's content beside calls is missing, None or "". Where a
-    template has no system role, the first user's message begins with the system's text.
+    template takes no system message behind others, the first one has the texts of all; where it has no system
+    role, the first user's message begins with them.
     """
     plain = [_named(message, source) for message in messages]
+    forms = [(as_text, content) for as_text in (False, True) for content in ("missing", None, "")]
     if not any(message.get("tool_calls") for message in plain):
-        yield plain
-        if len(plain) > 1 and plain[0]["role"] == "system" and plain[1]["role"] == "user":
-            yield [{**plain[1], "content": f"{plain[0]['content']}\n\n{plain[1]['content']}"}, *plain[2:]]
+        forms = forms[:1]
+    for arranged in _arranged(plain):
+        for as_text, content in forms:
+            yield [_form(message, as_text, content) for message in arranged]
+
+
+def _arranged(messages: list[Message]) -> Iterator[list[Message]]:
+    """The messages as they are, with one system message, and without any."""
+    yield messages
+    texts = system_texts(messages)
+    if not texts:
         return
-    for as_text in (False, True):
-        for content in ("missing", None, ""):
-            yield [_form(message, as_text, content) for message in plain]
+    system = {"role": "system", "content": "\n\n".join(texts)}
+    others = [message for message in messages if message["role"] not in TRUSTED_ROLES]
+    if later_systems(messages):
+        yield [system, *others]
+    first = next((index for index, message in enumerate(others) if message["role"] == "user"), None)
+    if first is None:
+        yield [{**system, "role": "user"}, *others]
+    else:
+        content = f"{system['content']}\n\n{others[first]['content']}"
+        yield [*others[:first], {**others[first], "content": content}, *others[first + 1 :]]
+
+
+def system_texts(messages: Sequence[Message]) -> list[str]:
+    """The texts of the system messages."""
+    return [message["content"] for message in messages if message["role"] in TRUSTED_ROLES]
+
+
+def later_systems(messages: Sequence[Message]) -> bool:
+    """Whether a system message is not the first message."""
+    return any(message["role"] in TRUSTED_ROLES for message in messages[1:])
 
 
 def _named(message: Message, source: str) -> Message:

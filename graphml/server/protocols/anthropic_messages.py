@@ -204,6 +204,9 @@ def _turned(index: int, message: Any) -> list[dict[str, Any]]:
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """A function as OpenAI's; a tool of a type that Anthropic's servers or clients know is as it was."""
+    if tool.get("type") not in (None, "custom"):
+        return tool
     if not isinstance(tool.get("name"), str):
         raise ApiError(400, "Field 'tools': wanted a name in each", param="tools")
     function = {"name": tool["name"], "description": tool.get("description", ""),
