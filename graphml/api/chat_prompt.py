@@ -16,6 +16,7 @@ from graphml.api.answer_reader import AnswerReader, shown_tokens
 from graphml.api.call_grammar import CallGrammar
 from graphml.api.template_messages import (
     fenced_messages,
+    fenced_tool,
     fenced_value,
     for_template,
     later_systems,
@@ -31,7 +32,7 @@ from graphml.sampling.schemas.schema_members import schema_of_members
 from graphml.text.answers import AnswerFormat, AnswerParser, ReasoningMarks, format_of, formats, marks_of
 from graphml.text.answers.formats import format_of_tokens
 from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate
-from graphml.text.fenced_text import encode_fenced, fenced, without_fences
+from graphml.text.fenced_text import encode_fenced, fenced, restored, without_fences
 from graphml.text.messages import Message, checked_messages
 from graphml.text.tokenizer import Tokenizer
 
@@ -188,16 +189,17 @@ def prompt_of(
     continues = begins and last and last["role"] == "assistant" and not last.get("tool_calls")
     continued = last if continues else None
     said = list(messages[:-1] if continued else messages)
-    if described and format.syntax is not None:
-        controls = tokenizer.spelled_controls
-        said = with_tools_described(said, forced or tools, format.syntax, bool(forced), controls)
     fence = partial(fenced, tokenizer)
     said = fenced_messages(said, fence)
-    text = _rendered(template, said, settings, () if described else tools, fence)
+    offered = [fenced_tool(tool, fence) for tool in tools]
+    if described and format.syntax is not None:
+        only = [tool for tool, own in zip(offered, tools, strict=True) if own in forced] or offered
+        said = with_tools_described(said, only, format.syntax, bool(forced), tokenizer.spelled_controls)
+    text = _rendered(template, said, settings, () if described else offered, fence)
     marks = marks_of(template.source, format)
     inside = marks is not None and text.rstrip().endswith(marks.open)
     if continued is not None:
-        begun = [fenced(tokenizer, continued.get(key, "")) for key in ("reasoning_content", "content")]
+        begun = [fence(continued.get(key, "")) for key in ("reasoning_content", "content")]
         text, inside = _begun(text, begun[0], begun[1], marks, inside, format)
     calls = None
     if forced or (tools and format.syntax is not None):
@@ -216,17 +218,17 @@ def _rendered(
     fence: Callable[[str], str],
 ) -> str:
     """The text of the template, in the first form of the messages that it takes."""
-    offered = [fenced_value(tool.as_openai(), fence) for tool in shown] or None
+    offered = [tool.as_openai() for tool in shown] or None
     written = tool_variables(template.variables, shown, template.now())
-    variables = {**{name: fence(text) for name, text in written.items()}, **settings.variables}
-    variables = {"add_generation_prompt": True, **variables}
+    asked = fenced_value(settings.variables, fence)
+    variables = {"add_generation_prompt": True, **written, **asked}
     # Many templates leave out, without an error, what systems say behind other messages.
     wanted = [text.strip() for text in system_texts(messages)] if later_systems(messages) else []
     failure: TemplateError | None = None
     without: str | None = None
     for form in for_template(messages, template.source):
         try:
-            rendered = template.render(form, tools=offered, **variables)
+            rendered = restored(template.render(form, tools=offered, **variables))
         except TemplateError as error:
             failure = failure or error
             continue

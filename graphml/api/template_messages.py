@@ -6,11 +6,12 @@ Knows what templates read; nothing of tokens or sessions.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from graphml.api.tools import Tool
+from graphml.text.fenced_text import without_meaning
 from graphml.text.messages import Message
 
 TRUSTED_ROLES = ("system",)
@@ -27,12 +28,14 @@ def tool_variables(wanted: Collection[str], tools: Sequence[Tool], now: datetime
 
 
 def fenced_messages(messages: Sequence[Message], fence: Callable[[str], str]) -> list[Message]:
-    """The messages with what spells control tokens fenced off, in all that users, models and tools say.
+    """The messages with what spells tokens of a meaning fenced off, in all that users, models and tools say.
 
     Arguments of calls become mappings, so that a template's JSON keeps the fences.
     """
     return [
-        message if message["role"] in TRUSTED_ROLES else _fenced_message(message, fence)
+        {**message, "content": without_meaning(message["content"])}
+        if message["role"] in TRUSTED_ROLES
+        else _fenced_message(message, fence)
         for message in messages
     ]
 
@@ -55,14 +58,19 @@ def _fenced_message(message: Message, fence: Callable[[str], str]) -> Message:
 
 
 def fenced_value(value: Any, fence: Callable[[str], str]) -> Any:
-    """A value of JSON with all its texts fenced, names too."""
+    """A value of JSON, or of Python's like it, with all its texts fenced, names too."""
     if isinstance(value, str):
         return fence(value)
-    if isinstance(value, dict):
-        return {fence(name): fenced_value(item, fence) for name, item in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, Mapping):
+        return {fenced_value(name, fence): fenced_value(item, fence) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
         return [fenced_value(item, fence) for item in value]
     return value
+
+
+def fenced_tool(tool: Tool, fence: Callable[[str], str]) -> Tool:
+    """The description of a tool with all its texts fenced."""
+    return Tool(fence(tool.name), fence(tool.description), fenced_value(tool.parameters, fence))
 
 
 def for_template(messages: Sequence[Message], source: str) -> Iterator[list[Message]]:

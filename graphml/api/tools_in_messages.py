@@ -25,7 +25,8 @@ def with_tools_described(
     """The conversation with its tools described before the first user's text.
 
     Calls become the assistant's text, in the form that it is to answer in, results a message of the user.
-    forced: whether these tools must be called. controls: the control tokens that a text spells.
+    messages, tools: with fenced texts. forced: whether these tools must be called. controls: the control
+    tokens that a text spells.
     """
     only = forced and len(tools) == 1
     description = _one_described(tools[0]) if only else _all_described(tools, syntax, controls)
@@ -88,7 +89,7 @@ def _called(messages: Sequence[Message], id: str) -> str:
 def _written(message: Message, syntax: CallSyntax) -> str:
     """What the assistant said and the calls that it made, as the format writes them."""
     functions = [call["function"] for call in message["tool_calls"]]
-    calls = [_part(syntax, function["name"], json.loads(function["arguments"])) for function in functions]
+    calls = [_part(syntax, function["name"], function["arguments"]) for function in functions]
     text = (syntax.between or "\n").join(calls)
     if not (syntax.alone and len(calls) == 1):
         text = syntax.begin + text + syntax.end
