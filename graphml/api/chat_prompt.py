@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from graphml.api.answer_reader import AnswerReader, shown_tokens
+from graphml.api.call_forms import FORMS, forms_of
 from graphml.api.call_grammar import CallGrammar
 from graphml.api.template_messages import (
     fenced_messages,
@@ -20,11 +21,12 @@ from graphml.api.template_messages import (
     fenced_value,
     for_template,
     later_systems,
+    reasoning_apart,
     system_texts,
     tool_variables,
 )
 from graphml.api.tools import Tool, tools_of
-from graphml.api.tools_in_messages import with_tools_described
+from graphml.api.tools_in_messages import python_calls, with_tools_described, written_calls
 from graphml.errors import TemplateError, UsageError
 from graphml.options.argument_checks import mapping_of
 from graphml.sampling import SamplingParams
@@ -178,7 +180,8 @@ def prompt_of(
     forced = tuple(tool for tool in forced if named in (None, tool.name))
     knows = format.name != "plain" and bool({"tools", "functions"} & template.variables)
     knows = knows and format.name != "generic" and not (forced and format.syntax is None)
-    described = bool(tools) and not knows  # by this program, in a message, as the template does not
+    called = any(message["role"] == "tool" or message.get("tool_calls") for message in messages)
+    described = not knows and bool(tools or called)  # by this program, in messages
     if described and settings.chat_format is None:
         format = format_of_tokens(partial(_is_token, tokenizer))
     elif described and format.syntax is None:
@@ -187,20 +190,23 @@ def prompt_of(
     last = messages[-1] if messages else None
     begins = settings.variables.get("add_generation_prompt", True)
     continues = begins and last and last["role"] == "assistant" and not last.get("tool_calls")
-    continued = last if continues else None
+    marks = marks_of(template.source, format)
+    continued = reasoning_apart(last, marks) if continues and last else None
     said = list(messages[:-1] if continued else messages)
+    if "reasoning_content" in template.source or "message.thinking" in template.source:
+        said = [reasoning_apart(message, marks) for message in said]
     fence = partial(fenced, tokenizer)
     said = fenced_messages(said, fence)
     offered = [fenced_tool(tool, fence) for tool in tools]
     if described and format.syntax is not None:
         only = [tool for tool, own in zip(offered, tools, strict=True) if own in forced] or offered
         said = with_tools_described(said, only, format.syntax, bool(forced), tokenizer.spelled_controls)
-    text = _rendered(template, said, settings, () if described else offered, fence)
-    marks = marks_of(template.source, format)
+    text = _rendered(template, format, said, settings, () if described else offered, fence)
     inside = marks is not None and text.rstrip().endswith(marks.open)
     if continued is not None:
         begun = [fence(continued.get(key, "")) for key in ("reasoning_content", "content")]
-        text, inside = _begun(text, begun[0], begun[1], marks, inside, format)
+        own = continued is not last  # it has marks itself
+        text, inside = _begun(text, begun[0], begun[1], marks, inside, format, own)
     calls = None
     if forced or (tools and format.syntax is not None):
         calls = CallGrammar(format, forced or tools, bool(forced), several, marks, inside, tokenizer)
@@ -212,23 +218,34 @@ def prompt_of(
 
 def _rendered(
     template: ChatTemplate,
+    format: AnswerFormat,
     messages: list[Message],
     settings: ChatSettings,
     shown: Sequence[Tool],
     fence: Callable[[str], str],
 ) -> str:
     """The text of the template, in the first form of the messages that it takes."""
-    offered = [tool.as_openai() for tool in shown] or None
-    written = tool_variables(template.variables, shown, template.now())
-    asked = fenced_value(settings.variables, fence)
-    variables = {"add_generation_prompt": True, **written, **asked}
+    asked = {"add_generation_prompt": True, **fenced_value(settings.variables, fence)}
+
+    def render(messages: Sequence[Message], tools: Sequence[Tool]) -> str:
+        variables = {**tool_variables(template.variables, tools, template.now()), **asked}
+        offered = [tool.as_openai() for tool in tools] or None
+        return restored(template.render(messages, tools=offered, **variables))
+
+    def write(message: Message) -> str | None:
+        if format.syntax is None:
+            return python_calls(message) if format.name == "lfm2" else None
+        return written_calls(message, format.syntax)
+
+    called = any(message.get("tool_calls") for message in messages)
+    forms = forms_of(template.source, render, write) if called else FORMS
     # Many templates leave out, without an error, what systems say behind other messages.
     wanted = [text.strip() for text in system_texts(messages)] if later_systems(messages) else []
     failure: TemplateError | None = None
     without: str | None = None
-    for form in for_template(messages, template.source):
+    for formed in for_template(messages, template.source, forms, write):
         try:
-            rendered = restored(template.render(form, tools=offered, **variables))
+            rendered = render(formed, shown)
         except TemplateError as error:
             failure = failure or error
             continue
@@ -242,16 +259,25 @@ def _rendered(
 
 
 def _begun(
-    text: str, reasoning: str, content: str, marks: ReasoningMarks | None, inside: bool, format: AnswerFormat
+    text: str,
+    reasoning: str,
+    content: str,
+    marks: ReasoningMarks | None,
+    inside: bool,
+    format: AnswerFormat,
+    own: bool,
 ) -> tuple[str, bool]:
-    """The prompt with the begin of an answer, and whether that is within its reasoning."""
+    """The prompt with the begin of an answer, and whether that is within its reasoning.
+
+    own: the answer began with marks of reasoning, though nothing may be between them.
+    """
     if format.name == "harmony":
         if reasoning:
             text += f"<|channel|>analysis<|message|>{reasoning}"
         if reasoning and content:
             text += "<|end|><|start|>assistant"
         return text + (f"<|channel|>final<|message|>{content}" if content else ""), False
-    if marks is not None and (reasoning or (inside and content)):
+    if marks is not None and (reasoning or own or (inside and content)):
         text += ("" if inside else marks.open + "\n") + reasoning
         if not content:
             return text, True

@@ -10,7 +10,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from graphml.api.call_forms import FORMS, CallForm, Write
 from graphml.api.tools import Tool
+from graphml.text.answers import ReasoningMarks
 from graphml.text.fenced_text import without_meaning
 from graphml.text.messages import Message
 
@@ -73,20 +75,25 @@ def fenced_tool(tool: Tool, fence: Callable[[str], str]) -> Tool:
     return Tool(fence(tool.name), fence(tool.description), fenced_value(tool.parameters, fence))
 
 
-def for_template(messages: Sequence[Message], source: str) -> Iterator[list[Message]]:
-    """The messages in the forms that templates want, the likeliest first; others are for where it fails.
+def for_template(
+    messages: Sequence[Message],
+    source: str,
+    forms: Sequence[CallForm] = FORMS,
+    write: Write = lambda message: None,
+) -> Iterator[list[Message]]:
+    """The messages in the forms that a template may want, the likeliest first; others are for where it fails.
 
-    Arguments are a mapping or JSON text; an assistant's content beside calls is missing, None or "". Where a
-    template takes no system message behind others, the first one has the texts of all; where it has no system
-    role, the first user's message begins with them.
+    forms: of calls, the likeliest first; write: as of `CallForm`. Where a template takes no system message
+    behind others, the first one has the texts of all; where it has no system role, the first user's message
+    begins with them.
     """
-    plain = [_named(message, source) for message in messages]
-    forms = [(as_text, content) for as_text in (False, True) for content in ("missing", None, "")]
+    plain = _with_ids([_named(message, source) for message in messages])
     if not any(message.get("tool_calls") for message in plain):
         forms = forms[:1]
     for arranged in _arranged(plain):
-        for as_text, content in forms:
-            yield [_form(message, as_text, content) for message in arranged]
+        for form in forms:
+            if (formed := form.formed(arranged, write)) is not None:
+                yield formed
 
 
 def _arranged(messages: list[Message]) -> Iterator[list[Message]]:
@@ -117,32 +124,44 @@ def later_systems(messages: Sequence[Message]) -> bool:
     return any(message["role"] in TRUSTED_ROLES for message in messages[1:])
 
 
+def reasoning_apart(message: Message, marks: ReasoningMarks | None) -> Message:
+    """An assistant's message whose content begins with reasoning between marks, with that apart.
+
+    Where the mark of the end is missing, all of it is reasoning.
+    """
+    content = message["content"].lstrip()
+    if marks is None or message["role"] != "assistant" or not content.startswith(marks.open):
+        return message
+    reasoning, _, content = content[len(marks.open) :].partition(marks.close)
+    before = message.get("reasoning_content", "")
+    return {**message, "reasoning_content": before + reasoning.strip("\n"), "content": content.lstrip("\n")}
+
+
 def _named(message: Message, source: str) -> Message:
-    """gpt-oss calls reasoning `thinking`, and wants no content beside it and a call."""
+    """Some templates call reasoning `thinking`; gpt-oss's wants no content beside it and a call."""
     if "reasoning_content" not in message or "message.thinking" not in source:
         return message
     named = {**message, "thinking": message["reasoning_content"]}
-    if named.get("tool_calls"):
+    if named.get("tool_calls") and "<|channel|>" in source:
+        named["thinking"] = "\n\n".join(text for text in (named["thinking"], named["content"]) if text)
         named["content"] = ""
     return named
 
 
-def _form(message: Message, as_text: bool, content: str | None) -> Message:
-    calls = message.get("tool_calls")
-    if not calls:
-        return message
-    formed = dict(message)
-    if not formed["content"]:
-        formed["content"] = content
-        if content == "missing":
-            del formed["content"]
-    if as_text:
-        formed["tool_calls"] = [
-            {**call, "function": {**call["function"], "arguments": _text(call["function"]["arguments"])}}
-            for call in calls
-        ]
-    return formed
-
-
-def _text(arguments: dict[str, Any]) -> str:
-    return json.dumps(arguments, ensure_ascii=False)
+def _with_ids(messages: Sequence[Message]) -> list[Message]:
+    """The messages with an id for each call that has none, and for its result, found by its place."""
+    count, waiting, paired = 0, list[str](), list[Message]()
+    for message in messages:
+        if message.get("tool_calls"):
+            calls = []
+            for call in message["tool_calls"]:
+                calls.append(call if call.get("id") else {**call, "id": f"call_{count}"})
+                count += 1
+            message = {**message, "tool_calls": calls}
+            waiting = [call["id"] for call in calls]
+        elif message["role"] == "tool":
+            id = message.get("tool_call_id") or (waiting[0] if waiting else f"call_{count}")
+            message = {**message, "tool_call_id": id}
+            waiting = [other for other in waiting if other != id]
+        paired.append(message)
+    return paired

@@ -29,7 +29,8 @@ def with_tools_described(
     tokens that a text spells.
     """
     only = forced and len(tools) == 1
-    description = _one_described(tools[0]) if only else _all_described(tools, syntax, controls)
+    described = _one_described(tools[0]) if only else _all_described(tools, syntax, controls)
+    description = described if tools else ""
     conversation: list[Message] = []
     results: Message | None = None
     for message in messages:
@@ -42,16 +43,20 @@ def with_tools_described(
             else:
                 results["content"] += "\n" + result
             continue
+        if results is not None and message["role"] == "user":  # templates want roles to alternate
+            results["content"] += "\n\n" + message["content"]
+            continue
         results = None
         if message.get("tool_calls"):
-            conversation.append({"role": "assistant", "content": _written(message, syntax)})
+            conversation.append({"role": "assistant", "content": written_calls(message, syntax)})
         else:
             conversation.append(dict(message))
     first = next((message for message in conversation if message["role"] == "user"), None)
-    if first is None:
+    if first is None and tools:
         first = {"role": "user", "content": ""}
         conversation.insert(1 if conversation and conversation[0]["role"] == "system" else 0, first)
-    first["content"] = "\n\n".join(text for text in (description, first["content"]) if text)
+    if first is not None and description:
+        first["content"] = "\n\n".join(text for text in (description, first["content"]) if text)
     return conversation
 
 
@@ -86,7 +91,7 @@ def _called(messages: Sequence[Message], id: str) -> str:
     return next((str(call["function"]["name"]) for call in calls if id and call["id"] == id), "")
 
 
-def _written(message: Message, syntax: CallSyntax) -> str:
+def written_calls(message: Message, syntax: CallSyntax) -> str:
     """What the assistant said and the calls that it made, as the format writes them."""
     functions = [call["function"] for call in message["tool_calls"]]
     calls = [_part(syntax, function["name"], function["arguments"]) for function in functions]
@@ -94,6 +99,20 @@ def _written(message: Message, syntax: CallSyntax) -> str:
     if not (syntax.alone and len(calls) == 1):
         text = syntax.begin + text + syntax.end
     return "\n\n".join(part for part in (message.get("content"), text) if part)
+
+
+def python_calls(message: Message) -> str:
+    """The same as LFM2 writes calls, which has no syntax for a grammar."""
+    calls = []
+    for function in (call["function"] for call in message["tool_calls"]):
+        values = [f"{name}={_python(value)}" for name, value in function["arguments"].items()]
+        calls.append(f"{function['name']}({', '.join(values)})")
+    text = f"<|tool_call_start|>[{', '.join(calls)}]<|tool_call_end|>"
+    return "\n\n".join(part for part in (message.get("content"), text) if part)
+
+
+def _python(value: Any) -> str:
+    return _text(value) if isinstance(value, str) else repr(value)
 
 
 def _part(syntax: CallSyntax, name: str, arguments: Mapping[str, Any] | None) -> str:
