@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -244,3 +245,58 @@ def test_python_takes_system_messages_anywhere(tmp_path: Path) -> None:
         assert (chat.history, chat.system) == (messages, "Be kind.")
         chat.system = "Be brief."
         assert chat.history == [{"role": "system", "content": "Be brief."}, *messages[1:]]
+
+
+@pytest.fixture(scope="module")
+def answering(thinker: Running) -> dict[str, Any]:
+    """Fields of a request whose answer reasons for a while and then says something."""
+    return {"temperature": 0, "grammar": 'root ::= "so it is </think> héllo <b"', "max_tokens": 60}
+
+
+def test_tokens_of_reasoning_are_counted_and_have_no_scores(
+    thinker: Running, answering: dict[str, Any]
+) -> None:
+    asked = {**answering, "messages": [USER], "logprobs": True}
+    plain = thinker.post("/v1/chat/completions", asked).json()
+    message, usage = plain["choices"][0]["message"], plain["usage"]
+    assert (message["reasoning_content"].strip(), message["content"]) == ("so it is", "héllo <b")
+    scored = plain["choices"][0]["logprobs"]["content"]
+    assert b"".join(bytes(entry["bytes"]) for entry in scored).decode().strip() == "héllo <b"
+    n_reasoning = usage["completion_tokens_details"]["reasoning_tokens"]
+    assert len("so it is") <= n_reasoning < usage["completion_tokens"] - len(scored) + 2
+    events = list(
+        thinker.events("/v1/chat/completions", {**asked, "stream_options": {"include_usage": True}})
+    )
+    parts = [event["choices"][0] for event in events if event["choices"]]
+    streamed = [entry["id"] for part in parts if part["logprobs"] for entry in part["logprobs"]["content"]]
+    assert streamed == [entry["id"] for entry in scored]
+    assert events[-1]["usage"]["completion_tokens_details"]["reasoning_tokens"] == n_reasoning
+    fields = {name: value for name, value in answering.items() if name != "max_tokens"}
+    responses = {
+        **fields,
+        "input": "Hi",
+        "max_output_tokens": 60,
+        "include": ["message.output_text.logprobs"],
+    }
+    answer = thinker.post("/v1/responses", responses).json()
+    assert answer["usage"]["output_tokens_details"]["reasoning_tokens"] == n_reasoning
+    (part,) = answer["output"][-1]["content"]
+    assert [entry["id"] for entry in part["logprobs"]] == streamed
+    cut = thinker.post("/v1/messages", {"messages": [USER], "max_tokens": 5}).json()["usage"]
+    assert cut["output_tokens_details"]["thinking_tokens"] <= cut["output_tokens"] == 5
+
+
+def test_a_message_follows_its_output_format(thinker: Running) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"const": 1}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    form = {"type": "json_schema", "schema": schema}
+    off = {"messages": [USER], "max_tokens": 40, "thinking": {"type": "disabled"}}
+    for field in ({"output_format": form}, {"output_config": {"format": form}}):
+        content = thinker.post("/v1/messages", {**off, **field}).json()["content"]
+        assert [json.loads(block["text"]) for block in content] == [{"a": 1}]
+    wrong = thinker.post("/v1/messages", {**off, "output_format": {"type": "xml"}})
+    assert wrong.status_code == 400

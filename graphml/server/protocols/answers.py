@@ -18,6 +18,7 @@ from graphml.api.token_stream import Result
 from graphml.api.tokens import Token
 from graphml.server.engine.running_request import Generation
 from graphml.server.engine.service import Service, merged
+from graphml.server.protocols.answer_tokens import AnswerTokens
 from graphml.server.protocols.conversations import conversation_of, ignored_tools
 from graphml.server.requests.request_fields import ChatCompletion
 from graphml.server.requests.sampling_settings import RequestSettings
@@ -60,17 +61,30 @@ class PlainReader:
 
 @dataclass
 class Answering:
-    """A prompt that is answered: the engine's part, and a reader of each sequence."""
+    """A prompt that is answered: the engine's part, a reader of each sequence, and whose its tokens are."""
 
     generation: Generation
     readers: list[AnswerSplitter] = field(default_factory=list)
+    tokens: list[AnswerTokens] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.tokens = [AnswerTokens() for _ in self.readers]
 
     async def events(self) -> AsyncIterator[tuple[int, Token | None, list[Event]]]:
         """Number of the sequence, its token and what that means; without a token at the end."""
         async for index, token in merged([self.generation]):
-            yield index, token, self.readers[index].push(token)
+            events = self.readers[index].push(token)
+            self.tokens[index].push(token, events)
+            yield index, token, events
         for index, reader in enumerate(self.readers):
-            yield index, None, reader.finish()
+            events = reader.finish()
+            self.tokens[index].push(None, events)
+            yield index, None, events
+
+    @property
+    def n_reasoning(self) -> int:
+        """Tokens of reasoning in all sequences."""
+        return sum(tokens.n_reasoning for tokens in self.tokens)
 
     async def finished(self) -> None:
         """Return once all sequences have ended."""

@@ -7,7 +7,7 @@ messages and templates; nothing of protocols or of steps.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from graphml.api.chat_prompt import REASONING_FORMATS, ChatPrompt, chat_prompt
 from graphml.errors import UsageError
@@ -22,6 +22,8 @@ LEGACY = "deepseek-legacy"
 FUNCTION = "function"
 RESERVED = frozenset({"messages", "tools", "add_generation_prompt"})
 """Variables of templates that requests have fields for."""
+SWITCHED: Final = ("enable_thinking", "thinking")
+SWITCHES: Final[dict[Any, bool]] = {"true": True, "false": False}
 
 
 def conversation_of(
@@ -100,6 +102,8 @@ def _variables(service: Service, chat: ChatCompletion) -> dict[str, Any]:
     asked = chat.chat_template_kwargs or {}
     if wrong := sorted(RESERVED.intersection(asked)):
         raise wrong_field("chat_template_kwargs", f"{wrong[0]} is a field of the request")
+    # Some clients send a switch as a text, which a template takes for on.
+    asked = {name: SWITCHES.get(value, value) if name in SWITCHED else value for name, value in asked.items()}
     variables = {**dates, **service.options.template_variables, **asked}
     # "auto" is on, as in llama-server.
     variables.setdefault("enable_thinking", service.options.reasoning != "off")
