@@ -24,6 +24,7 @@ from graphml.api.keywords import hinted
 from graphml.api.message_list import MessageList
 from graphml.api.saved_session import AnyPath
 from graphml.api.session import Session
+from graphml.api.template_messages import reasoning_apart
 from graphml.api.tool_rounds import MAX_ROUNDS, ChatEvent, Confirm, calls_of, checked_rounds, rounds
 from graphml.api.tools import tools_of
 from graphml.errors import ContextFullError, UsageError
@@ -339,7 +340,7 @@ class Chat(MessageList):
     def _keep(self, reader: AnswerReader, prompt: ChatPrompt) -> None:
         message = reader.answer.message()
         if prompt.continues:
-            before = self._messages.pop()
+            before = reasoning_apart(self._messages.pop(), prompt.marks)
             message["content"] = before["content"] + message["content"]
             if "reasoning_content" in before:
                 message["reasoning_content"] = before["reasoning_content"] + reader.answer.reasoning

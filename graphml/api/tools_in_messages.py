@@ -25,10 +25,12 @@ def with_tools_described(
     """The conversation with its tools described before the first user's text.
 
     Calls become the assistant's text, in the form that it is to answer in, results a message of the user.
-    forced: whether these tools must be called. controls: the control tokens that a text spells.
+    messages, tools: with fenced texts. forced: whether these tools must be called. controls: the control
+    tokens that a text spells.
     """
     only = forced and len(tools) == 1
-    description = _one_described(tools[0]) if only else _all_described(tools, syntax, controls)
+    described = _one_described(tools[0]) if only else _all_described(tools, syntax, controls)
+    description = described if tools else ""
     conversation: list[Message] = []
     results: Message | None = None
     for message in messages:
@@ -41,16 +43,20 @@ def with_tools_described(
             else:
                 results["content"] += "\n" + result
             continue
+        if results is not None and message["role"] == "user":  # templates want roles to alternate
+            results["content"] += "\n\n" + message["content"]
+            continue
         results = None
         if message.get("tool_calls"):
-            conversation.append({"role": "assistant", "content": _written(message, syntax, tools)})
+            conversation.append({"role": "assistant", "content": written_calls(message, syntax, tools)})
         else:
             conversation.append(dict(message))
     first = next((message for message in conversation if message["role"] == "user"), None)
-    if first is None:
+    if first is None and tools:
         first = {"role": "user", "content": ""}
         conversation.insert(1 if conversation and conversation[0]["role"] == "system" else 0, first)
-    first["content"] = "\n\n".join(text for text in (description, first["content"]) if text)
+    if first is not None and description:
+        first["content"] = "\n\n".join(text for text in (description, first["content"]) if text)
     return conversation
 
 
@@ -85,10 +91,10 @@ def _called(messages: Sequence[Message], id: str) -> str:
     return next((str(call["function"]["name"]) for call in calls if id and call["id"] == id), "")
 
 
-def _written(message: Message, syntax: CallSyntax, tools: Sequence[Tool]) -> str:
+def written_calls(message: Message, syntax: CallSyntax, tools: Sequence[Tool]) -> str:
     """What the assistant said and the calls that it made, as the format writes them."""
     functions = [call["function"] for call in message["tool_calls"]]
-    calls = [(function["name"], json.loads(function["arguments"])) for function in functions]
+    calls = [(function["name"], function["arguments"]) for function in functions]
     text = syntax.written(calls, {tool.name: tool.parameters for tool in tools})
     return "\n\n".join(part for part in (message.get("content"), text) if part)
 

@@ -105,7 +105,7 @@ KERNELS: dict[str, tuple[Fault, str, str, str]] = {
     ),
     "operands swapped": (
         lambda: faults.wrong_lowering(
-            "swiglu", faults.with_arguments(gate=lambda n: n.inputs[1], up=lambda n: n.inputs[0])
+            "swiglu", faults.with_arguments(a=lambda n: n.inputs[1], b=lambda n: n.inputs[0])
         ),
         "prefill", "layers.0.swiglu", "swiglu",
     ),

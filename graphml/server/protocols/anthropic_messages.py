@@ -51,6 +51,7 @@ class Messages(Struct, kw_only=True):
     tool_choice: dict[str, Any] | None = None
     thinking: dict[str, Any] | None = None
     output_config: dict[str, Any] | None = None
+    output_format: dict[str, Any] | None = None
     metadata: dict[str, Any] | None = None
 
 
@@ -64,7 +65,7 @@ async def messages(service: Service, request: Request) -> Response | EventStream
         return service.stream(request, events, reply.cancel, style="anthropic")
     if not await ended(request, reply.finished(), reply.cancel):
         return gone()
-    answer, result = reply.readers[0].answer, reply.results[0]
+    answer = reply.readers[0].answer
     content: list[dict[str, Any]] = []
     if answer.reasoning:
         content.append({"type": "thinking", "thinking": answer.reasoning, "signature": ""})
@@ -72,7 +73,7 @@ async def messages(service: Service, request: Request) -> Response | EventStream
         content.append({"type": "text", "text": answer.content})
     for call in (*answer.tool_calls, *answer.cut):
         content.append({"type": "tool_use", "id": call.id, "name": call.name, "input": call.values()})
-    counts = {**_read(reply), "output_tokens": result.n_gen}
+    counts = {**_read(reply), **_written(reply)}
     return json_response({**shown, "content": content, **_end(service, reply), "usage": counts})
 
 
@@ -83,9 +84,14 @@ async def count_tokens(service: Service, request: Request) -> Response:
     return json_response({"input_tokens": len(prompt.ids)})
 
 
-def _read(reply: Answering) -> dict[str, int]:
+def _read(reply: Answering) -> dict[str, Any]:
     cached = max(0, reply.generation.sequences[0].n_cached)
     return {"input_tokens": len(reply.generation.ids) - cached, "cache_read_input_tokens": cached}
+
+
+def _written(reply: Answering) -> dict[str, Any]:
+    details = {"output_tokens_details": {"thinking_tokens": reply.n_reasoning}}
+    return {"output_tokens": reply.results[0].n_gen, **details}
 
 
 def _end(service: Service, reply: Answering) -> dict[str, Any]:
@@ -123,7 +129,7 @@ async def _events(service: Service, reply: Answering, shown: dict[str, Any]) -> 
     if kind == "thinking":
         yield send("content_block_delta", index=blocks, delta={"type": "signature_delta", "signature": ""})
     yield send("content_block_stop", index=blocks)
-    counts = {**_read(reply), "output_tokens": reply.results[0].n_gen}
+    counts = {**_read(reply), **_written(reply)}
     yield send("message_delta", delta=_end(service, reply), usage=counts)
     yield send("message_stop")
 
@@ -156,7 +162,7 @@ def as_chat(body: Messages) -> ChatCompletion:
         temperature=body.temperature, top_p=body.top_p, top_k=body.top_k, tools=tools,
         tool_choice=_tool_choice(body.tool_choice), chat_template_kwargs=_thinking(body.thinking),
         parallel_tool_calls=not (body.tool_choice or {}).get("disable_parallel_tool_use", False),
-        **_output(body.output_config or {}),
+        **_output({"format": body.output_format, **(body.output_config or {})}),
     )  # fmt: skip
 
 
@@ -204,6 +210,9 @@ def _turned(index: int, message: Any) -> list[dict[str, Any]]:
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """A function as OpenAI's; a tool of a type that Anthropic's servers or clients know is as it was."""
+    if tool.get("type") not in (None, "custom"):
+        return tool
     if not isinstance(tool.get("name"), str):
         raise ApiError(400, "Field 'tools': wanted a name in each", param="tools")
     function = {"name": tool["name"], "description": tool.get("description", ""),
