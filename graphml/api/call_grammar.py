@@ -130,10 +130,11 @@ def behind_reasoning(
 ) -> SamplingParams:
     """The settings with which a structure counts from the end of the answer's reasoning on.
 
+    A grammar is of all that the model writes, as in llama-server: it may say how reasoning ends.
     marks, inside: of the reasoning, within which the answer begins, or which may come.
     """
     structure = next((name for name in STRUCTURES if getattr(params, name)), None)
-    if structure is None or params.grammar_lazy or params.grammar_after:
+    if structure in (None, "grammar") or params.grammar_lazy or params.grammar_after:
         return params
     if marks is None and format.name != "harmony":
         return params

@@ -63,5 +63,5 @@ def test_a_template_that_is_wrong_is_told_at_the_start(monkeypatch: pytest.Monke
     monkeypatch.setattr("graphml.server.serving.serve_until_stopped", lambda *given: served.append(given))
     flags = [str(STORIES), "-t", "1", "--chat-template", "{% for"]
     with pytest.raises(GraphmlError, match="template"):
-        command.serve(SimpleNamespace(args=flags))  # type: ignore[arg-type]
+        command.serve(SimpleNamespace(args=flags, meta={}))  # type: ignore[arg-type]
     assert not served
