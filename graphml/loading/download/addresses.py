@@ -78,13 +78,8 @@ class AddressFile(RemoteFile):
     def headers(self, start: int = 0, stop: int = 0) -> dict[str, str]:
         """With the condition that the file is still the same, which another is sent whole without."""
         condition = {} if self.version.startswith("W/") or not self.version else {"If-Range": self.version}
-        return {**_HEADERS, **condition, **super().headers(start, stop)}
-
-
-_HEADERS: dict[str, str] = {
-    **build_hf_headers(token=False, library_name="graphml"),
-    "Accept-Encoding": "identity",
-}
+        usual = build_hf_headers(token=False, library_name="graphml")
+        return {**usual, "Accept-Encoding": "identity", **condition, **super().headers(start, stop)}
 
 
 def fetch_address(address: str, progress: Progress | None = None, offline: bool | None = None) -> Path:
