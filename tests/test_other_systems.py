@@ -18,9 +18,10 @@ import pytest
 from graphml_cpu import processors
 
 from graphml import settings
+from graphml.backend import tuning_file
 from graphml.cli import main as command_line
 from graphml.cli.terminal import machine
-from graphml.errors import UsageError
+from graphml.errors import BackendError, UsageError
 from graphml.runtime.store import block_files
 from graphml.server import listening
 from graphml.system import pages, processor_reports
@@ -160,6 +161,23 @@ def test_output_in_few_letters_is_utf_8_on_windows(
     command_line.main()
     sys.stdout.flush()
     assert written.getvalue() == wanted
+
+
+def test_a_file_that_is_open_elsewhere_keeps_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows replaces no file that is open."""
+    file = tmp_path / "tuning.json"
+    tuning_file.write(file, [{"kept": 1}])
+
+    def refuse(path: Path, target: Path) -> None:
+        raise PermissionError(13, "Access is denied", str(target))
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    with pytest.raises(BackendError, match=r"tuning\.json: .*Access is denied"):
+        tuning_file.write(file, [{"new": 2}])
+    assert tuning_file.read(file) == [{"kept": 1}]
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_a_block_that_is_read_now_stays_in_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
