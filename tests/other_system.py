@@ -122,9 +122,10 @@ def main(system: str) -> None:
     become(system)
     assert work(names) == wanted
     assert len(wanted[1]) == 8
-    from graphml.system.pages import free_memory, main_memory
+    from graphml.system.pages import free_memory, fresh, main_memory
     from graphml.text import template_renderer
 
+    assert not fresh(4 << 20, large=True, small_head=1 << 16)[-9:].any()
     if system == "win32":
         assert (main_memory(), free_memory()) == MEMORY
         template_renderer._confine()
