@@ -76,6 +76,13 @@ def test_a_connection_that_breaks_is_taken_up(hub: HubServer, address: str) -> N
     assert hub.ranges == ["bytes=0-3", None, "bytes=3000-", "bytes=6000-", "bytes=9000-"]
 
 
+def test_a_server_without_ranges_sends_the_whole_file_again(hub: HubServer, address: str) -> None:
+    interrupted(address, 4000)
+    hub.ignores_ranges = True
+    assert fetch.resolve(address).read_bytes() == CONTENT
+    assert hub.sent >= len(CONTENT) * 2
+
+
 @looped("version", [None, {}])
 def test_a_part_of_another_version_is_not_used(
     hub: HubServer, address: str, tmp_path: Path, version: dict[str, str] | None
