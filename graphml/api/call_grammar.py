@@ -22,7 +22,7 @@ from graphml.sampling.schemas.time_limit import within_seconds
 from graphml.sampling.settings.grammar_triggers import MARKER, SPELLED, Trigger
 from graphml.sampling.settings.params import STRUCTURES
 from graphml.sampling.structured.params_structure import LARK, matcher_of
-from graphml.sampling.structured.schema_structure import schema_of_part
+from graphml.sampling.structured.schema_structure import forceable_part, schema_of_part
 from graphml.text.answers import AnswerFormat, ReasoningMarks
 from graphml.text.answers.call_syntax import JSON
 from graphml.text.answers.forced_calls import call_trigger, forced_calls, forced_response
@@ -78,7 +78,7 @@ class CallGrammar:
         schemas = self._schemas(params)
         response = None
         if params.json_schema and not self.forced:
-            response = _prepared("json_schema", params.json_schema, not params.open_objects)
+            response, _ = _prepared("json_schema", params.json_schema, not params.open_objects)
         spell = _speller(self.tokenizer)
         return forced_calls(self.format, schemas, spell, self.several, self.marks, self.inside, response)
 
@@ -99,13 +99,25 @@ class CallGrammar:
         if not stated.keys() - ANNOTATIONS - {"type"} and self.forced:
             stated |= {"properties": {}, "additionalProperties": False}  # nothing to run on with
         try:
-            part = _prepared(f"tools: {tool.name}", json.dumps(stated), not params.open_objects)
+            part, _ = _prepared(f"tools: {tool.name}", json.dumps(stated), not params.open_objects, True)
         except UsageError:
             if self.forced:
                 raise
             part = ANY_OBJECT
         described = part if isinstance(part, Mapping) else {}
         return described if self._is_json else schema_of_members(described)
+
+    def unforced(self, params: SamplingParams) -> list[str]:
+        """What of the tools' schemas no grammar forces: names with places; `#` where nothing is."""
+        places: list[str] = []
+        for tool in self.tools:
+            text = json.dumps(dict(tool.parameters))
+            try:
+                _, left_out = _prepared(f"tools: {tool.name}", text, not params.open_objects, True)
+            except UsageError:
+                left_out = ("#",)
+            places += [f"{tool.name}:{place}" for place in left_out]
+        return places
 
     @property
     def _is_json(self) -> bool:
@@ -144,7 +156,7 @@ def behind_reasoning(
         controls = _spelled_controls(tokenizer, [marks.close])
         return dataclasses.replace(params, grammar_after=marks.close, grammar_triggers=controls)
     try:
-        response = _prepared("json_schema", params.json_schema, not params.open_objects)
+        response, _ = _prepared("json_schema", params.json_schema, not params.open_objects)
     except UsageError:  # the schema alone tells what is wrong with it
         return params
     return _following(params, forced_response(format, _speller(tokenizer), marks, inside, response))
@@ -167,17 +179,24 @@ def _lark(grammar: str) -> str:
     return f"{LARK} {{}}\n{grammar}"
 
 
-def _prepared(name: str, text: str, closed: bool) -> Any:
-    """The schema as a part of a grammar; UsageError, beginning with the name, where it is not supported."""
-    part = (_kept if len(text) <= KEPT_CHARS else _part_or_error)(name, text, closed)
+def _prepared(name: str, text: str, closed: bool, partly: bool = False) -> tuple[Any, tuple[str, ...]]:
+    """The schema as a part of a grammar, and the places of what it leaves out.
+
+    partly: what cannot be forced is left out; else, and where that is no help, it is a UsageError, which
+    begins with the name.
+    """
+    part = (_kept if len(text) <= KEPT_CHARS else _part_or_error)(name, text, closed, partly)
     if isinstance(part, str):
         raise UsageError(f"{name}: {part}")
     return part
 
 
-def _part_or_error(name: str, text: str, closed: bool) -> Any:
+def _part_or_error(name: str, text: str, closed: bool, partly: bool) -> tuple[Any, tuple[str, ...]] | str:
+    def compiled() -> tuple[Any, tuple[str, ...]]:
+        return forceable_part(text, closed) if partly else (schema_of_part(text, closed), ())
+
     try:
-        return within_seconds(name, lambda: schema_of_part(text, closed))
+        return within_seconds(name, compiled)
     except UsageError as error:
         return str(error).removeprefix("json_schema").lstrip(":, ")
 

@@ -78,6 +78,11 @@ class ChatPrompt:
         return dataclasses.replace(self, params=begun)
 
     @property
+    def unforced(self) -> list[str]:
+        """What of the tools' schemas no grammar forces, though calls follow one."""
+        return self.calls.unforced(self.params) if self.calls is not None and self.follows else []
+
+    @property
     def text(self) -> str:
         """The prompt as a text."""
         return without_fences(self.fenced)

@@ -100,21 +100,29 @@ def test_each_tool_has_its_own_schema(
         assert found.values() == right
 
 
-@pytest.mark.parametrize(("format", "written"), [("generic", generic), (HERMES, hermes)])
-def test_one_unsupported_tool_refuses_forced_calls_alone(
-    model: graphml.Model, format: str, written: Any
+UNFORCED: list[tuple[dict[str, Any], str, Any, Any]] = [  # a schema, what is not forced, right and wrong
+    ({"type": "array", "uniqueItems": True}, "uniqueItems", [1, 1], 3),
+    ({"type": "string", "not": {"const": "a"}}, "not", "a", 3),
+    ({"if": {"type": "string"}, "then": {"minLength": 1}, "type": "string"}, "if", "", 3),
+    ({"type": "string", "pattern": "(?=a)b"}, "pattern", "c", 3),
+    ({"oneOf": [{"type": "integer"}, {"type": "number", "minimum": 0}]}, "oneOf", 1, "a"),
+]
+
+
+@pytest.mark.parametrize("choice", ["auto", "required"])
+@pytest.mark.parametrize(("schema", "word", "right", "wrong"), UNFORCED, ids=[one[1] for one in UNFORCED])
+def test_what_cannot_be_forced_is_left_out_and_told(
+    model: graphml.Model, choice: str, schema: dict[str, Any], word: str, right: Any, wrong: Any
 ) -> None:
-    odd = tool({"properties": {"x": {"type": "array", "uniqueItems": True}}}, "odd")
-    prompt = asked(model, odd, tool(UNIT), chat_format=format)
-    assert takes(model, prompt, written(call({"any": [1]}, "odd")))
-    assert not takes(model, prompt, written(call({"unit": "K"})))
-    with pytest.raises(graphml.UsageError, match=r"tools: odd: .*uniqueItems"):
-        asked(model, odd, tool(UNIT), chat_format=format, tool_choice="required")
-    assert takes(
-        model,
-        asked(model, odd, tool(UNIT), chat_format=format, tool_choice="f"),
-        written(call({})),
-    )
+    odd = tool({"properties": {"x": schema, "unit": {"enum": ["C"]}}, "required": ["x"]}, "odd")
+    for format, written in (("generic", generic), (HERMES, hermes)):
+        prompt = asked(model, odd, tool(UNIT), chat_format=format, tool_choice=choice)
+        assert takes(model, prompt, written(call({"x": right, "unit": "C"}, "odd")))
+        for broken in ({"x": wrong}, {"unit": "C"}, {"x": right, "unit": "K"}):
+            assert not takes(model, prompt, written(call(broken, "odd")))
+        assert not takes(model, prompt, written(call({"unit": "K"})))
+        assert prompt.unforced[0] == f"odd:#/properties/x/{word}"
+        assert asked(model, tool(UNIT), chat_format=format, tool_choice=choice).unforced == []
 
 
 def test_a_named_tool_is_called_once(model: graphml.Model) -> None:

@@ -27,6 +27,9 @@ from graphml.text.answers import Answer, ContentDelta, Event
 LOG = logging.getLogger(__name__)
 IGNORED: Final = b"X-Graphml-Ignored-Tools"
 """The header that names the types of tools that are no functions, of which the model is not told."""
+UNFORCED: Final = b"X-Graphml-Unforced"
+"""The header that names what of the tools' schemas calls may break, as no grammar can force it."""
+_UNWRITABLE_PLACE: Final = re.compile(r"[^\w.:#/$-]", re.ASCII)
 _UNWRITABLE: Final = re.compile(r"[^\w.-]", re.ASCII)
 
 
@@ -121,6 +124,9 @@ async def answering(service: Service, request: Request, chat: ChatCompletion) ->
         return [chat_prompts[0].ids], replace(settings, params=chat_prompts[0].params)
 
     (generation,) = await service.begin(request, chat, prompts)
+    if unforced := chat_prompts[0].unforced:
+        places = ",".join(_UNWRITABLE_PLACE.sub("?", place[:200]) for place in unforced[:16])
+        request.scope["graphml.headers"].append((UNFORCED, places.encode()))
     return Answering(generation, [_reader(chat_prompts[0]) for _ in range(generation.settings.n)])
 
 
