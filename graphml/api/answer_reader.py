@@ -57,7 +57,7 @@ class AnswerReader:
 
 def shown_tokens(tokenizer: Tokenizer, format: AnswerFormat, marks: ReasoningMarks | None) -> frozenset[int]:
     """The control tokens that a format's markers are made of; end tokens are none of them."""
-    texts = [*format.calls, *format.shown]
+    texts = [*format.calls, *format.shown, *format.frame]
     if marks is not None:
         texts += [marks.open, marks.close]
     ids = {

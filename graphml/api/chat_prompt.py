@@ -96,7 +96,9 @@ class ChatPrompt:
     def shown(self) -> frozenset[int]:
         """The control tokens whose text the reader needs."""
         return shown_tokens(self.tokenizer, self.format if self.tools else formats()["plain"], self.marks) | (
-            shown_tokens(self.tokenizer, self.format, None) if self.format.whole else frozenset()
+            shown_tokens(self.tokenizer, self.format, None)
+            if self.format.whole or self.format.frame
+            else frozenset()
         )
 
     def reader(self) -> AnswerReader:

@@ -38,6 +38,7 @@ ROME_JSON, SUM_JSON = '{"city": "Rome", "days": 3}', '{"a": 1, "b": 2.5}'
 V31 = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>" + ROME_JSON
 FENCED = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>{}\n```json\n{}\n```<｜tool▁call▁end｜>"
 DSML = "｜DSML｜"
+S = ":opensource"
 SAMPLES = (
     Sample("plain", "just <tool_call> text \n", "just <tool_call> text \n"),
     Sample("plain", "<think>\nhm\n</think>\n\nYes. ", "Yes. ", "hm", think=THINK),
@@ -180,6 +181,30 @@ SAMPLES = (
     ),
     Sample("generic", '{"name": "Rome", "size": 3}', '{"name": "Rome", "size": 3}'),
     Sample("generic", "no JSON {", "no JSON {"),
+    Sample(
+        "hy3",
+        f"<think{S}>so</think{S}>ok<tool_calls{S}>\n<tool_call{S}>weather<tool_sep{S}>\n<arg_key{S}>city</arg_key{S}>\n"
+        f"<arg_value{S}>Rome</arg_value{S}>\n<arg_key{S}>days</arg_key{S}>\n<arg_value{S}>3</arg_value{S}>\n"
+        f"</tool_call{S}>\n<tool_call{S}>add<tool_sep{S}>\n</tool_call{S}>\n</tool_calls{S}>",
+        "ok", "so", (ROME, ("add", {})),
+    ),
+    Sample(
+        "solar", "<|think|>so<|end|><|begin|>assistant<|tool_calls|><|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>weather"
+        "<|tool_call:args|>" + ROME_JSON + "<|tool_call:end|><|tool_call:begin|>a1b2c3d4e6<|tool_call:name|>add"
+        "<|tool_call:args|>" + SUM_JSON + "<|tool_call:end|>", "", "so", (ROME, SUM),
+    ),
+    Sample("solar", "<|think|>so<|end|><|begin|>assistant<|content|>Yes.<|end|>", "Yes.", "so"),
+    Sample(
+        "kimi-k3",
+        "<|open|>think<|sep|>so<|close|>think<|sep|><|open|>response<|sep|>ok<|close|>response<|sep|><|open|>tools<|sep|>"
+        '<|open|>call tool="weather" index="1"<|sep|><|open|>argument key="city" type="string"<|sep|>Rome<|close|>argument'
+        '<|sep|><|open|>argument key="days" type="number"<|sep|>3<|close|>argument<|sep|><|close|>call<|sep|><|open|>call '
+        'tool="add" index="2"<|sep|><|close|>call<|sep|><|close|>tools<|sep|>', "ok", "so", (ROME, ("add", {})),
+    ),
+    Sample(
+        "apriel", "I think.\n[BEGIN FINAL RESPONSE]\nYes.", "Yes.", "I think.", inside=True,
+        think=("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),
+    ),
 )  # fmt: skip
 
 MALFORMED = (

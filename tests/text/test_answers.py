@@ -188,7 +188,10 @@ def test_without_tools_there_are_no_calls() -> None:
         if sample.calls and sample.format not in ("harmony", "generic"):
             answer = answer_of(events_of(parser_of(sample, tools=None), [sample.text]))
             assert answer.tool_calls == []
-            assert re.sub(r"\s", "", answer.content) in re.sub(r"\s", "", sample.text)
+            text = sample.text
+            for mark in formats()[sample.format].frame:
+                text = text.replace(mark, "")
+            assert re.sub(r"\s", "", answer.content) in re.sub(r"\s", "", text)
             assert sample.calls[0][0] in answer.content
 
 

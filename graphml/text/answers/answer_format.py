@@ -56,7 +56,8 @@ class AnswerFormat:
     written; markers: those of its texts that open calls. calls: from a marker to what reads calls behind it,
     of further ones. bare: reads calls at the begin of the answer without a marker. whole: reads the whole
     answer in place of all that. frame: texts around the answer that are none of it. shown: further texts that
-    are control tokens in the vocabulary and are needed.
+    are control tokens in the vocabulary and are needed. reasons: its templates mark reasoning, whatever their
+    text says.
     """
 
     name: str
@@ -72,6 +73,7 @@ class AnswerFormat:
     shown: tuple[str, ...] = ()
     new_id: Callable[[], str] = random_id
     reasoning: ReasoningMarks | None = None
+    reasons: bool = False
 
     def __post_init__(self) -> None:
         if self.syntax is not None:

@@ -5,8 +5,10 @@ Knows names and markers of calls, and that arguments have a syntax of their own;
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 from graphml.text.answers.call_sink import CallSink, json_text
@@ -16,7 +18,8 @@ from graphml.text.answers.text_reader import Step, TextReader
 
 CallReader: TypeAlias = Callable[[TextReader, CallSink], Step[None]]
 """Reads calls from behind the marker that opens them, to behind their end, or a MalformedError."""
-NUMBER: Final = "{number}"
+_PLACES: Final = re.compile(r"\{(name|number|id)\}")
+_TERMINALS: Final = {"number": DIGITS, "id": r"/[a-z0-9]{10}/"}
 
 
 class Arguments(Protocol):
@@ -78,9 +81,9 @@ class CallSyntax:
     """One call or several with `between`, from `begin` to `end`.
 
     A call is `before` with the name for {name}, then the arguments, `after`. {number} in `before` is that of
-    the call. several: whether more than one call can be in an answer. alone: whether one call is there
-    without begin and end. is_object: the call is a JSON object, whose keys may come in any order; keep_ids:
-    an id in it is the call's.
+    the call, {id} ten letters and digits. several: whether more than one call can be in an answer. alone:
+    whether one call is there without begin and end. is_object: the call is a JSON object,
+    whose keys may come in any order; keep_ids: an id in it is the call's.
     """
 
     before: str
@@ -97,7 +100,7 @@ class CallSyntax:
     @property
     def lead(self) -> str:
         """What comes before the name of a call."""
-        return self.before.partition("{name}")[0].replace("{{", "{")
+        return _PLACES.split(self.before, 1)[0].replace("{{", "{")
 
     @property
     def opening(self) -> str:
@@ -105,16 +108,20 @@ class CallSyntax:
         return self.begin + self.lead
 
     @property
-    def _tail(self) -> str:
-        """What comes between the name and the arguments."""
-        return self.before.partition("{name}")[2].strip()
+    def _tail(self) -> list[str]:
+        """What comes between the name and the arguments, parted by what may be there."""
+        behind = self.before.partition("{name}")[2].strip()
+        return _PLACES.split(behind)[::2] if behind else []
 
     def grammar(self, rules: GrammarRules, name: str, schema: Mapping[str, Any]) -> str:
         """The rule of a call of this tool."""
-        before, number, behind = self.before.partition(NUMBER)
-        parts = [rules.spell(before.format(name=name))]
-        if number:
-            parts += [rules.shared("number", NUMBER, lambda: DIGITS), rules.spell(behind)]
+        before = self.before.replace("{name}", name)
+        parts = []
+        for place, text in enumerate(_PLACES.split(before)):
+            if place % 2:
+                parts.append(rules.shared(text, text, partial(_TERMINALS.__getitem__, text)))
+            else:
+                parts.append(rules.spell(text.replace("{{", "{").replace("}}", "}")))
         arguments = self.arguments.grammar(rules, schema)
         return rules.new("call", joined(*parts, arguments, rules.spell(self.after.format(name=name))))
 
@@ -159,7 +166,10 @@ class CallSyntax:
     def _read_call(self, reader: TextReader, calls: CallSink) -> Step[None]:
         yield from reader.space()
         if self._tail:
-            name = yield from reader.within((self._tail,))
+            names = []
+            for text in self._tail:
+                names.append((yield from reader.within((text,))))
+            name = names[0]
         else:
             parts: list[str] = []
             stop = yield from reader.whole_until(self.arguments.opens, parts.append)
@@ -181,7 +191,7 @@ class CallSyntax:
         return self._framed(name, self.arguments.form(), 0)
 
     def _framed(self, name: str, arguments: str, number: int) -> str:
-        before = self.before.format(name=name, number=number)
+        before = self.before.format(name=name, number=number, id=f"call{number:06}")
         return before + arguments + self.after.format(name=name)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from graphml.text.answers.call_sink import CallSink, json_text
@@ -45,8 +45,9 @@ MOST_BRANCHES: Final = 32
 class ParameterArguments:
     """The markers: key_open KEY key_close value_open VALUE value_close, and after the last the end.
 
-    lines: a line end at either side of a value is not part of it. typed: what stands between the key and
-    key_close where the value is text as it is, `string="true`; with `false` in place of it the value is JSON.
+    lines: a line end at either side of a value is not part of it; gap: between a value and what follows.
+    typed: what stands between the key and key_close where the value is text as it is; json_typed: where it is
+    JSON, for each JSON type.
     A value ends with the first value_close behind which another parameter or the end comes.
     """
 
@@ -56,7 +57,9 @@ class ParameterArguments:
     end: str
     value_open: str = ""
     lines: bool = True
+    gap: str = "\n"
     typed: str = ""
+    json_typed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def opens(self) -> tuple[str, ...]:
@@ -100,8 +103,13 @@ class ParameterArguments:
         ways: list[str] = []
         values = _values(member, place.schema, bool(self.typed))
         for is_text in sorted({is_text for is_text, _ in values}):
-            typed = f'" {self._type(is_text)}' if self.typed else ""
-            opened = joined(key, place.rules.spell(typed + self.key_close + self.value_open + self._line))
+            as_text = is_text or not self.typed
+            attributes = [self.typed] if as_text else dict.fromkeys(self.json_typed.values())
+            opens = [f'" {attribute}' if attribute else "" for attribute in attributes]
+            opened = " | ".join(
+                place.rules.spell(open + self.key_close + self.value_open + self._line) for open in opens
+            )
+            opened = joined(key, f"({opened})")
             bodies = [body for kind, body in values if kind == is_text]
             literals = [body for body in bodies if not body.startswith("/")]
             if literals:
@@ -115,8 +123,8 @@ class ParameterArguments:
     def _closed_ways(self, place: _ParameterPlace, value: str, close: str) -> list[str]:
         """A value whose end is known by itself, and what follows."""
         spell = place.rules.spell
-        more = joined(value, spell(f"{close}\n{self.key_open}"), place.then)
-        last = joined(value, spell(f"{close}\n{self.end}"))
+        more = joined(value, spell(close + self.gap + self.key_open), place.then)
+        last = joined(value, spell(close + self.gap + self.end))
         return [
             *([] if place.last else [_when(more, place.free, place.left)]),
             _when(last, place.free, place.done),
@@ -151,15 +159,12 @@ class ParameterArguments:
             ways.append(_when(ended, place.free, place.done, place.full))
         return ways
 
-    def _type(self, is_text: bool) -> str:
-        return self.typed if is_text else self.typed.replace("true", "false")
-
     @property
     def _line(self) -> str:
         return "\n" if self.lines else ""
 
     def _close(self, follower: str) -> str:
-        return f"{self._line}{self.value_close}\n{follower}"
+        return f"{self._line}{self.value_close}{self.gap}{follower}"
 
     def _closed(self, *followers: str) -> str:
         return rf"{escaped(self.value_close)}\s*({'|'.join(map(escaped, followers))})"
@@ -250,7 +255,8 @@ class ParameterArguments:
         for key, value in arguments.items():
             types = json_types(members(schema).get(key), schema)
             is_text = isinstance(value, str) and (bool(self.typed) or types == _TEXT)
-            typed = f'" {self._type(is_text)}' if self.typed else ""
+            attribute = self.typed if is_text else self.json_typed.get(TYPES[type(value)], "")
+            typed = f'" {attribute}' if attribute else ""
             text = value if is_text else text_of(value, types)
             parts.append(
                 f"{self.key_open}{key}{typed}{self.key_close}{self.value_open}{self._line}{text}{self._close('')}"

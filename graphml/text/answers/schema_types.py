@@ -15,7 +15,7 @@ TYPES: Final[dict[type, str]] = {
     str: "string", bool: "boolean", int: "integer", float: "number", dict: "object", list: "array",
     type(None): "null",
 }  # fmt: skip
-ALL_TYPES: Final = frozenset(["string", "boolean", "number", "object", "array", "null"])
+ALL_TYPES: Final = frozenset(["string", "boolean", "integer", "number", "object", "array", "null"])
 _DEEPEST: Final = 8
 MOST_BOUND: Final = 10_000
 """Longer texts are as if no length were said."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphml.text.answers.answer_format import AnswerFormat
 from graphml.text.answers.call_syntax import CallSyntax
 from graphml.text.answers.parameter_calls import ParameterArguments
+from graphml.text.answers.schema_types import ALL_TYPES
 
 D = "｜DSML｜"
 FORMAT = AnswerFormat(
@@ -25,7 +26,7 @@ DSML = AnswerFormat(
         f'<{D}invoke name="{{name}}">\n', "\n", begin=f"<{D}function_calls>\n", end=f"</{D}function_calls>",
         arguments=ParameterArguments(
             f'<{D}parameter name="', '">', f"</{D}parameter>", f"</{D}invoke>", lines=False,
-            typed='string="true',
+            typed='string="true', json_typed=dict.fromkeys(ALL_TYPES - {"string"}, 'string="false'),
         ),
     ),
     markers=(f"<{D}function_calls>",),
