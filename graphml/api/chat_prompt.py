@@ -33,7 +33,7 @@ from graphml.sampling import SamplingParams
 from graphml.sampling.schemas.schema_members import schema_of_members
 from graphml.text.answers import AnswerFormat, AnswerParser, ReasoningMarks, format_of, formats, marks_of
 from graphml.text.answers.formats import format_of_tokens
-from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate
+from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate, OverLimitsError
 from graphml.text.fenced_text import encode_fenced, fenced, restored, without_fences
 from graphml.text.messages import Message, checked_messages
 from graphml.text.tokenizer import Tokenizer
@@ -246,6 +246,8 @@ def _rendered(
     for formed in for_template(messages, template.source, forms, write):
         try:
             rendered = render(formed, shown)
+        except OverLimitsError:
+            raise
         except TemplateError as error:
             failure = failure or error
             continue

@@ -12,8 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 # Roots of the product, and how many names of a path below them make a room.
 PRODUCT = {"graphml": 2, "backends": 2, "models": 1, "quant": 1}
-# 2 % above the lines of 28 November 2026, when the runtime was one (146,826), and 600 for histories as clients
-# send them.
+# 2 % above the lines of 28 November 2026, when the runtime was one (146,826), and 600 for histories as
+# clients send them.
 BUDGET = 150_400
 
 
