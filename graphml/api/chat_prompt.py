@@ -21,6 +21,7 @@ from graphml.api.template_messages import (
     fenced_value,
     for_template,
     later_systems,
+    reads_reasoning,
     reasoning_apart,
     system_texts,
     tool_variables,
@@ -193,7 +194,7 @@ def prompt_of(
     marks = marks_of(template.source, format)
     continued = reasoning_apart(last, marks) if continues and last else None
     said = list(messages[:-1] if continued else messages)
-    if "reasoning_content" in template.source or "message.thinking" in template.source:
+    if reads_reasoning(template.source):
         said = [reasoning_apart(message, marks) for message in said]
     fence = partial(fenced, tokenizer)
     said = fenced_messages(said, fence)

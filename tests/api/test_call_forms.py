@@ -134,6 +134,15 @@ def test_a_begun_answer_with_marks_gets_no_second_ones(
         assert made.inside == inside
 
 
+@pytest.mark.parametrize(
+    "place", ["m.reasoning", "m['thinking']", 'm.get("reasoning")', "m.reasoning_content"]
+)
+def test_reasoning_has_the_name_that_a_template_reads(tokenizer: Tokenizer, place: str) -> None:
+    source = f"{{% for m in messages %}}{{{{ {place} }}}}{{% endfor %}}"
+    messages = [{"role": "assistant", "content": "", "reasoning_content": "hm"}, USER]
+    assert prompt(tokenizer, source, messages).text.startswith("hm")
+
+
 def test_reasoning_in_the_content_of_a_history_is_apart(tokenizer: Tokenizer) -> None:
     messages = [USER, {"role": "assistant", "content": "<think>\nhm\n</think>\n\nYes"}, USER]
     text = prompt(tokenizer, THINKS + "{# <think> #}", messages).text
