@@ -182,7 +182,8 @@ def prompt_of(
     knows = format.name != "plain" and bool({"tools", "functions"} & template.variables)
     knows = knows and format.name != "generic" and not (forced and format.syntax is None)
     called = any(message["role"] == "tool" or message.get("tool_calls") for message in messages)
-    described = not knows and bool(tools or called)  # by this program, in messages
+    # By this program, in messages, as the template does not.
+    described = not knows and bool(tools or (called and "tool_calls" not in template.source))
     if described and settings.chat_format is None:
         format = format_of_tokens(partial(_is_token, tokenizer))
     elif described and format.syntax is None:
