@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from graphml.api.tools import Tool
 from graphml.errors import TemplateError
+from graphml.text.chat_template import OverLimitsError
 from graphml.text.messages import Message
 
 Render = Callable[[Sequence[Message], Sequence[Tool]], str]
@@ -89,7 +90,8 @@ FORMS: Final = tuple(
 def forms_of(source: str, render: Render, write: Write) -> tuple[CallForm, ...]:
     """The forms of calls by which a template can be tried, first the one in which it shows most of them.
 
-    render: the text of messages and tools by this template; TemplateError where it fails.
+    render: the text of messages and tools by this template; TemplateError where it fails, OverLimitsError
+    where it meets its limits: it is not tried again.
     """
     if source not in _KNOWN:
         if len(_KNOWN) >= MOST_KNOWN:
@@ -113,6 +115,8 @@ def _best(render: Render, write: Write) -> CallForm:
             formed = form.formed(messages, write)
             try:
                 text = "" if formed is None else render(formed, (PROBED,))
+            except OverLimitsError:
+                raise
             except TemplateError:
                 continue
             n_shown += sum(value in text for value in (*VALUES, *RESULTS))

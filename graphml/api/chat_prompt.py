@@ -21,6 +21,7 @@ from graphml.api.template_messages import (
     fenced_value,
     for_template,
     later_systems,
+    reads_reasoning,
     reasoning_apart,
     system_texts,
     tool_variables,
@@ -34,7 +35,7 @@ from graphml.sampling.schemas.schema_members import schema_of_members
 from graphml.text.answers import AnswerFormat, AnswerParser, ReasoningMarks, format_of, formats, marks_of
 from graphml.text.answers.call_syntax import JSON
 from graphml.text.answers.formats import format_of_tokens
-from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate
+from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate, OverLimitsError
 from graphml.text.fenced_text import encode_fenced, fenced, restored, without_fences
 from graphml.text.messages import Message, checked_messages
 from graphml.text.tokenizer import Tokenizer
@@ -202,7 +203,8 @@ def prompt_of(
     knows = format.name != "plain" and bool({"tools", "functions"} & template.variables)
     knows = knows and format.name != "generic" and not (forced and format.syntax is None)
     called = any(message["role"] == "tool" or message.get("tool_calls") for message in messages)
-    described = not knows and bool(tools or called)  # by this program, in messages
+    # By this program, in messages, as the template does not.
+    described = not knows and bool(tools or (called and "tool_calls" not in template.source))
     if described and settings.chat_format is None:
         format = format_of_tokens(partial(_is_token, tokenizer))
     elif described and format.syntax is None:
@@ -214,7 +216,7 @@ def prompt_of(
     marks = marks_of(template.source, format)
     continued = reasoning_apart(last, marks) if continues and last else None
     said = list(messages[:-1] if continued else messages)
-    if "reasoning_content" in template.source or "message.thinking" in template.source:
+    if reads_reasoning(template.source):
         said = [reasoning_apart(message, marks) for message in said]
     fence = partial(fenced, tokenizer)
     said = fenced_messages(said, fence)
@@ -265,6 +267,8 @@ def _rendered(
     for formed in for_template(messages, template.source, forms, write):
         try:
             rendered = render(formed, shown)
+        except OverLimitsError:
+            raise
         except TemplateError as error:
             failure = failure or error
             continue

@@ -6,9 +6,10 @@ Knows what templates read; nothing of tokens or sessions.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from graphml.api.call_forms import FORMS, CallForm, Write
 from graphml.api.tools import Tool
@@ -138,14 +139,25 @@ def reasoning_apart(message: Message, marks: ReasoningMarks | None) -> Message:
 
 
 def _named(message: Message, source: str) -> Message:
-    """Some templates call reasoning `thinking`; gpt-oss's wants no content beside it and a call."""
-    if "reasoning_content" not in message or "message.thinking" not in source:
+    """The message with its reasoning by the names that the template reads, too.
+
+    gpt-oss's template wants no content beside reasoning and a call.
+    """
+    if "reasoning_content" not in message:
         return message
-    named = {**message, "thinking": message["reasoning_content"]}
-    if named.get("tool_calls") and "<|channel|>" in source:
-        named["thinking"] = "\n\n".join(text for text in (named["thinking"], named["content"]) if text)
-        named["content"] = ""
-    return named
+    reasoning = message["reasoning_content"]
+    if message.get("tool_calls") and "<|channel|>" in source:
+        reasoning = "\n\n".join(text for text in (reasoning, message["content"]) if text)
+        message = {**message, "content": ""}
+    return {**message, **dict.fromkeys(_REASONING.findall(source), reasoning)}
+
+
+_REASONING: Final = re.compile(r"\b(?:message|msg|m)(?:\.|\[['\"]|\.get\(['\"])(reasoning|thinking)\b")
+
+
+def reads_reasoning(source: str) -> bool:
+    """Whether a template reads reasoning apart from the content."""
+    return "reasoning_content" in source or _REASONING.search(source) is not None
 
 
 def _with_ids(messages: Sequence[Message]) -> list[Message]:

@@ -48,7 +48,8 @@ def with_tools_described(
             continue
         results = None
         if message.get("tool_calls"):
-            conversation.append({"role": "assistant", "content": written_calls(message, syntax, tools)})
+            others = {key: value for key, value in message.items() if key != "tool_calls"}
+            conversation.append({**others, "content": written_calls(message, syntax, tools)})
         else:
             conversation.append(dict(message))
     first = next((message for message in conversation if message["role"] == "user"), None)

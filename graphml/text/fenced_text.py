@@ -17,7 +17,7 @@ from graphml.text.tokenizer.tokenizer import well_formed
 OPEN, CLOSE = "\ufdd0", "\ufdd1"
 _FENCED = re.compile(f"{OPEN}([^{OPEN}{CLOSE}]*){CLOSE}")
 _FENCES = re.compile(f"[{OPEN}{CLOSE}]")
-_MARK: Final = re.compile(r"[<\[].+[>\]]", re.DOTALL)
+_MARK: Final = re.compile(r"(?=.*[\w|｜])[<\[\]|｜].+[>\]\[|｜]", re.DOTALL)
 _ELEMENT: Final = re.compile(
     r"</?(?:a|b|blockquote|br|caption|code|div|em|h[1-6]|hr|i|img|li|ol|p|pre|s|span|strong|sub|sup|table|tbody|"
     r"td|tfoot|th|thead|tr|u|ul)>"

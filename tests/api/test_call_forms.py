@@ -9,7 +9,8 @@ import pytest
 
 from graphml.api.call_forms import FORMS, short_id
 from graphml.api.chat_prompt import ChatPrompt, chat_prompt
-from graphml.text.chat_template import ChatTemplate
+from graphml.errors import TemplateError
+from graphml.text.chat_template import ChatTemplate, TemplateLimits
 from graphml.text.tokenizer import Tokenizer, load_tokenizer
 from tests import template_corpus
 from tests.template_corpus import NOW, TOKENS, USER, WEATHER
@@ -133,10 +134,37 @@ def test_a_begun_answer_with_marks_gets_no_second_ones(
         assert made.inside == inside
 
 
+@pytest.mark.parametrize(
+    "place", ["m.reasoning", "m['thinking']", 'm.get("reasoning")', "m.reasoning_content"]
+)
+def test_reasoning_has_the_name_that_a_template_reads(tokenizer: Tokenizer, place: str) -> None:
+    source = f"{{% for m in messages %}}{{{{ {place} }}}}{{% endfor %}}"
+    messages = [{"role": "assistant", "content": "", "reasoning_content": "hm"}, USER]
+    assert prompt(tokenizer, source, messages).text.startswith("hm")
+
+
 def test_reasoning_in_the_content_of_a_history_is_apart(tokenizer: Tokenizer) -> None:
     messages = [USER, {"role": "assistant", "content": "<think>\nhm\n</think>\n\nYes"}, USER]
     text = prompt(tokenizer, THINKS + "{# <think> #}", messages).text
     assert "assistant: hm|Yes\n" in text
+
+
+def test_a_template_that_meets_its_limits_is_tried_once(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = (
+        "{{ tools }}<tool_call>{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    )
+    template, rendered = ChatTemplate(source, limits=TemplateLimits(seconds=0.05)), list[Any]()
+    render = template.render
+    monkeypatch.setattr(
+        template, "render", lambda *given, **named: rendered.append(given) or render(*given, **named)
+    )
+    for messages in (history(), [{"role": "system", "content": "x"}, *history()]):
+        with pytest.raises(TemplateError, match="takes longer"):
+            chat_prompt(tokenizer, {"default": template}, messages, tools=[WEATHER])
+        assert len(rendered) == 1
+        rendered.clear()
 
 
 def test_forms_are_few_and_each_once() -> None:

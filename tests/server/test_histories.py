@@ -11,6 +11,8 @@ import pytest
 
 import graphml
 from graphml.server.options.server_options import ServerOptions
+from graphml.server.protocols.anthropic_messages import Messages, as_chat
+from graphml.server.requests.request_fields import converted
 from tests import template_corpus, tiny_model
 from tests.server.running_server import Running, running
 
@@ -300,3 +302,32 @@ def test_a_message_follows_its_output_format(thinker: Running) -> None:
         assert [json.loads(block["text"]) for block in content] == [{"a": 1}]
     wrong = thinker.post("/v1/messages", {**off, "output_format": {"type": "xml"}})
     assert wrong.status_code == 400
+
+
+def test_blocks_of_anthropic_servers_and_documents_are_read(thinker: Running) -> None:
+    search = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "weather"}}
+    page = {"type": "web_search_result", "title": "Weather", "url": "https://weather.example"}
+    found = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [page]}
+    document = {"type": "document", "title": "Note", "source": {"type": "text", "data": "buy milk"}}
+    passage = {
+        "type": "search_result",
+        "source": "x",
+        "title": "Shop",
+        "content": [{"type": "text", "text": "open"}],
+    }
+    own = {"type": "tool_result", "tool_use_id": "c1", "content": [passage, {"type": "text", "text": "done"}]}
+    messages = [
+        {"role": "user", "content": [document, {"type": "text", "text": "Hi"}]},
+        {"role": "assistant", "content": [search, found, {"type": "text", "text": "Sunny."}]},
+        {"role": "user", "content": [own, {"type": "text", "text": "And?"}]},
+    ]
+    chat = as_chat(converted({"messages": messages}, Messages)).messages
+    assert [message["role"] for message in chat] == ["user", "assistant", "tool", "assistant", "tool", "user"]
+    text = rendered(thinker, chat)
+    for part in ("Note\nbuy milk\nHi", "weather.example", "Sunny.", "Shop\nopen\ndone", "And?"):
+        assert part in text
+    pdf = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "aa=="}}
+    refused = thinker.post(
+        "/v1/messages", {"max_tokens": 1, "messages": [{"role": "user", "content": [pdf]}]}
+    )
+    assert refused.status_code == 400

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 from starlette.requests import Request
@@ -182,31 +182,62 @@ def _turned(index: int, message: Any) -> list[dict[str, Any]]:
     content, role = message.get("content"), message.get("role")
     if not isinstance(content, list):
         return [{"role": role, "content": content}]
-    texts: list[Any] = []
-    calls: list[dict[str, Any]] = []
-    results: list[dict[str, Any]] = []
-    reasoning = ""
+    turned: list[dict[str, Any]] = []
+    turn: dict[str, Any] = {"role": role, "content": []}
     for part in content:
         kind = part.get("type") if isinstance(part, dict) else None
-        if kind == "tool_use":
+        if kind in CALLS:
             function = {"name": part.get("name"), "arguments": json.dumps(part.get("input", {}))}
-            calls.append({"id": part.get("id"), "type": "function", "function": function})
-        elif kind == "tool_result":
-            result = part.get("content", "")
-            results.append({"role": "tool", "tool_call_id": part.get("tool_use_id"), "content": result or ""})
+            call = {"id": part.get("id"), "type": "function", "function": function}
+            turn.setdefault("tool_calls", []).append(call)
+        elif isinstance(kind, str) and kind.endswith("tool_result"):
+            if role == "assistant":  # of a tool that Anthropic's servers have run
+                turned.append(turn)
+                turn = {"role": role, "content": []}
+            turned.append(_result(part))
         elif kind in ("thinking", "redacted_thinking"):
             thought = part.get("thinking", "")
             if not isinstance(thought, str):
                 raise wrong_field("messages", f"{where}.content: wanted a text as thinking")
-            reasoning += thought
+            turn["reasoning_content"] = turn.get("reasoning_content", "") + thought
         else:
-            texts.append(part)
-    turned: dict[str, Any] = {"role": role, "content": texts}
-    if calls:
-        turned["tool_calls"] = calls
-    if reasoning:
-        turned["reasoning_content"] = reasoning
-    return [*results, turned] if texts or calls or not results else results
+            turn["content"].append(_text_part(part))
+    return turned if turned and len(turn) == 2 and not turn["content"] else [*turned, turn]
+
+
+CALLS: Final = ("tool_use", "server_tool_use", "mcp_tool_use")
+
+
+def _result(part: dict[str, Any]) -> dict[str, Any]:
+    """A tool's result as a message: its text parts, or what there is as JSON."""
+    content = part.get("content") or ""
+    if isinstance(content, list) and part["type"] in ("tool_result", "mcp_tool_result"):
+        content = [_text_part(item) for item in content]
+    elif not isinstance(content, str):
+        content = json.dumps(content, ensure_ascii=False)
+    return {"role": "tool", "tool_call_id": part.get("tool_use_id"), "content": content}
+
+
+def _text_part(part: Any) -> Any:
+    """A document or a result of a search that is text as a part with that; other parts as they are."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    source = part.get("source") if kind == "document" else None
+    if isinstance(source, dict) and source.get("type") == "text":
+        content = source.get("data")
+    elif isinstance(source, dict) and source.get("type") == "content":
+        content = source.get("content")
+    elif kind == "search_result":
+        content = part.get("content")
+    elif kind == "tool_reference":
+        return {"type": "text", "text": json.dumps(part, ensure_ascii=False)}
+    else:
+        return part
+    items = content if isinstance(content, list) else [{"text": content}]
+    texts = [item.get("text") if isinstance(item, dict) else None for item in items]
+    lines = [text for text in (part.get("title"), *texts) if isinstance(text, str)]
+    if None in texts or len(lines) < len(texts):
+        return part  # which is refused as what it is
+    return {"type": "text", "text": "\n".join(lines)}
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,6 @@ FUNCTION = "function"
 RESERVED = frozenset({"messages", "tools", "add_generation_prompt"})
 """Variables of templates that requests have fields for."""
 SWITCHED: Final = ("enable_thinking", "thinking")
-SWITCHES: Final[dict[Any, bool]] = {"true": True, "false": False}
 
 
 def conversation_of(
@@ -103,7 +102,8 @@ def _variables(service: Service, chat: ChatCompletion) -> dict[str, Any]:
     if wrong := sorted(RESERVED.intersection(asked)):
         raise wrong_field("chat_template_kwargs", f"{wrong[0]} is a field of the request")
     # Some clients send a switch as a text, which a template takes for on.
-    asked = {name: SWITCHES.get(value, value) if name in SWITCHED else value for name, value in asked.items()}
+    texts = {name: value for name, value in asked.items() if name in SWITCHED and value in ("true", "false")}
+    asked = {**asked, **{name: value == "true" for name, value in texts.items()}}
     variables = {**dates, **service.options.template_variables, **asked}
     # "auto" is on, as in llama-server.
     variables.setdefault("enable_thinking", service.options.reasoning != "off")
