@@ -105,6 +105,7 @@ UNFORCED: list[tuple[dict[str, Any], str, Any, Any]] = [  # a schema, what is no
     ({"type": "string", "not": {"const": "a"}}, "not", "a", 3),
     ({"if": {"type": "string"}, "then": {"minLength": 1}, "type": "string"}, "if", "", 3),
     ({"type": "string", "pattern": "(?=a)b"}, "pattern", "c", 3),
+    ({"type": "object", "patternProperties": {"(?=a)": {}}}, "patternProperties/(?=a)", {}, 1),
     ({"oneOf": [{"type": "integer"}, {"type": "number", "minimum": 0}]}, "oneOf", 1, "a"),
 ]
 
@@ -251,7 +252,8 @@ ANALYSIS = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant"
     [
         ("<think>\n</think>{% if add_generation_prompt %}<think>\n{% endif %}", None,
          ['hm</think>\n\n{"joke": "a"}', '{no}</think>{"joke": "a"}'], ['{"joke": "a"}', "hm</think>\n\nno"]),
-        ("<think></think>", None, ['<think>hm</think>\n{"joke": "a"}', '{"joke": "a"}'],
+        ("<think></think>", None, ['{"joke": "a"}'], ['<think>hm</think>\n{"joke": "a"}']),  # it has reasoned
+        ("{# <think></think> #}", None, ['<think>hm</think>\n{"joke": "a"}', '{"joke": "a"}'],
          ["hm", "<think>a</think>b"]),
         ("", None, ['{"joke": "a"}'], ['<think>hm</think>{"joke": "a"}']),
         ("", "harmony", [f"{ANALYSIS}{FINAL}{{\"joke\": \"a\"}}", FINAL + '{"joke": "a"}'],

@@ -36,7 +36,8 @@ MAX_BRANCHES: Final = 200
 MAX_LEVELS: Final = 6
 _MAX_PARTS: Final = 200
 MOST_LEFT_OUT: Final = 16
-_PLACE: Final = re.compile(rf"json_schema, at (\S*/({'|'.join(sorted(ASSERTIONS - {'$ref'}))})(?:/\S*)?): ")
+_FORCED: Final = "|".join(sorted(ASSERTIONS - {"$ref", "patternProperties"}))
+_PLACE: Final = re.compile(rf"json_schema, at (\S*/(?:({_FORCED})|(patternProperties)/\S*)): ")
 
 _OF_TYPE: Final = {
     "number": {"multipleOf", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum"},
@@ -313,7 +314,7 @@ def forceable_part(text: str, closed: bool = True) -> tuple[Schema, tuple[str, .
             if place is None or len(left_out) == MOST_LEFT_OUT:
                 raise
             left_out.append(place[1])
-            text = json.dumps(_without_word(json.loads(text), place[2]))
+            text = json.dumps(_without_word(json.loads(text), place[2] or place[3]))
 
 
 def _without_word(schema: Schema, word: str) -> Schema:
