@@ -20,6 +20,7 @@ from graphml.api.tokens import Token
 from graphml.sampling.structured.params_structure import matcher_of
 from graphml.text.answers import Answer, formats
 from graphml.text.answers.formats.gemma import QuotedArguments
+from graphml.text.answers.formats.minimax_m3 import MARK, ElementArguments
 from graphml.text.answers.parameter_calls import ParameterArguments
 from graphml.text.chat_template import ChatTemplate
 from graphml.text.tokenizer import Tokenizer
@@ -138,6 +139,8 @@ def representable(name: str, value: Any) -> bool:
     texts = json.dumps(value, ensure_ascii=False)
     if isinstance(arguments, QuotedArguments):
         return arguments.quote not in texts
+    if isinstance(arguments, ElementArguments):
+        return MARK not in texts and "null" not in json.dumps(value) and all(strings(value))
     if isinstance(arguments, ParameterArguments):
         return not any(
             arguments.value_close in text
@@ -181,14 +184,17 @@ def check(name: str, vocabulary: str, choice: str, data: Any) -> None:
     tools = data.draw(TOOLS)
     syntax = formats()[name].syntax
     assert syntax is not None
-    as_json = not isinstance(syntax.arguments, ParameterArguments | QuotedArguments) and name != "lfm2"
+    as_json = (
+        not isinstance(syntax.arguments, ParameterArguments | QuotedArguments | ElementArguments)
+        and name != "lfm2"
+    )
     calls = []
     for _ in range(data.draw(st.integers(1, 3 if syntax.several else 1))):
         tool, (schema, values) = data.draw(st.sampled_from(tools))
         value = data.draw(values)
         if as_json:
             value = in_order(value, schema, schema)
-        elif not isinstance(syntax.arguments, QuotedArguments):
+        elif not isinstance(syntax.arguments, QuotedArguments | ElementArguments):
             value = {key: in_order(part, schema["properties"][key], schema) for key, part in value.items()}
         calls.append((tool, value))
     assume(all(representable(name, value) for _, value in calls))

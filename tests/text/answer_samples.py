@@ -38,7 +38,7 @@ ROME_JSON, SUM_JSON = '{"city": "Rome", "days": 3}', '{"a": 1, "b": 2.5}'
 V31 = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>" + ROME_JSON
 FENCED = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>{}\n```json\n{}\n```<｜tool▁call▁end｜>"
 DSML = "｜DSML｜"
-S = ":opensource"
+S, M = ":opensource", "]<]minimax[>["
 SAMPLES = (
     Sample("plain", "just <tool_call> text \n", "just <tool_call> text \n"),
     Sample("plain", "<think>\nhm\n</think>\n\nYes. ", "Yes. ", "hm", think=THINK),
@@ -181,6 +181,11 @@ SAMPLES = (
     ),
     Sample("generic", '{"name": "Rome", "size": 3}', '{"name": "Rome", "size": 3}'),
     Sample("generic", "no JSON {", "no JSON {"),
+    Sample(
+        "minimax-m3",
+        f'<mm:think>so</mm:think>ok{M}<tool_call>\n{M}<invoke name="weather">{M}<city>Rome{M}</city>{M}<days>3{M}</days>'
+        f'{M}</invoke>\n{M}<invoke name="add">{M}</invoke>\n{M}</tool_call>', "ok", "so", (ROME, ("add", {})),
+    ),
     Sample(
         "hy3",
         f"<think{S}>so</think{S}>ok<tool_calls{S}>\n<tool_call{S}>weather<tool_sep{S}>\n<arg_key{S}>city</arg_key{S}>\n"
