@@ -45,6 +45,7 @@ def test_tokens_and_results(model: graphml.Model) -> None:
     assert repr(Token(3, " a")) == "Token(3, ' a')"
     assert repr(Token(3, "a", 2)) == "Token(3, 'a', index=2)"
     result = model.generate("hello", max_tokens=2, logprobs=1)
+    assert str(result) == result.text != repr(result)
     assert repr(result).endswith(f", length: {result.n_prompt} tokens of the prompt, 2 generated)")
     (token, *_) = model.session().generate("hello", max_tokens=1, logprobs=0)
     assert f"logprob={token.logprob:.4g})" in repr(token)
@@ -54,6 +55,9 @@ def test_tokens_and_results(model: graphml.Model) -> None:
 
 def test_models_engines_and_handles(model: graphml.Model) -> None:
     assert f"llama, {model.n_params:,} parameters, context of 160 tokens, backend ref" in repr(model)
+    shown = Tags(model._repr_html_())
+    assert repr(model) in shown.text
+    assert "n_layer" in shown.text
     with model.engine(max_sequences=3, n_ctx=64) as engine:
         handle = engine.submit("hello", max_tokens=2)
         handle.result()

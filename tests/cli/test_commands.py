@@ -50,6 +50,20 @@ def test_version_and_help() -> None:
     assert "No such command 'pulll'. Did you mean 'pull'?" in graphml_command("pulll", code=2).output
 
 
+def test_commands_of_other_programs_name_ours() -> None:
+    for name, ours in (
+        ("ls", "models"),
+        ("list", "models"),
+        ("show", "info"),
+        ("completion", "--install-comp"),
+    ):
+        assert f"Did you mean `graphml {ours}" in graphml_command(name, code=2).output
+    for options in (["--ctx-size", 64], ["--temperature", 0]):
+        assert (
+            len(graphml_command("run", "stories260k", "One", "--raw", "-n", 1, *GREEDY, *options).stdout) > 1
+        )
+
+
 @looped("name", COMMANDS)
 def test_a_summary_is_what_the_command_says_of_itself(name: str) -> None:
     """It is read from the file, which `--help` does not import."""

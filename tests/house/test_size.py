@@ -12,8 +12,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 # Roots of the product, and how many names of a path below them make a room.
 PRODUCT = {"graphml": 2, "backends": 2, "models": 1, "quant": 1}
-# 2 % above the lines of 28 November 2026, when the runtime was one (146,826), less 300 that repeats had.
-BUDGET = 149_500
+# 2 % above the lines of 28 November 2026, when the runtime was one (146,826), less 300 that repeats had,
+# and 200 for names of other libraries and what a notebook shows.
+BUDGET = 149_700
 
 
 def lines_by_room(root: Path) -> Counter[str]:
