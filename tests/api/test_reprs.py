@@ -27,8 +27,9 @@ class Tags(html.parser.HTMLParser):
         self.text = ""
         self.feed(page)
 
-    def handle_starttag(self, tag: str, attrs: object) -> None:
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
+        self.attributes = dict(attrs)
 
     def handle_data(self, data: str) -> None:
         self.text += data
@@ -103,3 +104,21 @@ def test_profiles_and_comparisons(model: graphml.Model) -> None:
     assert "1 values, largest NMSE" in repr(comparison)
     assert "<script" not in comparison._repr_html_()
     assert "no values" in repr(Comparison("m", "cpu", "reference", 2, ()))
+
+
+def test_tokens_are_rows(model: graphml.Model) -> None:
+    assert model.tokenizer is not None
+    ids = model.tokenizer.encode("hello")
+    rows = model.tokenizer.rows("hello")
+    assert [token for token, _ in rows] == ids
+    assert model.tokenizer.rows(ids) == rows
+    assert Tags(rows._repr_html_()).tags.count("tr") == len(ids) + 1
+
+
+def test_the_viewer_is_a_frame_that_reaches_nothing_else(model: graphml.Model) -> None:
+    viewer = model.viewer()
+    assert repr(viewer) == f"GraphPage(title='graphs of {model.path.name}')"
+    frame = Tags(viewer._repr_html_())
+    assert frame.tags == ["iframe"]
+    assert frame.attributes["sandbox"] == "allow-scripts"
+    assert frame.attributes["srcdoc"] == viewer.html
