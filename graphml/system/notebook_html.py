@@ -21,7 +21,8 @@ def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[object
     shown = [_row("td", row) for row in islice(every, MOST_ROWS)]
     more = sum(1 for _ in every)
     end = f"<p>{more} more rows</p>" if more else ""
-    title = f"<caption>{_escaped(caption)}</caption>"
+    # Otherwise it is broken to the width of a narrow table.
+    title = f'<caption style="text-align:left;white-space:nowrap">{_escaped(caption)}</caption>'
     return f"<table>{title}<thead>{_row('th', head)}</thead><tbody>{''.join(shown)}</tbody></table>{end}"
 
 

@@ -113,6 +113,8 @@ def test_tokens_are_rows(model: graphml.Model) -> None:
     assert [token for token, _ in rows] == ids
     assert model.tokenizer.rows(ids) == rows
     assert Tags(rows._repr_html_()).tags.count("tr") == len(ids) + 1
+    halves = model.tokenizer.rows(model.tokenizer.encode("\N{GRINNING FACE}", add_special=False))
+    assert {"b'\\xf0'", "b'\\x9f'"} <= {text for _, text in halves}
 
 
 def test_the_viewer_is_a_frame_that_reaches_nothing_else(model: graphml.Model) -> None:

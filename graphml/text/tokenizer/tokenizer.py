@@ -108,11 +108,10 @@ class Encoder(Protocol):
 
 
 class TokenRows(list[tuple[int, str]]):
-    """Tokens as rows (id, text)."""
+    """Tokens as rows (id, quoted text)."""
 
     def _repr_html_(self) -> str:
-        rows = ((id, repr(piece)) for id, piece in self)
-        return html_table(f"{len(self)} tokens", ("id", "text"), rows)
+        return html_table(f"{len(self)} tokens", ("id", "text"), self)
 
 
 class Tokenizer:
@@ -196,10 +195,18 @@ class Tokenizer:
         """Return the text of one token; invalid UTF-8 becomes U+FFFD."""
         return self.piece_bytes(token).decode("utf-8", "replace")
 
+    def quoted(self, token: int) -> str:
+        """The text of one token in quotes; its bytes, b'...', where they are no whole characters."""
+        raw = self.piece_bytes(token)
+        try:
+            return repr(raw.decode())
+        except UnicodeDecodeError:
+            return repr(raw)
+
     def rows(self, text: str | Iterable[int]) -> TokenRows:
-        """The tokens of a text, or ids, as rows (id, piece), which a notebook shows as a table."""
+        """The tokens of a text, or ids, as rows (id, quoted text), which a notebook shows as a table."""
         ids = self.encode(text) if isinstance(text, str) else items_of("ids", text, "a text or token ids")
-        return TokenRows((token_id(each), self.piece(each)) for each in ids)
+        return TokenRows((token_id(each), self.quoted(each)) for each in ids)
 
     def piece_bytes(self, token: int) -> bytes:
         """Return the bytes of one token, which need not be whole characters."""
