@@ -426,3 +426,18 @@ def test_values_of_a_run_are_written(path: Path, tmp_path: Path, raw: list[str])
             session.eval(model.encode("hello world", parse_special=True))
             assert np.array_equal(found["0.layers.1.attention"], session.captured["layers.1.attention"])
         assert len(found["1.layers.1.attention"]) == 1
+
+
+def test_texts_to_embed_stand_behind_the_model() -> None:
+    options = ["--pooling", "mean", *REFERENCE]
+    behind = graphml_command("embed", "stories260k", "One day", "Two", *options).stdout
+    assert behind == graphml_command("embed", "stories260k", "-p", "One day", "-p", "Two", *options).stdout
+    assert len(behind.splitlines()) == 2
+
+
+def test_a_file_in_place_of_a_grammar_names_the_option_that_reads_it(tmp_path: Path) -> None:
+    file = tmp_path / "schema.json"
+    file.write_text("{}")
+    for option in ("--json-schema", "--grammar"):
+        done = graphml_command("run", "stories260k", "One", option, file, *REFERENCE, code=2)
+        assert f"a file, which {option}-file reads" in " ".join(done.output.split())
