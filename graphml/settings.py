@@ -161,12 +161,16 @@ def config_file() -> Path:
     if chosen is not None:
         return chosen
     if sys.platform == "win32":
-        folder = Path(os.environ.get("APPDATA") or Path.home() / "AppData" / "Roaming")
+        folder = _windows_folder("APPDATA", "Roaming")
     elif sys.platform == "darwin":
-        folder = Path.home() / "Library" / "Application Support"
+        folder = Path.home() / "Library" / "Application Support" / "graphml"
     else:
-        folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    return folder / "graphml" / "graphml.toml"
+        folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "graphml"
+    return folder / "graphml.toml"
+
+
+def _windows_folder(variable: str, name: str) -> Path:
+    return Path(os.environ.get(variable) or Path.home() / "AppData" / name) / "graphml"
 
 
 def has_config_file() -> bool:
@@ -185,10 +189,10 @@ def cache_folder() -> Path:
     if chosen is not None:
         return chosen
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "graphml"
+        return _windows_folder("LOCALAPPDATA", "Local")
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "graphml"
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "graphml"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "graphml"
 
 
 def ollama_folders() -> list[Path]:
@@ -201,7 +205,7 @@ def ollama_folders() -> list[Path]:
 def state_folder() -> Path:
     """Where the history of a person's inputs is kept: the platform's folder for the state of programs."""
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "graphml"
+        return _windows_folder("LOCALAPPDATA", "Local")
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Application Support" / "graphml"
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "graphml"

@@ -24,10 +24,11 @@ FILES = {
 
 
 class HubServer(ThreadingHTTPServer):
-    """Files of one repository; what was asked for, how many bytes of files were sent, and how it behaves.
+    """Files of one repository; what was asked for and with which tokens, the bytes sent, and how it behaves.
 
     breaks_after: connections end after so many bytes of a file; ignores_ranges, lies (other ranges, sizes or
-    sums than asked for or told), redirects (to a path of another host name), status (of all files).
+    sums than asked for or told), redirects (to a path of another host name, or to `target`), status (of all
+    files), version (the headers that name that of a file, {} for none; None: the ETag is its sum).
     """
 
     daemon_threads = True
@@ -36,11 +37,13 @@ class HubServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.files, self.commit, self.asked = dict(files), COMMIT, []
         self.ranges: list[str | None] = []
+        self.tokens: set[str | None] = set()
         self.sent = 0
         self.breaks_after: int | None = None
         self.ignores_ranges = self.redirects = False
         self.status = 200
-        self.lies = ""
+        self.lies = self.target = ""
+        self.version: dict[str, str] | None = None
 
     @property
     def address(self) -> str:
@@ -66,6 +69,7 @@ class Handler(BaseHTTPRequestHandler):
     def answer(self) -> None:
         server = self.server
         server.asked.append((self.command, self.path))
+        server.tokens.add(self.headers.get("Authorization"))
         path = unquote(urlsplit(self.path).path)
         resolved = f"/{REPO}/resolve/{server.commit}/"
         if path.startswith(f"/api/models/{REPO}"):
@@ -74,7 +78,8 @@ class Handler(BaseHTTPRequestHandler):
             self.reply(200, body, {"Content-Type": "application/json"})
         elif path.startswith(resolved) and path.removeprefix(resolved) in server.files:
             if server.redirects and "moved" not in self.path:
-                self.reply(302, b"", {"Location": f"http://localhost:{server.server_port}{self.path}?moved"})
+                moved = f"http://localhost:{server.server_port}{self.path}?moved"
+                self.reply(302, b"", {"Location": server.target or moved})
             else:
                 self.send_file(server.files[path.removeprefix(resolved)])
         else:
@@ -102,8 +107,10 @@ class Handler(BaseHTTPRequestHandler):
             self.reply(server.status, b"no", {})
             return
         first, last = 0, len(raw) - 1
-        headers = {"ETag": f'"{hashlib.sha256(raw).hexdigest()}"', "X-Repo-Commit": server.commit}
-        if asked and not server.ignores_ranges:
+        tag = {"ETag": f'"{hashlib.sha256(raw).hexdigest()}"'}
+        headers = {**(tag if server.version is None else server.version), "X-Repo-Commit": server.commit}
+        condition = self.headers.get("If-Range")
+        if asked and not server.ignores_ranges and condition in (None, *headers.values()):
             begin, _, end = asked.removeprefix("bytes=").partition("-")
             first, last = int(begin), min(int(end or last), last)
             told = f"bytes {first + (server.lies == 'range')}-{last}/{len(raw) + (server.lies == 'total')}"

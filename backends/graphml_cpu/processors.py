@@ -9,9 +9,10 @@ import contextlib
 import ctypes
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
+
+from graphml.system.processor_reports import cpuinfo, sysctl
 
 
 def usable_processors() -> list[int]:
@@ -27,7 +28,7 @@ def physical_cores() -> int:
         return max(1, min(_linux_cores(usable_processors()), _linux_quota()))
     if sys.platform == "darwin":
         # Threads that wait for each other at barriers are as slow as the slowest core: the fast ones only.
-        return _sysctl("hw.perflevel0.physicalcpu") or _sysctl("hw.physicalcpu") or (os.cpu_count() or 1)
+        return _number("hw.perflevel0.physicalcpu") or _number("hw.physicalcpu") or (os.cpu_count() or 1)
     return max(1, (os.cpu_count() or 2) // 2)
 
 
@@ -92,10 +93,10 @@ def _linux_quota(path: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
 def arm_features() -> tuple[str, ...]:
     """Which of `dotprod` and `i8mm` (LLVM's names) every core of this 64-bit ARM processor has."""
     if sys.platform == "linux":
-        return _linux_arm_features()
+        return _features_of(cpuinfo())
     if sys.platform == "darwin":
         known = {"dotprod": "hw.optional.arm.FEAT_DotProd", "i8mm": "hw.optional.arm.FEAT_I8MM"}
-        return tuple(name for name, key in known.items() if _sysctl(key))
+        return tuple(name for name, key in known.items() if _number(key))
     if sys.platform == "win32":
         # PF_ARM_V82_DP_INSTRUCTIONS_AVAILABLE and PF_ARM_V82_I8MM_INSTRUCTIONS_AVAILABLE of winnt.h
         asks = ctypes.WinDLL("kernel32").IsProcessorFeaturePresent
@@ -103,19 +104,14 @@ def arm_features() -> tuple[str, ...]:
     return ()
 
 
-def _linux_arm_features(path: Path = Path("/proc/cpuinfo")) -> tuple[str, ...]:
-    """Features that every `Features` line names: big and little cores may differ."""
-    with contextlib.suppress(OSError):
-        lines = re.findall(r"^Features\s*:(.*)$", path.read_text(), flags=re.MULTILINE)
-        common = set.intersection(*(set(line.split()) for line in lines)) if lines else set()
-        return tuple(name for name, word in {"dotprod": "asimddp", "i8mm": "i8mm"}.items() if word in common)
-    return ()
+def _features_of(report: str) -> tuple[str, ...]:
+    """Features that every `Features` line of Linux's report names: big and little cores may differ."""
+    lines = re.findall(r"^Features\s*:(.*)$", report, flags=re.MULTILINE)
+    common = set.intersection(*(set(line.split()) for line in lines)) if lines else set()
+    return tuple(name for name, word in {"dotprod": "asimddp", "i8mm": "i8mm"}.items() if word in common)
 
 
-def _sysctl(name: str) -> int:
-    with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
-        completed = subprocess.run(
-            ["sysctl", "-n", name], capture_output=True, text=True, timeout=5, check=True
-        )
-        return int(completed.stdout)
-    return 0
+def _number(name: str) -> int:
+    """A number of macOS's kernel; 0 where there is none."""
+    text = sysctl(name)
+    return int(text) if text.isdecimal() else 0

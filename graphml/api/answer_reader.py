@@ -41,12 +41,13 @@ class AnswerReader:
         text, _ = self._stops.push(self._stream.push(token.id))
         return self._took(text, self._parser.feed(text))
 
-    def finish(self) -> list[Event]:
-        """The answer has ended; return the rest."""
+    def finish(self, stop_reason: str | None = None) -> list[Event]:
+        """The answer has ended, for this reason; return the rest."""
         text, stopped = self._stops.push(self._stream.flush())
         if not stopped:
             text += self._stops.flush()
-        return self._took(text, [*self._parser.feed(text), *self._parser.finish()])
+        cut = stop_reason not in (None, "end", "stop")
+        return self._took(text, [*self._parser.feed(text), *self._parser.finish(cut)])
 
     def _took(self, text: str, events: list[Event]) -> list[Event]:
         self.raw += text
@@ -56,7 +57,7 @@ class AnswerReader:
 
 def shown_tokens(tokenizer: Tokenizer, format: AnswerFormat, marks: ReasoningMarks | None) -> frozenset[int]:
     """The control tokens that a format's markers are made of; end tokens are none of them."""
-    texts = [*format.calls, *format.shown]
+    texts = [*format.calls, *format.shown, *format.frame]
     if marks is not None:
         texts += [marks.open, marks.close]
     ids = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
@@ -22,9 +22,11 @@ from graphml.sampling.schemas.time_limit import within_seconds
 from graphml.sampling.settings.grammar_triggers import MARKER, SPELLED, Trigger
 from graphml.sampling.settings.params import STRUCTURES
 from graphml.sampling.structured.params_structure import LARK, matcher_of
-from graphml.sampling.structured.schema_structure import schema_of_part
+from graphml.sampling.structured.schema_structure import forceable_part, schema_of_part
 from graphml.text.answers import AnswerFormat, ReasoningMarks
-from graphml.text.answers.forced_calls import call_trigger, forced_calls, lark_spelling
+from graphml.text.answers.call_syntax import JSON
+from graphml.text.answers.forced_calls import call_trigger, forced_calls, forced_response
+from graphml.text.answers.grammar_rules import lark_spelling
 from graphml.text.tokenizer import Tokenizer
 
 ANY_OBJECT: Final = {"type": "object"}
@@ -76,7 +78,7 @@ class CallGrammar:
         schemas = self._schemas(params)
         response = None
         if params.json_schema and not self.forced:
-            response = _prepared("json_schema", params.json_schema, not params.open_objects)
+            response, _ = _prepared("json_schema", params.json_schema, not params.open_objects)
         spell = _speller(self.tokenizer)
         return forced_calls(self.format, schemas, spell, self.several, self.marks, self.inside, response)
 
@@ -97,29 +99,76 @@ class CallGrammar:
         if not stated.keys() - ANNOTATIONS - {"type"} and self.forced:
             stated |= {"properties": {}, "additionalProperties": False}  # nothing to run on with
         try:
-            part = _prepared(f"tools: {tool.name}", json.dumps(stated), not params.open_objects)
+            part, _ = _prepared(f"tools: {tool.name}", json.dumps(stated), not params.open_objects, True)
         except UsageError:
             if self.forced:
                 raise
             part = ANY_OBJECT
-        syntax = self.format.syntax
-        if syntax is not None and syntax.parameters is not None:
-            return schema_of_members(part)
-        return part if isinstance(part, Mapping) else {}
+        described = part if isinstance(part, Mapping) else {}
+        return described if self._is_json else schema_of_members(described)
+
+    def unforced(self, params: SamplingParams) -> list[str]:
+        """What of the tools' schemas no grammar forces: names with places; `#` where nothing is."""
+        places: list[str] = []
+        for tool in self.tools:
+            text = json.dumps(dict(tool.parameters))
+            try:
+                _, left_out = _prepared(f"tools: {tool.name}", text, not params.open_objects, True)
+            except UsageError:
+                left_out = ("#",)
+            places += [f"{tool.name}:{place}" for place in left_out]
+        return places
+
+    @property
+    def _is_json(self) -> bool:
+        return self.format.syntax is not None and self.format.syntax.arguments is JSON
 
     def _triggers(self) -> tuple[Trigger, ...]:
         """The pattern with which a call begins, and the control tokens of which it tells."""
-        format, marks, tokenizer = self.format, self.marks, self.tokenizer
+        format, marks = self.format, self.marks
         assert format.syntax is not None
         texts = [*format.calls, format.syntax.begin, format.syntax.before, *format.shown]
         texts += [] if marks is None else [marks.open, marks.close]
-        controls = {control for text in texts for control in tokenizer.spelled_controls(text)}
-        spelled = [
-            (control, tokenizer.encode(control, add_special=False, parse_special=True)[0])
-            for control in controls
-        ]
-        known = [Trigger(SPELLED, text, id) for text, id in sorted(spelled)]
-        return Trigger(MARKER, call_trigger(format, marks, self.inside)), *known
+        pattern = Trigger(MARKER, call_trigger(format, marks, self.inside))
+        return pattern, *_spelled_controls(self.tokenizer, texts)
+
+
+def behind_reasoning(
+    params: SamplingParams,
+    format: AnswerFormat,
+    marks: ReasoningMarks | None,
+    inside: bool,
+    tokenizer: Tokenizer,
+) -> SamplingParams:
+    """The settings with which a structure counts from the end of the answer's reasoning on.
+
+    A grammar is of all that the model writes, as in llama-server: it may say how reasoning ends.
+    marks, inside: of the reasoning, within which the answer begins, or which may come.
+    """
+    structure = next((name for name in STRUCTURES if getattr(params, name)), None)
+    if structure in (None, "grammar") or params.grammar_lazy or params.grammar_after:
+        return params
+    if marks is None and format.name != "harmony":
+        return params
+    if structure != "json_schema":
+        if marks is None or not inside:
+            return params
+        controls = _spelled_controls(tokenizer, [marks.close])
+        return dataclasses.replace(params, grammar_after=marks.close, grammar_triggers=controls)
+    try:
+        response, _ = _prepared("json_schema", params.json_schema, not params.open_objects)
+    except UsageError:  # the schema alone tells what is wrong with it
+        return params
+    return _following(params, forced_response(format, _speller(tokenizer), marks, inside, response))
+
+
+def _spelled_controls(tokenizer: Tokenizer, texts: Iterable[str]) -> tuple[Trigger, ...]:
+    """The control tokens in these texts, which have no text of their own."""
+    controls = {control for text in texts for control in tokenizer.spelled_controls(text)}
+    ids = {
+        control: tokenizer.encode(control, add_special=False, parse_special=True)[0] for control in controls
+    }
+    return tuple(Trigger(SPELLED, text, id) for text, id in sorted(ids.items()))
 
 
 def _following(params: SamplingParams, grammar: str) -> SamplingParams:
@@ -130,17 +179,24 @@ def _lark(grammar: str) -> str:
     return f"{LARK} {{}}\n{grammar}"
 
 
-def _prepared(name: str, text: str, closed: bool) -> Any:
-    """The schema as a part of a grammar; UsageError, beginning with the name, where it is not supported."""
-    part = (_kept if len(text) <= KEPT_CHARS else _part_or_error)(name, text, closed)
+def _prepared(name: str, text: str, closed: bool, partly: bool = False) -> tuple[Any, tuple[str, ...]]:
+    """The schema as a part of a grammar, and the places of what it leaves out.
+
+    partly: what cannot be forced is left out; else, and where that is no help, it is a UsageError, which
+    begins with the name.
+    """
+    part = (_kept if len(text) <= KEPT_CHARS else _part_or_error)(name, text, closed, partly)
     if isinstance(part, str):
         raise UsageError(f"{name}: {part}")
     return part
 
 
-def _part_or_error(name: str, text: str, closed: bool) -> Any:
+def _part_or_error(name: str, text: str, closed: bool, partly: bool) -> tuple[Any, tuple[str, ...]] | str:
+    def compiled() -> tuple[Any, tuple[str, ...]]:
+        return forceable_part(text, closed) if partly else (schema_of_part(text, closed), ())
+
     try:
-        return within_seconds(name, lambda: schema_of_part(text, closed))
+        return within_seconds(name, compiled)
     except UsageError as error:
         return str(error).removeprefix("json_schema").lstrip(":, ")
 

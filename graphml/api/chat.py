@@ -24,6 +24,7 @@ from graphml.api.keywords import hinted
 from graphml.api.message_list import MessageList
 from graphml.api.saved_session import AnyPath
 from graphml.api.session import Session
+from graphml.api.template_messages import reasoning_apart
 from graphml.api.tool_rounds import MAX_ROUNDS, ChatEvent, Confirm, calls_of, checked_rounds, rounds
 from graphml.api.tools import tools_of
 from graphml.errors import ContextFullError, UsageError
@@ -323,7 +324,7 @@ class Chat(MessageList):
             for token in tokens:
                 yield from reader.push(token)
             ended = True
-            yield from reader.finish()
+            yield from reader.finish(self.session.stop_reason)
         except Exception:
             failed = True
             raise
@@ -333,13 +334,13 @@ class Chat(MessageList):
                 self._seen = self._seen.shifted(*shift)
             if not failed:
                 if not ended:
-                    reader.finish()
+                    reader.finish("cancel")
                 self._keep(reader, prompt)
 
     def _keep(self, reader: AnswerReader, prompt: ChatPrompt) -> None:
         message = reader.answer.message()
         if prompt.continues:
-            before = self._messages.pop()
+            before = reasoning_apart(self._messages.pop(), prompt.marks)
             message["content"] = before["content"] + message["content"]
             if "reasoning_content" in before:
                 message["reasoning_content"] = before["reasoning_content"] + reader.answer.reasoning

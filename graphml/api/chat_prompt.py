@@ -13,18 +13,30 @@ from functools import partial
 from typing import Any, Final
 
 from graphml.api.answer_reader import AnswerReader, shown_tokens
-from graphml.api.call_grammar import CallGrammar
-from graphml.api.template_messages import fenced_messages, fenced_value, for_template, tool_variables
+from graphml.api.call_forms import FORMS, forms_of
+from graphml.api.call_grammar import CallGrammar, behind_reasoning
+from graphml.api.template_messages import (
+    fenced_messages,
+    fenced_tool,
+    fenced_value,
+    for_template,
+    later_systems,
+    reads_reasoning,
+    reasoning_apart,
+    system_texts,
+    tool_variables,
+)
 from graphml.api.tools import Tool, tools_of
-from graphml.api.tools_in_messages import with_tools_described
+from graphml.api.tools_in_messages import with_tools_described, written_calls
 from graphml.errors import TemplateError, UsageError
 from graphml.options.argument_checks import mapping_of
 from graphml.sampling import SamplingParams
 from graphml.sampling.schemas.schema_members import schema_of_members
 from graphml.text.answers import AnswerFormat, AnswerParser, ReasoningMarks, format_of, formats, marks_of
+from graphml.text.answers.call_syntax import JSON
 from graphml.text.answers.formats import format_of_tokens
-from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate
-from graphml.text.fenced_text import encode_fenced, fenced, without_fences
+from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate, OverLimitsError
+from graphml.text.fenced_text import encode_fenced, fenced, restored, without_fences
 from graphml.text.messages import Message, checked_messages
 from graphml.text.tokenizer import Tokenizer
 
@@ -40,7 +52,8 @@ class ChatPrompt:
     fenced: the text, with fences around what is no control token though it spells one. calls: what they
     follow, None where there are none; params: the settings, with it.
     begun: how the answer begins, where a message of the assistant is continued; it is in the text and not in
-    what the reader reads. continues: whether one is.
+    what the reader reads. continues: whether one is. follows: whether a grammar makes calls whole.
+    used_ids: of the conversation's calls.
     """
 
     fenced: str
@@ -54,12 +67,23 @@ class ChatPrompt:
     calls: CallGrammar | None
     tokenizer: Tokenizer = field(repr=False)
     params: SamplingParams = SamplingParams()  # noqa: RUF009 - a frozen value
+    follows: bool = False
+    used_ids: tuple[str, ...] = ()
 
     def sampled(self, params: SamplingParams) -> ChatPrompt:
         """The same with these settings; UsageError where the answer is to follow another grammar, too."""
-        if self.calls is None:
-            return dataclasses.replace(self, params=params)
-        return dataclasses.replace(self, params=self.calls.sampled(params))
+        followed = params if self.calls is None else self.calls.sampled(params)
+        if followed is not params:
+            return dataclasses.replace(self, params=followed, follows=True)
+        done = self.marks is not None and self.text.rstrip().endswith(self.marks.close)  # with no reasoning
+        marks = None if done else self.marks
+        begun = behind_reasoning(params, self.format, marks, self.inside, self.tokenizer)
+        return dataclasses.replace(self, params=begun)
+
+    @property
+    def unforced(self) -> list[str]:
+        """What of the tools' schemas no grammar forces, though calls follow one."""
+        return self.calls.unforced(self.params) if self.calls is not None and self.follows else []
 
     @property
     def text(self) -> str:
@@ -75,22 +99,33 @@ class ChatPrompt:
     def shown(self) -> frozenset[int]:
         """The control tokens whose text the reader needs."""
         return shown_tokens(self.tokenizer, self.format if self.tools else formats()["plain"], self.marks) | (
-            shown_tokens(self.tokenizer, self.format, None) if self.format.whole else frozenset()
+            shown_tokens(self.tokenizer, self.format, None)
+            if self.format.whole or self.format.frame
+            else frozenset()
         )
 
     def reader(self) -> AnswerReader:
         """A reader of one answer; each of several answers needs its own."""
         tools = {tool.name: tool.parameters for tool in self.tools}
-        if self.format.syntax is not None and self.format.syntax.parameters is not None:
+        if self.format.syntax is not None and self.format.syntax.arguments is not JSON:
             tools = {name: schema_of_members(schema) for name, schema in tools.items()}
-        parser = AnswerParser(self.format, tools, self.marks, self.inside, self.split)
+        parser = AnswerParser(
+            self.format,
+            tools,
+            self.marks,
+            self.inside,
+            self.split,
+            holds=not self.follows,
+            used_ids=self.used_ids,
+        )
         return AnswerReader(parser, self.tokenizer, self.shown, self.params.stop, self.params.stop_tokens)
 
 
 @dataclass(frozen=True)
 class ChatSettings:
-    """How conversations become prompts. variables: further variables of the template.
+    """How conversations become prompts.
 
+    variables: further variables of the template; where add_generation_prompt is False, no answer begins.
     tool_choice: "auto", "none", "required", a tool's name, or OpenAI's form of it. reasoning_format: "none"
     leaves reasoning in the text with its marks; "deepseek" and "auto" tell it apart. chat_format: the name
     of the format of answers, None: as the template's text says.
@@ -150,7 +185,7 @@ def chat_prompt(
     settings = ChatSettings(
         tools_of(tools), tool_choice, parallel_tool_calls, variables or {}, reasoning_format, chat_format
     )
-    checked = checked_messages(messages, system_anywhere=True)
+    checked = checked_messages(messages)
     return prompt_of(tokenizer, templates, checked, settings).sampled(params or SamplingParams())
 
 
@@ -169,72 +204,114 @@ def prompt_of(
     forced = tuple(tool for tool in forced if named in (None, tool.name))
     knows = format.name != "plain" and bool({"tools", "functions"} & template.variables)
     knows = knows and format.name != "generic" and not (forced and format.syntax is None)
-    described = bool(tools) and not knows  # by this program, in a message, as the template does not
+    called = any(message["role"] == "tool" or message.get("tool_calls") for message in messages)
+    # By this program, in messages, as the template does not.
+    described = not knows and bool(tools or (called and "tool_calls" not in template.source))
     if described and settings.chat_format is None:
         format = format_of_tokens(partial(_is_token, tokenizer))
     elif described and format.syntax is None:
         format = formats()["generic"]
     several = settings.parallel_tool_calls and named is None  # a named one is called once
     last = messages[-1] if messages else None
-    continued = last if last and last["role"] == "assistant" and not last.get("tool_calls") else None
+    begins = settings.variables.get("add_generation_prompt", True)
+    continues = begins and last and last["role"] == "assistant" and not last.get("tool_calls")
+    marks = marks_of(template.source, format)
+    continued = reasoning_apart(last, marks) if continues and last else None
     said = list(messages[:-1] if continued else messages)
-    if described and format.syntax is not None:
-        controls = tokenizer.spelled_controls
-        said = with_tools_described(said, forced or tools, format.syntax, bool(forced), controls)
+    if reads_reasoning(template.source):
+        said = [reasoning_apart(message, marks) for message in said]
     fence = partial(fenced, tokenizer)
     said = fenced_messages(said, fence)
-    text = _rendered(template, said, settings, () if described else tools, fence)
-    marks = marks_of(template.source, format)
+    offered = [fenced_tool(tool, fence) for tool in tools]
+    if described and format.syntax is not None:
+        only = [tool for tool, own in zip(offered, tools, strict=True) if own in forced] or offered
+        said = with_tools_described(said, only, format.syntax, bool(forced), tokenizer.spelled_controls)
+    text = _rendered(template, format, said, settings, () if described else offered, fence)
     inside = marks is not None and text.rstrip().endswith(marks.open)
     if continued is not None:
-        begun = [fenced(tokenizer, continued.get(key, "")) for key in ("reasoning_content", "content")]
-        text, inside = _begun(text, begun[0], begun[1], marks, inside, format)
+        begun = [fence(continued.get(key, "")) for key in ("reasoning_content", "content")]
+        own = continued is not last  # it has marks itself
+        text, inside = _begun(text, begun[0], begun[1], marks, inside, format, own)
     calls = None
     if forced or (tools and format.syntax is not None):
         calls = CallGrammar(format, forced or tools, bool(forced), several, marks, inside, tokenizer)
     return ChatPrompt(
         text, format, marks, inside, tools, settings.reasoning_format != NONE, continued is not None,
-        continued["content"] if continued else "", calls, tokenizer,
+        continued["content"] if continued else "", calls, tokenizer, used_ids=_ids(messages),
     )  # fmt: skip
 
 
 def _rendered(
     template: ChatTemplate,
+    format: AnswerFormat,
     messages: list[Message],
     settings: ChatSettings,
     shown: Sequence[Tool],
     fence: Callable[[str], str],
 ) -> str:
     """The text of the template, in the first form of the messages that it takes."""
-    offered = [fenced_value(tool.as_openai(), fence) for tool in shown] or None
-    written = tool_variables(template.variables, shown, template.now())
-    variables = {**{name: fence(text) for name, text in written.items()}, **settings.variables}
+    asked = {"add_generation_prompt": True, **fenced_value(settings.variables, fence)}
+
+    def render(messages: Sequence[Message], tools: Sequence[Tool]) -> str:
+        variables = {**tool_variables(template.variables, tools, template.now()), **asked}
+        offered = [tool.as_openai() for tool in tools] or None
+        return restored(template.render(messages, tools=offered, **variables))
+
+    def write(message: Message) -> str | None:
+        return None if format.syntax is None else written_calls(message, format.syntax, shown)
+
+    called = any(message.get("tool_calls") for message in messages)
+    forms = forms_of(template.source, render, write) if called else FORMS
+    # Many templates leave out, without an error, what systems say behind other messages.
+    wanted = [text.strip() for text in system_texts(messages)] if later_systems(messages) else []
     failure: TemplateError | None = None
-    for form in for_template(messages, template.source):
+    without: str | None = None
+    for formed in for_template(messages, template.source, forms, write):
         try:
-            return template.render(form, add_generation_prompt=True, tools=offered, **variables)
+            rendered = render(formed, shown)
+        except OverLimitsError:
+            raise
         except TemplateError as error:
             failure = failure or error
+            continue
+        if all(text in rendered for text in wanted):
+            return rendered
+        without = rendered if without is None else without
+    if without is not None:
+        return without
     assert failure is not None
     raise failure
 
 
 def _begun(
-    text: str, reasoning: str, content: str, marks: ReasoningMarks | None, inside: bool, format: AnswerFormat
+    text: str,
+    reasoning: str,
+    content: str,
+    marks: ReasoningMarks | None,
+    inside: bool,
+    format: AnswerFormat,
+    own: bool,
 ) -> tuple[str, bool]:
-    """The prompt with the begin of an answer, and whether that is within its reasoning."""
+    """The prompt with the begin of an answer, and whether that is within its reasoning.
+
+    own: the answer began with marks of reasoning, though nothing may be between them.
+    """
     if format.name == "harmony":
         if reasoning:
             text += f"<|channel|>analysis<|message|>{reasoning}"
         if reasoning and content:
             text += "<|end|><|start|>assistant"
         return text + (f"<|channel|>final<|message|>{content}" if content else ""), False
-    if marks is not None and (reasoning or (inside and content)):
+    if marks is not None and (reasoning or own or (inside and content)):
         text += ("" if inside else marks.open + "\n") + reasoning
         if not content:
             return text, True
         return f"{text}\n{marks.close}\n\n{content}", False
     return text + content, inside
+
+
+def _ids(messages: Sequence[Message]) -> tuple[str, ...]:
+    return tuple(call["id"] for message in messages for call in message.get("tool_calls", ()) if call["id"])
 
 
 def _is_token(tokenizer: Tokenizer, text: str) -> bool:

@@ -78,7 +78,8 @@ def load(
     """Open a model: a GGUF file (of a split one any part), a folder of transformers, or what a name means.
 
     path: None is the short name smollm2, a chat model of 98 MB. A llama2.c checkpoint is a model, too. Short
-    names and "user/repo:QUANT" are downloaded once; a path wins. Weights stay in the mapped file.
+    names, "user/repo:QUANT" and "https://HOST/PATH.gguf" are downloaded once; a path wins.
+    Weights stay in the mapped file.
 
     backend: "cpu", "reference", or any other installed one; several with commas ("cpu,reference") share the
     model, the preferred first. threads: worker threads; None: the physical cores. kv: type of the

@@ -53,7 +53,7 @@ class MessageList(NamesOthers):
 
     @system.setter
     def system(self, text: str) -> None:
-        others = [message for message in self._messages if message["role"] != "system"]
+        others = self._messages[1:] if self._system else self._messages
         self._system = text_of("system", text)
         self.reset()
         self._messages += others

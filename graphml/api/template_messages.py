@@ -6,11 +6,15 @@ Knows what templates read; nothing of tokens or sessions.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
+from graphml.api.call_forms import FORMS, CallForm, Write
 from graphml.api.tools import Tool
+from graphml.text.answers import ReasoningMarks
+from graphml.text.fenced_text import without_meaning
 from graphml.text.messages import Message
 
 TRUSTED_ROLES = ("system",)
@@ -27,12 +31,14 @@ def tool_variables(wanted: Collection[str], tools: Sequence[Tool], now: datetime
 
 
 def fenced_messages(messages: Sequence[Message], fence: Callable[[str], str]) -> list[Message]:
-    """The messages with what spells control tokens fenced off, in all that users, models and tools say.
+    """The messages with what spells tokens of a meaning fenced off, in all that users, models and tools say.
 
     Arguments of calls become mappings, so that a template's JSON keeps the fences.
     """
     return [
-        message if message["role"] in TRUSTED_ROLES else _fenced_message(message, fence)
+        {**message, "content": without_meaning(message["content"])}
+        if message["role"] in TRUSTED_ROLES
+        else _fenced_message(message, fence)
         for message in messages
     ]
 
@@ -55,59 +61,119 @@ def _fenced_message(message: Message, fence: Callable[[str], str]) -> Message:
 
 
 def fenced_value(value: Any, fence: Callable[[str], str]) -> Any:
-    """A value of JSON with all its texts fenced, names too."""
+    """A value of JSON, or of Python's like it, with all its texts fenced, names too."""
     if isinstance(value, str):
         return fence(value)
-    if isinstance(value, dict):
-        return {fence(name): fenced_value(item, fence) for name, item in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, Mapping):
+        return {fenced_value(name, fence): fenced_value(item, fence) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
         return [fenced_value(item, fence) for item in value]
     return value
 
 
-def for_template(messages: Sequence[Message], source: str) -> Iterator[list[Message]]:
-    """The messages in the forms that templates want, the likeliest first; others are for where it fails.
+def fenced_tool(tool: Tool, fence: Callable[[str], str]) -> Tool:
+    """The description of a tool with all its texts fenced."""
+    return Tool(fence(tool.name), fence(tool.description), fenced_value(tool.parameters, fence))
 
-    Arguments are a mapping or JSON text; an assistant's content beside calls is missing, None or "". Where a
-    template has no system role, the first user's message begins with the system's text.
+
+def for_template(
+    messages: Sequence[Message],
+    source: str,
+    forms: Sequence[CallForm] = FORMS,
+    write: Write = lambda message: None,
+) -> Iterator[list[Message]]:
+    """The messages in the forms that a template may want, the likeliest first; others are for where it fails.
+
+    forms: of calls, the likeliest first; write: as of `CallForm`. Where a template takes no system message
+    behind others, the first one has the texts of all; where it has no system role, the first user's message
+    begins with them.
     """
-    plain = [_named(message, source) for message in messages]
+    plain = _with_ids([_named(message, source) for message in messages])
     if not any(message.get("tool_calls") for message in plain):
-        yield plain
-        if len(plain) > 1 and plain[0]["role"] == "system" and plain[1]["role"] == "user":
-            yield [{**plain[1], "content": f"{plain[0]['content']}\n\n{plain[1]['content']}"}, *plain[2:]]
+        forms = forms[:1]
+    for arranged in _arranged(plain):
+        for form in forms:
+            if (formed := form.formed(arranged, write)) is not None:
+                yield formed
+
+
+def _arranged(messages: list[Message]) -> Iterator[list[Message]]:
+    """The messages as they are, with one system message, and without any."""
+    yield messages
+    texts = system_texts(messages)
+    if not texts:
         return
-    for as_text in (False, True):
-        for content in ("missing", None, ""):
-            yield [_form(message, as_text, content) for message in plain]
+    system = {"role": "system", "content": "\n\n".join(texts)}
+    others = [message for message in messages if message["role"] not in TRUSTED_ROLES]
+    if later_systems(messages):
+        yield [system, *others]
+    first = next((index for index, message in enumerate(others) if message["role"] == "user"), None)
+    if first is None:
+        yield [{**system, "role": "user"}, *others]
+    else:
+        content = f"{system['content']}\n\n{others[first]['content']}"
+        yield [*others[:first], {**others[first], "content": content}, *others[first + 1 :]]
+
+
+def system_texts(messages: Sequence[Message]) -> list[str]:
+    """The texts of the system messages."""
+    return [message["content"] for message in messages if message["role"] in TRUSTED_ROLES]
+
+
+def later_systems(messages: Sequence[Message]) -> bool:
+    """Whether a system message is not the first message."""
+    return any(message["role"] in TRUSTED_ROLES for message in messages[1:])
+
+
+def reasoning_apart(message: Message, marks: ReasoningMarks | None) -> Message:
+    """An assistant's message whose content begins with reasoning between marks, with that apart.
+
+    Where the mark of the end is missing, all of it is reasoning.
+    """
+    content = message["content"].lstrip()
+    if marks is None or message["role"] != "assistant" or not content.startswith(marks.open):
+        return message
+    reasoning, _, content = content[len(marks.open) :].partition(marks.close)
+    before = message.get("reasoning_content", "")
+    return {**message, "reasoning_content": before + reasoning.strip("\n"), "content": content.lstrip("\n")}
 
 
 def _named(message: Message, source: str) -> Message:
-    """gpt-oss calls reasoning `thinking`, and wants no content beside it and a call."""
-    if "reasoning_content" not in message or "message.thinking" not in source:
+    """The message with its reasoning by the names that the template reads, too.
+
+    gpt-oss's template wants no content beside reasoning and a call.
+    """
+    if "reasoning_content" not in message:
         return message
-    named = {**message, "thinking": message["reasoning_content"]}
-    if named.get("tool_calls"):
-        named["content"] = ""
-    return named
+    reasoning = message["reasoning_content"]
+    if message.get("tool_calls") and "<|channel|>" in source:
+        reasoning = "\n\n".join(text for text in (reasoning, message["content"]) if text)
+        message = {**message, "content": ""}
+    return {**message, **dict.fromkeys(_REASONING.findall(source), reasoning)}
 
 
-def _form(message: Message, as_text: bool, content: str | None) -> Message:
-    calls = message.get("tool_calls")
-    if not calls:
-        return message
-    formed = dict(message)
-    if not formed["content"]:
-        formed["content"] = content
-        if content == "missing":
-            del formed["content"]
-    if as_text:
-        formed["tool_calls"] = [
-            {**call, "function": {**call["function"], "arguments": _text(call["function"]["arguments"])}}
-            for call in calls
-        ]
-    return formed
+_REASONING: Final = re.compile(r"\b(?:message|msg|m)(?:\.|\[['\"]|\.get\(['\"])(reasoning|thinking)\b")
 
 
-def _text(arguments: dict[str, Any]) -> str:
-    return json.dumps(arguments, ensure_ascii=False)
+def reads_reasoning(source: str) -> bool:
+    """Whether a template reads reasoning apart from the content."""
+    return "reasoning_content" in source or _REASONING.search(source) is not None
+
+
+def _with_ids(messages: Sequence[Message]) -> list[Message]:
+    """The messages with an id for each call that has none, and for its result, found by its place."""
+    count, waiting, paired = 0, list[str](), list[Message]()
+    for message in messages:
+        if message.get("tool_calls"):
+            calls = []
+            for call in message["tool_calls"]:
+                calls.append(call if call.get("id") else {**call, "id": f"call_{count}"})
+                count += 1
+            message = {**message, "tool_calls": calls}
+            waiting = [call["id"] for call in calls]
+        elif message["role"] == "tool":
+            id = message.get("tool_call_id") or (waiting[0] if waiting else f"call_{count}")
+            message = {**message, "tool_call_id": id}
+            waiting = [other for other in waiting if other != id]
+        paired.append(message)
+    return paired

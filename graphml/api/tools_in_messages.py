@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from graphml.api.tools import Tool
-from graphml.text.answers.answer_format import CallSyntax
+from graphml.text.answers.call_syntax import CallSyntax
 from graphml.text.messages import Message
 
 
@@ -25,10 +25,12 @@ def with_tools_described(
     """The conversation with its tools described before the first user's text.
 
     Calls become the assistant's text, in the form that it is to answer in, results a message of the user.
-    forced: whether these tools must be called. controls: the control tokens that a text spells.
+    messages, tools: with fenced texts. forced: whether these tools must be called. controls: the control
+    tokens that a text spells.
     """
     only = forced and len(tools) == 1
-    description = _one_described(tools[0]) if only else _all_described(tools, syntax, controls)
+    described = _one_described(tools[0]) if only else _all_described(tools, syntax, controls)
+    description = described if tools else ""
     conversation: list[Message] = []
     results: Message | None = None
     for message in messages:
@@ -41,16 +43,21 @@ def with_tools_described(
             else:
                 results["content"] += "\n" + result
             continue
+        if results is not None and message["role"] == "user":  # templates want roles to alternate
+            results["content"] += "\n\n" + message["content"]
+            continue
         results = None
         if message.get("tool_calls"):
-            conversation.append({"role": "assistant", "content": _written(message, syntax)})
+            others = {key: value for key, value in message.items() if key != "tool_calls"}
+            conversation.append({**others, "content": written_calls(message, syntax, tools)})
         else:
             conversation.append(dict(message))
     first = next((message for message in conversation if message["role"] == "user"), None)
-    if first is None:
+    if first is None and tools:
         first = {"role": "user", "content": ""}
         conversation.insert(1 if conversation and conversation[0]["role"] == "system" else 0, first)
-    first["content"] = "\n\n".join(text for text in (description, first["content"]) if text)
+    if first is not None and description:
+        first["content"] = "\n\n".join(text for text in (description, first["content"]) if text)
     return conversation
 
 
@@ -58,7 +65,7 @@ def _all_described(
     tools: Sequence[Tool], syntax: CallSyntax, controls: Callable[[str], Collection[str]]
 ) -> str:
     described = "\n".join(_text(tool.as_openai()["function"]) for tool in tools)
-    call = _part(syntax, "NAME", None).replace('"NAME"', "NAME")
+    call = syntax.form("NAME").replace('"NAME"', "NAME")
     if not syntax.alone:
         call = syntax.begin + call + syntax.end
     if controls(call):  # which the model knows; written as text they would be none
@@ -85,30 +92,12 @@ def _called(messages: Sequence[Message], id: str) -> str:
     return next((str(call["function"]["name"]) for call in calls if id and call["id"] == id), "")
 
 
-def _written(message: Message, syntax: CallSyntax) -> str:
+def written_calls(message: Message, syntax: CallSyntax, tools: Sequence[Tool]) -> str:
     """What the assistant said and the calls that it made, as the format writes them."""
     functions = [call["function"] for call in message["tool_calls"]]
-    calls = [_part(syntax, function["name"], json.loads(function["arguments"])) for function in functions]
-    text = (syntax.between or "\n").join(calls)
-    if not (syntax.alone and len(calls) == 1):
-        text = syntax.begin + text + syntax.end
+    calls = [(function["name"], function["arguments"]) for function in functions]
+    text = syntax.written(calls, {tool.name: tool.parameters for tool in tools})
     return "\n\n".join(part for part in (message.get("content"), text) if part)
-
-
-def _part(syntax: CallSyntax, name: str, arguments: Mapping[str, Any] | None) -> str:
-    """One call; arguments: None for what stands for any."""
-    before, after = syntax.before.format(name=name), syntax.after.format(name=name)
-    marks = syntax.parameters
-    if marks is None:
-        return f"{before}{'{...}' if arguments is None else _text(arguments)}{after}"
-    line = "\n" if marks.lines else ""
-    values = {"KEY": "VALUE"} if arguments is None else arguments
-    parts = [
-        f"{marks.key_open}{key}{marks.key_close}{marks.value_open}{line}"
-        f"{value if isinstance(value, str) else _text(value)}{line}{marks.value_close}\n"
-        for key, value in values.items()
-    ]
-    return before + "".join(parts) + after
 
 
 def _text(value: Any) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, TypeVar
 from graphml import settings
 from graphml.errors import BackendError
 from graphml.system import cache_access
+from graphml.system.replaced_file import replacing
 
 _MOST_BYTES = 4 << 20
 Key = TypeVar("Key")
@@ -101,9 +101,7 @@ def write(file: Path, entries: Sequence[Any]) -> None:
     """Put entries in place of all there are. `BackendError` where the folder cannot be written."""
     try:
         cache_access.make(file.parent)
-        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".tuning-")
-        with os.fdopen(handle, "w") as opened:
-            json.dump({"entries": list(entries)}, opened, indent=1)
-        Path(temporary).replace(file)
+        with replacing(file, durable=False) as partial:
+            partial.write_text(json.dumps({"entries": list(entries)}, indent=1), encoding="utf-8")
     except OSError as error:
         raise BackendError(f"{file}: {error}") from None

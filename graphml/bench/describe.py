@@ -107,11 +107,3 @@ def _read(path: str) -> str:
         return Path(path).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
-
-
-def memory_bytes(which: str) -> int:
-    """Memory of this process in RAM, mapped files included: "VmRSS" now, "VmHWM" at most; 0: not known."""
-    for line in _read("/proc/self/status").splitlines():
-        if line.startswith(f"{which}:"):
-            return int(line.split()[1]) << 10
-    return 0

@@ -19,7 +19,7 @@ import graphml
 from graphml.api.batch import Batch
 from graphml.api.model import Model
 from graphml.backend import AllocatingDevice, NamedDevice, Progress, StepTime, TimedProgram, no_progress
-from graphml.bench.describe import describe_file, memory_bytes
+from graphml.bench.describe import describe_file
 from graphml.bench.side import Usage
 from graphml.bench.test_plan import SideParameters, Test
 from graphml.errors import BackendError, UsageError
@@ -29,6 +29,7 @@ from graphml.ir.graph import Graph
 from graphml.ir.work import Work, sizes_at, total, work
 from graphml.runtime.loop.timeline import TimelineStep
 from graphml.runtime.programs.executor import Executor
+from graphml.system.pages import own_memory
 
 BOUNDS = {"memory": "memory", "arithmetic": "compute", "waiting": "overhead", "calls": "overhead"}
 
@@ -251,7 +252,8 @@ class BenchRunner:
         """What this process has used so far."""
         device = self.model.executor.device
         held = device.allocated_bytes if isinstance(device, AllocatingDevice) else 0
-        return Usage(memory_bytes("VmRSS"), memory_bytes("VmHWM"), held, time.process_time(), self.compile_s)
+        own = own_memory()
+        return Usage(own.get("VmRSS", 0), own.get("VmHWM", 0), held, time.process_time(), self.compile_s)
 
     def run(self) -> int:
         """Run the test once; returns nanoseconds. `steps` are those of its decode steps."""

@@ -250,5 +250,7 @@ def main() -> None:
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a model may say what the terminal's encoding lacks
+            # A model may say what the encoding lacks; Windows has one of few letters for files and pipes.
+            encoding = "utf-8" if sys.platform == "win32" else stream.encoding
+            stream.reconfigure(encoding=encoding, errors="replace")
     app(prog_name="graphml")

@@ -19,7 +19,7 @@ def pull(
         str | None,
         typer.Argument(
             metavar="NAME",
-            help="A short name (`graphml models` lists them) or user/repo:QUANT; by default smollm2.",
+            help="A short name of `graphml models`, user/repo:QUANT or an address; by default smollm2.",
             show_default=False,
         ),
     ] = None,

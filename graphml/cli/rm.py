@@ -15,7 +15,7 @@ Names = Annotated[
     list[str],
     typer.Argument(
         metavar="NAME...",
-        help="Short names, user/repo:QUANT, user/repo for all of it, or paths, as `graphml models` has them.",
+        help="Short names, user/repo:QUANT, user/repo for all, addresses or paths, as of `graphml models`.",
         show_default=False,
     ),
 ]

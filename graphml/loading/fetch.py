@@ -1,4 +1,4 @@
-"""Resolves the name of a model to a file: a path, a short name, or a repository of the Hugging Face hub.
+"""Resolves the name of a model to a file: a path, a short name, a repository of the hub, or an address.
 
 Knows which module downloads what; nothing of how, nor of the contents of a model file.
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from graphml.errors import UsageError, similar
-from graphml.loading.download.choice import REFERENCE, models_of, reference_of_address
+from graphml.loading.download.choice import REFERENCE, is_address, models_of, reference_of_address
 from graphml.loading.download.other_programs import PREFIXES, path_of_other
 from graphml.loading.download.short_names import (
     DEFAULT_MODEL,
@@ -49,7 +49,8 @@ def resolve(
 
     The order is: an existing path (a file, a folder with a config.json, or one with a single GGUF model), a
     model of another program ("ollama:NAME", "lmstudio:NAME"), a short name of `MODELS`, "user/repo" or
-    "user/repo:QUANT" of the hub, or its address; without GGUF files, "user/repo" is a folder of safetensors.
+    "user/repo:QUANT" of the hub, or its address; without GGUF files, "user/repo" is a folder of safetensors;
+    the address of a GGUF file on any server ("https://HOST/PATH.gguf").
     offline: no server is asked; None: the environment's setting.
     Raises UsageError with the nearest known name if it is none of these, DownloadError if downloading fails.
     """
@@ -58,6 +59,10 @@ def resolve(
         return source
     if source in MODELS:
         return fetch(source, progress, offline=offline)
+    if is_address(source):
+        from graphml.loading.download import addresses  # its library is large, and only needed for servers
+
+        return addresses.fetch_address(source, progress, offline)
     return fetch_hub(source, progress=progress, offline=offline)
 
 
@@ -73,6 +78,11 @@ def open_header(
     known = MODELS.get(source) if isinstance(source, str) else None
     if isinstance(source, Path):
         return open_path(source)
+    if is_address(source):
+        from graphml.loading.download import addresses  # as above
+
+        opened = addresses.open_address_header(source, progress, offline)
+        return open_path(opened) if isinstance(opened, Path) else opened
     if isinstance(known, HubModel) or known is None:
         reference = source if known is None else known.reference
         return open_hub_header(reference, progress=progress, offline=offline)
@@ -160,13 +170,13 @@ def _named(model: str | os.PathLike[str] | None) -> Path | str:
             )
             return path or text
     reference = reference_of_address(text)
-    if text in MODELS or reference is not None or _is_reference(text):
+    if text in MODELS or reference is not None or is_address(text) or _is_reference(text):
         return reference or text
     near = similar(text.lower(), MODELS, 1)
     raise UsageError(
         f"model {text!r}: no such file, and no short name (`graphml models` lists them"
         + (f"; did you mean {near[0]}?)" if near else ")")
-        + ", and no user/repo:QUANT or address of the Hugging Face hub"
+        + ", and no user/repo:QUANT or address"
     )
 
 

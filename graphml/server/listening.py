@@ -36,7 +36,8 @@ def _socket(host: str, port: int, ends: contextlib.ExitStack) -> socket.socket:
             host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listener = ends.enter_context(socket.socket(family, kind, protocol))
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Windows lets a second server take the port of one that set SO_REUSEADDR.
+        listener.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR), 1)
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listener.bind(address)
@@ -47,6 +48,8 @@ def _socket(host: str, port: int, ends: contextlib.ExitStack) -> socket.socket:
 
 
 def _unix_socket(path: Path, ends: contextlib.ExitStack) -> socket.socket:
+    if not hasattr(socket, "AF_UNIX"):
+        raise UsageError(f"--host {path}: this system has no UNIX sockets for Python; wanted an address")
     try:
         _remove_abandoned(path)
         listener = ends.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))

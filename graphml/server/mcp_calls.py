@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 from starlette.requests import Request
 
 from graphml.api.mcp_servers import McpServers
+from graphml.server.access.access_control import page_of
 from graphml.server.engine.service import Service
 from graphml.server.protocols.request_body import body_of
 from graphml.server.responses.api_errors import ApiError, wrong_field
@@ -60,10 +60,7 @@ class McpCalls:
 
 
 def _check_origin(request: Request) -> None:
-    """ApiError 403 unless the request is this server's page's own."""
-    headers = request.headers
-    # For a page over plain HTTP there is no Sec-Fetch-Site, and for its own GET no Origin either.
-    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
-    own = request.method == "GET" if origin is None else urlsplit(origin).netloc == headers.get("host")
-    if not (own if site is None else site == "same-origin"):
+    """ApiError 403 unless the request is this server's page's own, whatever pages may ask for answers."""
+    page = page_of(request.headers)
+    if not (page == "own" or (page == "unknown" and request.method == "GET")):
         raise ApiError(403, "tools are for this server's own page")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -28,6 +27,7 @@ from graphml.server.observing.told_lines import tell
 from graphml.server.observing.trace_export import TraceExport
 from graphml.server.options.server_options import ServerOptions
 from graphml.server.server_app import server_app
+from graphml.system.signals import on_signal
 
 POLL = 0.05
 
@@ -68,9 +68,9 @@ async def _serve(
     def stop() -> None:
         (hurry if stopping.is_set() else stopping).set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
-    loop.add_signal_handler(signal.SIGHUP, service.keys.reload)  # nothing without a file; it must not kill
+    for name in ("SIGTERM", "SIGINT"):
+        on_signal(loop, name, stop)
+    on_signal(loop, "SIGHUP", service.keys.reload)  # nothing without a file; it must not kill
     while not server.started and not running.done():
         await asyncio.sleep(0.005)
     if not running.done():
@@ -99,7 +99,7 @@ def _ready_line(service: Service, sockets: list[socket.socket]) -> str:
     scheme = "http" if options.ssl_certificate is None else "https"
     where = []
     for sock in sockets:
-        if sock.family == socket.AF_UNIX:
+        if isinstance(sock.getsockname(), str):  # the path of a UNIX socket
             where.append(f"unix://{sock.getsockname()}")
             continue
         host, port = sock.getsockname()[:2]

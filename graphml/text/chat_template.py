@@ -28,6 +28,10 @@ DEEPEST_DATA = 64
 LONGEST_LIST = 2000  # of names in an error
 
 
+class OverLimitsError(TemplateError):
+    """A template that takes too long, or too much memory: it does so with other messages, too."""
+
+
 class ChatTemplate:
     """One compiled chat template.
 
@@ -105,7 +109,8 @@ class ChatTemplate:
             return PROCESSES.answer(self.source, variables, self.now().isoformat(), self._limits)
         except RenderingError as error:
             line = f", line {error.line}" if error.line else ""
-            raise TemplateError(f"chat template {self.name!r}{line}: {error}") from None
+            kind = OverLimitsError if error.over else TemplateError
+            raise kind(f"chat template {self.name!r}{line}: {error}") from None
 
 
 def template_names(metadata: Mapping[str, Any]) -> tuple[str, ...]:

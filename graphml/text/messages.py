@@ -6,7 +6,7 @@ Knows roles, texts and tool calls; nothing of templates, sessions or files.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from graphml.errors import UsageError
@@ -16,40 +16,49 @@ ROLES = ("system", "user", "assistant", "tool")
 ALIASES: Final = {"developer": "system", "function": "tool", "ipython": "tool"}
 MEDIA: Final = {
     "image_url": "images", "image": "images", "input_image": "images", "input_audio": "audio",
-    "audio": "audio", "audio_url": "audio", "video_url": "video", "video": "video", "file": "files",
-    "input_file": "files",
+    "audio": "audio", "audio_url": "audio", "video_url": "video", "video": "video", "input_video": "video",
+    "file": "files", "input_file": "files", "document": "files",
 }  # fmt: skip
 TEXT_PARTS: Final = ("text", "input_text", "output_text", "refusal")
-_PLAIN_KEYS: Final = ("name", "tool_call_id", "reasoning_content")
+THOUGHT_PARTS: Final = ("thinking", "reasoning", "reasoning_text", "redacted_thinking")
+"""Parts of an assistant's content that are reasoning; a redacted one has no text that a model reads."""
+THOUGHT_KEYS: Final = ("reasoning_content", "reasoning", "thinking")
+"""Names of an assistant's reasoning: llama-server's, OpenRouter's and ollama's."""
+_PLAIN_KEYS: Final = ("name", "tool_call_id")
 
 
-def checked_messages(value: object, system_anywhere: bool = False) -> list[Message]:
+def checked_messages(value: object) -> list[Message]:
     """Return the messages with the keys that are known; the UsageError names the first invalid one.
 
-    The role is "user", "assistant" or "tool", of the first message also "system" (system_anywhere: of any);
-    "developer" is another name of it. The content is a text or a list of text parts, which are joined; an
-    assistant's may be None beside `tool_calls`, whose arguments are JSON text. Also kept are `tool_call_id`,
-    `reasoning_content` and a tool's `name`, texts all.
+    The role is "system", "user", "assistant" or "tool"; "developer" and "function" are other names. The
+    content is a text or a list of text parts, which are joined; an assistant's may be None beside
+    `tool_calls`, whose arguments are JSON text. Also kept are `tool_call_id`, a tool's `name`, and as
+    `reasoning_content` an assistant's reasoning, by that name, as `reasoning`, `thinking` or parts of the
+    content.
     """
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         raise UsageError(f"messages: wanted a list of messages, got {type(value).__name__}")
-    return [_checked(index, message, system_anywhere or index == 0) for index, message in enumerate(value)]
+    return [_checked(f"messages[{index}]", message) for index, message in enumerate(value)]
 
 
-def _checked(index: int, message: object, system: bool) -> Message:
-    where = f"messages[{index}]"
+def _checked(where: str, message: object) -> Message:
     if not isinstance(message, Mapping):
         raise UsageError(f"{where}: wanted role and content, got {type(message).__name__}")
-    role, content = message.get("role"), message.get("content")
-    if isinstance(role, str):
-        role = ALIASES.get(role, role)
-    roles = ROLES if system else ROLES[1:]
-    if not isinstance(role, str) or role not in roles:
-        only_first = " (system is the role of the first message alone)" if role == "system" else ""
-        raise UsageError(f"{where}.role: wanted {' or '.join(roles)}, got {role!r:.80}{only_first}")
+    role = role_of(where, message)
+    content, reasoning = message.get("content"), ""
     calls = message.get("tool_calls") if role == "assistant" else None
-    without = role == "assistant" and bool(calls or message.get("reasoning_content"))
-    checked: Message = {"role": role, "content": _text(f"{where}.content", content, without)}
+    if role == "assistant":
+        reasoning = _reasoning(where, message)
+        if calls is None and isinstance(message.get("function_call"), Mapping):
+            calls = [{"function": message["function_call"]}]  # of OpenAI's first form of calls
+    if isinstance(content, (list, tuple)):
+        content, thoughts = parts_of(f"{where}.content", content, role)
+        reasoning += thoughts
+    elif content is None and (calls or reasoning or role == "tool"):
+        content = ""
+    if not isinstance(content, str):
+        raise UsageError(f"{where}.content: wanted text, got {type(content).__name__}")
+    checked: Message = {"role": role, "content": content}
     for key in _PLAIN_KEYS:
         value = message.get(key)
         if value is None or (key == "name" and role != "tool"):
@@ -57,19 +66,35 @@ def _checked(index: int, message: object, system: bool) -> Message:
         if not isinstance(value, str):
             raise UsageError(f"{where}.{key}: wanted text, got {type(value).__name__}")
         checked[key] = value
+    if reasoning:
+        checked["reasoning_content"] = reasoning
     if calls:
         checked["tool_calls"] = _calls(f"{where}.tool_calls", calls)
     return checked
 
 
-def _text(where: str, content: object, may_be_none: bool) -> str:
-    if isinstance(content, str):
-        return content
-    if content is None and may_be_none:
-        return ""
-    if isinstance(content, (list, tuple)):
-        return "".join(_part(f"{where}[{index}]", part) for index, part in enumerate(content))
-    raise UsageError(f"{where}: wanted text, got {type(content).__name__}")
+def role_of(where: str, message: Mapping[str, Any]) -> str:
+    """The role of a message, by its own name; UsageError for what is none."""
+    role = message.get("role")
+    role = ALIASES.get(role, role) if isinstance(role, str) else role
+    if not isinstance(role, str) or role not in ROLES:
+        raise UsageError(f"{where}.role: wanted {' or '.join(ROLES)}, got {role!r:.80}")
+    return role
+
+
+def parts_of(
+    where: str, parts: Sequence[object], role: str = "assistant", between: str = ""
+) -> tuple[str, str]:
+    """The text of content parts and, of an assistant, the reasoning among them; UsageError for others."""
+    texts: list[str] = []
+    reasoning: list[str] = []
+    for index, part in enumerate(parts):
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if isinstance(part, Mapping) and kind in THOUGHT_PARTS and role == "assistant":
+            reasoning.append(_thought(f"{where}[{index}]", part))
+        else:
+            texts.append(_part(f"{where}[{index}]", part))
+    return between.join(texts), "".join(reasoning)
 
 
 def _part(where: str, part: object) -> str:
@@ -84,6 +109,28 @@ def _part(where: str, part: object) -> str:
     if kind not in TEXT_PARTS or not isinstance(text, str):
         raise UsageError(f"{where}: wanted a part of type 'text' with its text, got {part!r:.80}")
     return text
+
+
+def _thought(where: str, part: Mapping[str, Any]) -> str:
+    """The text of a part of reasoning: a text, or a list of parts with texts."""
+    if part["type"] == "redacted_thinking":
+        return ""
+    names = (part["type"], "text", "content", "summary")
+    value = next((part[name] for name in names if part.get(name) is not None), "")
+    parts = value if isinstance(value, (list, tuple)) else [value]
+    values = [item.get("text") if isinstance(item, Mapping) else item for item in parts]
+    texts = [value for value in values if isinstance(value, str)]
+    if len(texts) < len(values):
+        raise UsageError(f"{where}: wanted reasoning as text, got {part!r:.80}")
+    return "".join(texts)
+
+
+def _reasoning(where: str, message: Mapping[str, Any]) -> str:
+    name = next((name for name in THOUGHT_KEYS if message.get(name)), None)
+    value = "" if name is None else message[name]
+    if not isinstance(value, str):
+        raise UsageError(f"{where}.{name}: wanted text, got {type(value).__name__}")
+    return value
 
 
 def _calls(where: str, calls: object) -> list[dict[str, Any]]:

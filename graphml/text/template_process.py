@@ -50,11 +50,11 @@ class TemplateLimits:
 
 
 class RenderingError(Exception):
-    """Why a template has no text. line: of the template, 0 if that is not known."""
+    """Why a template has no text. line: of the template, 0 if that is not known. over: it met a limit."""
 
-    def __init__(self, reason: str, line: int = 0) -> None:
+    def __init__(self, reason: str, line: int = 0, over: bool = False) -> None:
         super().__init__(reason)
-        self.line = line
+        self.line, self.over = line, over
 
 
 class _Process:
@@ -97,12 +97,12 @@ class _Process:
                 size = int.from_bytes(answer[1:HEAD_BYTES], "little")
                 if size > most:
                     self._process.kill()
-                    raise RenderingError(f"the template writes more than {most:,} bytes")
+                    raise RenderingError(f"the template writes more than {most:,} bytes", over=True)
                 text = self._read(answer, HEAD_BYTES + size, until)[HEAD_BYTES:]
                 return answer[0], text.decode("utf-8", "surrogatepass")
             except (OSError, EOFError, UnicodeDecodeError):
                 self._process.kill()
-                raise RenderingError(_why_it_ended(self._process.wait(), seconds)) from None
+                raise RenderingError(_why_it_ended(self._process.wait(), seconds), over=True) from None
 
     @contextlib.contextmanager
     def _ended_after(self, seconds: float) -> Any:

@@ -22,6 +22,7 @@ import signal
 import sys
 from collections.abc import Callable
 from datetime import datetime
+from types import GeneratorType
 from typing import Any, NoReturn
 
 import jinja2.debug  # which Jinja imports when a template fails: then no file can be opened any more
@@ -78,7 +79,12 @@ class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
         self.globals["raise_exception"] = _raise_exception
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Whether a template may read this attribute: never one of a function, class or module."""
+        """Whether a template may read this attribute: never one of a function, class or module.
+
+        Lists may grow, as llama.cpp's templates for Kimi K2 have it: they are of this request, and limited.
+        """
+        if type(obj) is list and attr in ("append", "pop"):
+            return True
         return isinstance(obj, _READABLE) and super().is_safe_attribute(obj, attr, value)
 
     def unsafe_undefined(self, obj: Any, attribute: str) -> NoReturn:
@@ -97,8 +103,16 @@ def _tojson(
 ) -> str:
     """JSON in the form of Hugging Face's chat templates: no HTML escapes, ASCII escapes on demand."""
     return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys,
+        default=_listed,
+    )  # fmt: skip
+
+
+def _listed(value: Any) -> list[Any]:
+    """What a filter such as `map` gives, which JSON has no form for; llama.cpp's filters give lists."""
+    if isinstance(value, GeneratorType):
+        return list(value)
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
 
 def _no_template(name: str) -> NoReturn:

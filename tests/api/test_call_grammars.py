@@ -13,6 +13,7 @@ import graphml
 from graphml import SamplingParams
 from graphml.api.chat_prompt import ChatPrompt, chat_prompt
 from graphml.sampling.structured.params_structure import matcher_of
+from graphml.text.chat_template import ChatTemplate
 from tests import tiny_model
 
 MESSAGES = [{"role": "user", "content": "x"}]
@@ -99,21 +100,30 @@ def test_each_tool_has_its_own_schema(
         assert found.values() == right
 
 
-@pytest.mark.parametrize(("format", "written"), [("generic", generic), (HERMES, hermes)])
-def test_one_unsupported_tool_refuses_forced_calls_alone(
-    model: graphml.Model, format: str, written: Any
+UNFORCED: list[tuple[dict[str, Any], str, Any, Any]] = [  # a schema, what is not forced, right and wrong
+    ({"type": "array", "uniqueItems": True}, "uniqueItems", [1, 1], 3),
+    ({"type": "string", "not": {"const": "a"}}, "not", "a", 3),
+    ({"if": {"type": "string"}, "then": {"minLength": 1}, "type": "string"}, "if", "", 3),
+    ({"type": "string", "pattern": "(?=a)b"}, "pattern", "c", 3),
+    ({"type": "object", "patternProperties": {"(?=a)": {}}}, "patternProperties/(?=a)", {}, 1),
+    ({"oneOf": [{"type": "integer"}, {"type": "number", "minimum": 0}]}, "oneOf", 1, "a"),
+]
+
+
+@pytest.mark.parametrize("choice", ["auto", "required"])
+@pytest.mark.parametrize(("schema", "word", "right", "wrong"), UNFORCED, ids=[one[1] for one in UNFORCED])
+def test_what_cannot_be_forced_is_left_out_and_told(
+    model: graphml.Model, choice: str, schema: dict[str, Any], word: str, right: Any, wrong: Any
 ) -> None:
-    odd = tool({"properties": {"x": {"type": "array", "uniqueItems": True}}}, "odd")
-    prompt = asked(model, odd, tool(UNIT), chat_format=format)
-    assert takes(model, prompt, written(call({"any": [1]}, "odd")))
-    assert not takes(model, prompt, written(call({"unit": "K"})))
-    with pytest.raises(graphml.UsageError, match=r"tools: odd: .*uniqueItems"):
-        asked(model, odd, tool(UNIT), chat_format=format, tool_choice="required")
-    assert takes(
-        model,
-        asked(model, odd, tool(UNIT), chat_format=format, tool_choice="f"),
-        written(call({})),
-    )
+    odd = tool({"properties": {"x": schema, "unit": {"enum": ["C"]}}, "required": ["x"]}, "odd")
+    for format, written in (("generic", generic), (HERMES, hermes)):
+        prompt = asked(model, odd, tool(UNIT), chat_format=format, tool_choice=choice)
+        assert takes(model, prompt, written(call({"x": right, "unit": "C"}, "odd")))
+        for broken in ({"x": wrong}, {"unit": "C"}, {"x": right, "unit": "K"}):
+            assert not takes(model, prompt, written(call(broken, "odd")))
+        assert not takes(model, prompt, written(call({"unit": "K"})))
+        assert prompt.unforced[0] == f"odd:#/properties/x/{word}"
+        assert asked(model, tool(UNIT), chat_format=format, tool_choice=choice).unforced == []
 
 
 def test_a_named_tool_is_called_once(model: graphml.Model) -> None:
@@ -230,3 +240,43 @@ def test_parameters_that_are_no_schema_or_endless_refuse_forced_calls_alone(
         assert read(model, prompt, "x").content == "x"
         with contextlib.suppress(graphml.UsageError):
             asked(model, tool(parameters), chat_format=format, tool_choice="required")
+
+
+JOKE = json.dumps({"type": "object", "properties": {"joke": {"type": "string"}}, "required": ["joke"]})
+FINAL = "<|channel|>final<|message|>"
+ANALYSIS = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant"
+
+
+@pytest.mark.parametrize(
+    ("template", "format", "right", "wrong"),
+    [
+        ("<think>\n</think>{% if add_generation_prompt %}<think>\n{% endif %}", None,
+         ['hm</think>\n\n{"joke": "a"}', '{no}</think>{"joke": "a"}'], ['{"joke": "a"}', "hm</think>\n\nno"]),
+        ("<think></think>", None, ['{"joke": "a"}'], ['<think>hm</think>\n{"joke": "a"}']),  # it has reasoned
+        ("{# <think></think> #}", None, ['<think>hm</think>\n{"joke": "a"}', '{"joke": "a"}'],
+         ["hm", "<think>a</think>b"]),
+        ("", None, ['{"joke": "a"}'], ['<think>hm</think>{"joke": "a"}']),
+        ("", "harmony", [f"{ANALYSIS}{FINAL}{{\"joke\": \"a\"}}", FINAL + '{"joke": "a"}'],
+         ['{"joke": "a"}', ANALYSIS + FINAL + "no"]),
+    ],
+)  # fmt: skip
+def test_a_schema_counts_from_the_end_of_reasoning_on(
+    model: graphml.Model, template: str, format: str | None, right: list[str], wrong: list[str]
+) -> None:
+    templates = {"default": ChatTemplate("{{ messages[0].content }}" + template)}
+    params = SamplingParams(json_schema=JOKE)
+    prompt = chat_prompt(model.tokenizer, templates, MESSAGES, params, chat_format=format)
+    for text in right:
+        assert takes(model, prompt, text), text
+        answer = read(model, prompt, text)
+        assert (answer.content, "hm" in text) == ('{"joke": "a"}', answer.reasoning == "hm"), text
+    for text in wrong:
+        assert not takes(model, prompt, text), text
+
+
+def test_an_expression_counts_behind_the_reasoning_that_the_prompt_begins(model: graphml.Model) -> None:
+    templates = {"default": ChatTemplate("{{ messages[0].content }}</think><think>")}
+    prompt = chat_prompt(model.tokenizer, templates, MESSAGES, SamplingParams(regex="[0-9]+"))
+    assert takes(model, prompt, "so 1 + 1</think>2")
+    assert not takes(model, prompt, "so 1 + 1</think>two")
+    assert not takes(model, prompt, "2")

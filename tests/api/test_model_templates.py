@@ -6,8 +6,6 @@ import pytest
 
 from graphml.api.model_templates import ModelTemplates
 from graphml.errors import TemplateError
-from graphml.text import fenced_text
-from graphml.text.fenced_text import encode_fenced, fenced
 from graphml.text.tokenizer import Tokenizer, load_tokenizer
 from graphml.weights import open_model
 from tests import tiny_model
@@ -46,15 +44,3 @@ def test_a_template_is_given_by_name_or_as_text(tokenizer: Tokenizer) -> None:
         TemplateError, match=r"wanted Jinja text, or a name .*\(default, tool_use, broken\); got 'rag'"
     ):
         ModelTemplates(METADATA, tokenizer, "rag")  # type: ignore[arg-type]
-
-
-def test_marks_of_turns_that_are_no_control_tokens_are_text_too(
-    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As in Harmony's vocabulary, where <|start|> would be found in any text."""
-    assert "<|channel|>" in fenced_text.TURN_MARKS
-    (hello,) = tokenizer.encode("hello", add_special=False)
-    monkeypatch.setattr(fenced_text, "TURN_MARKS", ("hello",))
-    ids = encode_fenced(tokenizer, "hello" + fenced(tokenizer, "a hello") + "hello", begins=False)
-    assert ids.count(hello) == 2
-    assert tokenizer.decode(ids) == "helloa hellohello"

@@ -28,7 +28,7 @@ ALONE = "-mul_mat_swiglu"
 
 
 def wrong_swiglu() -> AbstractContextManager[None]:
-    return faults.wrong_lowering("swiglu", faults.with_arguments(up_stride=0))
+    return faults.wrong_lowering("swiglu", faults.with_arguments(b_stride=0))
 
 
 def test_compare_lists_every_value() -> None:

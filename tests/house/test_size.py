@@ -12,9 +12,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 # Roots of the product, and how many names of a path below them make a room.
 PRODUCT = {"graphml": 2, "backends": 2, "models": 1, "quant": 1}
-# 2 % above the lines of 28 November 2026, when the runtime was one (146,826), less 300 that repeats had,
-# and 200 for names of other libraries and what a notebook shows.
-BUDGET = 149_700
+# 2 % above the lines of 28 November 2026, when the runtime was one (146,826); then what people asked for: a
+# config file, models at addresses, other systems (1,000 lines), tools by MCP (550), histories and calls as
+# clients send them and families write them (1,600), less 300 that were repeats.
+BUDGET = 152_600
 
 
 def lines_by_room(root: Path) -> Counter[str]:

@@ -100,12 +100,12 @@ KERNELS: dict[str, tuple[Fault, str, str, str]] = {
         "prefill", "layers.0.attn_norm", "rms_norm_mul",
     ),
     "every row gets the first row of up": (
-        lambda: faults.wrong_lowering("swiglu", faults.with_arguments(up_stride=0)),
+        lambda: faults.wrong_lowering("swiglu", faults.with_arguments(b_stride=0)),
         "prefill", "layers.0.swiglu", "swiglu",
     ),
     "operands swapped": (
         lambda: faults.wrong_lowering(
-            "swiglu", faults.with_arguments(gate=lambda n: n.inputs[1], up=lambda n: n.inputs[0])
+            "swiglu", faults.with_arguments(a=lambda n: n.inputs[1], b=lambda n: n.inputs[0])
         ),
         "prefill", "layers.0.swiglu", "swiglu",
     ),

@@ -28,7 +28,7 @@ from tests.inspect.bisected import IDS, NONE, first, opened, stories, without_pr
 
 def test_a_saved_run(tmp_path: Path) -> None:
     with opened(stories(), **without_products_of_gates("swiglu")) as both:
-        with faults.wrong_lowering("swiglu", faults.with_arguments(up_stride=0)):
+        with faults.wrong_lowering("swiglu", faults.with_arguments(b_stride=0)):
             save(observe(both.a, IDS), tmp_path / "run.npz")
         again = restore(tmp_path / "run.npz", both.b.weights)
         assert again.ids == tuple(IDS)

@@ -20,6 +20,7 @@ import graphml
 from graphml.runtime.loop.step_loop import StepLoop
 from graphml.runtime.plans.step_plan import StepPlan
 from graphml.runtime.steps.runner import Runner
+from graphml.server import server_app
 from graphml.server.engine import engine_access
 from graphml.server.options.api_keys import ApiKeys, keys_in
 from graphml.server.options.server_options import RequestLimits, ServerOptions
@@ -72,6 +73,46 @@ def test_a_large_body_is_refused_with_and_without_its_length(guarded: Running) -
     assert guarded.http.post("/completion", content=body, headers=KEY).status_code == 413
     chunks = (body[i : i + 4_000] for i in range(0, len(body), 4_000))
     assert guarded.http.post("/completion", content=chunks, headers=KEY).status_code == 413
+
+
+FOREIGN = (
+    {"Origin": "http://elsewhere.example", "Content-Type": "text/plain"},
+    {"Origin": "null"},
+    {"Sec-Fetch-Site": "cross-site", "Content-Type": "text/plain"},
+    {"Sec-Fetch-Site": "same-site", "Origin": "http://127.0.0.1:3000"},
+    {"Sec-Fetch-Site": "none", "Origin": "https://elsewhere.example"},
+)
+
+
+@pytest.mark.parametrize("headers", FOREIGN)
+def test_a_page_of_another_site_has_no_effect(server: Running, headers: dict[str, str]) -> None:
+    posts = sorted(
+        {path for method, paths, _ in server_app.HANDLERS if method == "POST" for path in paths.split()}
+    )
+    for path in (*(path.replace("{slot:int}", "0").replace("{id}", "x") for path in posts), "/models/load"):
+        refused = server.http.post(path, content=b"no JSON, which nobody reads", headers=headers)
+        assert refused.status_code == 403, path
+    assert server.http.delete("/v1/stream?conv_id=x", headers=headers).status_code == 403
+    for path in ("/v1/stream?conv_id=x", "/engine/state"):
+        assert server.http.get(path, headers=headers).status_code == 403
+    for path in ("/", "/health", "/v1/models"):
+        assert server.http.get(path, headers=headers).status_code == 200
+
+
+def test_programs_own_pages_and_allowed_origins_may_ask(stories: graphml.Model, server: Running) -> None:
+    own = {"Origin": server.address}
+    for headers in ({}, own, {"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}):
+        assert server.post("/tokenize", {"content": "a"}, headers=headers).status_code == 200, headers
+    options = ServerOptions(parallel=1, n_ctx=64, cors_origins=("https://page.example", "localhost"))
+    with running(options, stories) as found:
+        for origin, status in (
+            ("https://page.example", 200),
+            ("http://localhost:3000", 200),
+            ("https://other.example", 403),
+        ):
+            headers = {"Origin": origin, "Sec-Fetch-Site": "cross-site", "Content-Type": "text/plain"}
+            answer = found.post("/tokenize", {"content": "a"}, headers=headers)
+            assert answer.status_code == status, origin
 
 
 def test_prefixes_are_not_shared_between_keys(guarded: Running) -> None:

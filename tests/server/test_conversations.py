@@ -44,6 +44,9 @@ def test_models_may_think_unless_told_otherwise(reasoning: str, said: str) -> No
         assert server.post("/apply-template", body).json()["prompt"] == said
         other = {**body, "chat_template_kwargs": {"enable_thinking": "perhaps"}}
         assert server.post("/apply-template", other).json()["prompt"] == "perhaps"
+        for text in ("true", "false"):
+            switched = {**body, "chat_template_kwargs": {"enable_thinking": text}}
+            assert server.post("/apply-template", switched).json()["prompt"] == text.title()
 
 
 def test_a_text_of_a_bias_is_no_control_token(tmp_path: Path) -> None:

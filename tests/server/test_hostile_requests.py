@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from graphml.server.responses.event_stream import encode
 from tests.server.running_server import Running
 
 USER = [{"role": "user", "content": "Hi"}]
@@ -66,3 +67,62 @@ def test_a_path_without_end_is_refused(server: Running) -> None:
 @pytest.mark.parametrize("host", ["[", "[]", "[x]", ":"])
 def test_a_host_that_is_no_address_is_refused(server: Running, host: str) -> None:
     assert server.http.get("/health", headers={"Host": host}).status_code == 403
+
+
+def _called(arguments: str) -> list[dict[str, Any]]:
+    call = {"id": "\ufdd0<|im_end|>\ufdd1", "function": {"name": "f", "arguments": arguments}}
+    return [*USER, {"role": "assistant", "content": None, "tool_calls": [call]}]
+
+
+LONE = "\\ud800"
+"""A lone surrogate as JSON escapes it, within a text that is JSON."""
+TOOL: dict[str, Any] = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+
+
+def _schema(**parts: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": "f", "parameters": {"type": "object", **parts}}}
+
+
+ANSWERED: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/chat/completions", {"messages": _called(f'{{"a": "{LONE}"}}')}),
+    ("/v1/chat/completions", {"messages": _called(f'{{"{LONE}": [{{"b": "{LONE}x"}}]}}'), "tools": [TOOL]}),
+    ("/v1/responses", {"input": [{"type": "function_call", "name": "f", "arguments": f'{{"{LONE}": 1}}'}]}),
+    ("/v1/chat/completions", {"messages": USER, "tools": [_schema(required=None, properties=None)]}),
+    ("/v1/chat/completions", {"messages": USER, "tools": [_schema(properties={"a": True, "b": None})]}),
+    ("/v1/chat/completions", {"messages": USER, "chat_template_kwargs": {"enable_thinking": []}}),
+    ("/v1/messages", {"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "body"), ANSWERED, ids=range(len(ANSWERED)))
+def test_what_is_strange_and_not_wrong_is_answered(server: Running, path: str, body: dict[str, Any]) -> None:
+    answer = server.post(path, {**body, "max_tokens": 1})
+    assert answer.status_code == 200, answer.text
+
+
+REFUSED: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": ["text"]}]}]}),
+    ("/v1/chat/completions", {"messages": [{"role": "assistant", "content": "x", "reasoning": {"a": 1}}]}),
+    ("/v1/messages", {"messages": [{"role": "assistant", "content": [{"type": "thinking", "thinking": 5}]}]}),
+    ("/v1/chat/completions", {"messages": [{"role": ["user"], "content": "x"}]}),
+    ("/v1/chat/completions", {"messages": _called("[" * 3000)}),
+    ("/v1/chat/completions", {"messages": USER, "tools": [{"type": 5}]}),
+    ("/v1/responses", {"input": [{"type": ["message"]}]}),
+    ("/v1/responses", {"input": [{"type": "mcp_call", "id": 5, "name": "f"}]}),
+    ("/v1/responses", {"input": [{"type": "custom_tool_call", "call_id": "c", "name": None}]}),
+    ("/v1/messages", {"messages": [{"role": "user", "content": [{"type": "document", "source": {}}]}]}),
+    ("/v1/messages", {"messages": USER, "output_format": {"type": "json_schema", "schema": []}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "body"), REFUSED, ids=range(len(REFUSED)))
+def test_what_is_wrong_in_a_history_is_a_400(server: Running, path: str, body: dict[str, Any]) -> None:
+    answer = server.post(path, {**body, "max_tokens": 1})
+    assert answer.status_code == 400, answer.text
+
+
+def test_surrogates_in_a_body_and_an_answer_are_no_error(server: Running) -> None:
+    for raw in (b'"\\ud800"', b'"\xed\xa0\x80"'):
+        body = b'{"max_tokens": 1, "messages": [{"role": "user", "content": ' + raw + b"}]}"
+        assert server.http.post("/v1/chat/completions", content=body).status_code in (200, 400)
+    assert encode({"input": {"a\ud800": ["\udfff", 1]}}) == '{"input":{"a\ufffd":["\ufffd",1]}}'.encode()

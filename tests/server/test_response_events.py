@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from graphml.sampling.candidates.logprobs import TokenLogprobs
+from graphml.server.protocols.answer_tokens import AnswerTokens
 from graphml.server.protocols.openai_responses import _events
 from graphml.server.protocols.response_events import ResponseEvents
 from graphml.server.protocols.responses_input import Responses
@@ -39,7 +40,7 @@ def test_a_replay_has_what_the_response_has() -> None:
 class Answered:
     """An answer whose one token ends a text, is a call that breaks off and begins another text."""
 
-    one = None
+    n_reasoning = 0
     results = (
         SimpleNamespace(
             n_prompt=1, n_gen=1, n_cached=0, drafting=False, n_drafted=0, n_accepted=0,
@@ -47,13 +48,18 @@ class Answered:
         ),
     )  # fmt: skip
 
+    def __init__(self) -> None:
+        self.tokens = [AnswerTokens()]
+
     def reason(self, index: int) -> str:
         return "stop"
 
     async def events(self) -> AsyncIterator[tuple[int, Any, list[Any]]]:
         scored = TokenLogprobs(7, b"a", -1.0, 1, 0.5)
         told = [ContentDelta("a"), ToolCallBegin(0, "c", "n"), ToolCallEnd(0, ok=False), ContentDelta("b")]
-        yield 0, SimpleNamespace(logprobs=scored), told
+        token: Any = SimpleNamespace(logprobs=scored)
+        self.tokens[0].push(token, told)
+        yield 0, token, told
         yield 0, None, []
 
 

@@ -53,6 +53,13 @@ def test_a_certificate_that_cannot_be_used_names_its_flag(tmp_path: Path) -> Non
     check_certificate(ServerOptions())
 
 
+def test_a_model_without_a_classifier_does_not_rerank(stories: graphml.Model) -> None:
+    options = server_options(parsed(["--reranking"]))
+    with pytest.raises(UsageError, match=r"^--reranking: .* is no reranking model: .* wants a classifier"):
+        Service(stories, options)
+    Service(stories, server_options(parsed(["--embeddings"]))).access.close()
+
+
 def test_an_adapter_that_is_not_there_is_told_at_the_start(stories: graphml.Model) -> None:
     with pytest.raises(GraphmlError, match="nowhere"):
         Service(stories, ServerOptions(parallel=1, n_ctx=64, loras=((Path("/nowhere.gguf"), 1.0),)))
@@ -63,5 +70,5 @@ def test_a_template_that_is_wrong_is_told_at_the_start(monkeypatch: pytest.Monke
     monkeypatch.setattr("graphml.server.serving.serve_until_stopped", lambda *given: served.append(given))
     flags = [str(STORIES), "-t", "1", "--chat-template", "{% for"]
     with pytest.raises(GraphmlError, match="template"):
-        command.serve(SimpleNamespace(args=flags))  # type: ignore[arg-type]
+        command.serve(SimpleNamespace(args=flags, meta={}))  # type: ignore[arg-type]
     assert not served

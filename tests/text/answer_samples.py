@@ -38,6 +38,7 @@ ROME_JSON, SUM_JSON = '{"city": "Rome", "days": 3}', '{"a": 1, "b": 2.5}'
 V31 = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>" + ROME_JSON
 FENCED = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>{}\n```json\n{}\n```<｜tool▁call▁end｜>"
 DSML = "｜DSML｜"
+S = ":opensource"
 SAMPLES = (
     Sample("plain", "just <tool_call> text \n", "just <tool_call> text \n"),
     Sample("plain", "<think>\nhm\n</think>\n\nYes. ", "Yes. ", "hm", think=THINK),
@@ -180,22 +181,46 @@ SAMPLES = (
     ),
     Sample("generic", '{"name": "Rome", "size": 3}', '{"name": "Rome", "size": 3}'),
     Sample("generic", "no JSON {", "no JSON {"),
+    Sample(
+        "hy3",
+        f"<think{S}>so</think{S}>ok<tool_calls{S}>\n<tool_call{S}>weather<tool_sep{S}>\n<arg_key{S}>city</arg_key{S}>\n"
+        f"<arg_value{S}>Rome</arg_value{S}>\n<arg_key{S}>days</arg_key{S}>\n<arg_value{S}>3</arg_value{S}>\n"
+        f"</tool_call{S}>\n<tool_call{S}>add<tool_sep{S}>\n</tool_call{S}>\n</tool_calls{S}>",
+        "ok", "so", (ROME, ("add", {})),
+    ),
+    Sample(
+        "solar", "<|think|>so<|end|><|begin|>assistant<|tool_calls|><|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>weather"
+        "<|tool_call:args|>" + ROME_JSON + "<|tool_call:end|><|tool_call:begin|>a1b2c3d4e6<|tool_call:name|>add"
+        "<|tool_call:args|>" + SUM_JSON + "<|tool_call:end|>", "", "so", (ROME, SUM),
+    ),
+    Sample("solar", "<|think|>so<|end|><|begin|>assistant<|content|>Yes.<|end|>", "Yes.", "so"),
+    Sample(
+        "kimi-k3",
+        "<|open|>think<|sep|>so<|close|>think<|sep|><|open|>response<|sep|>ok<|close|>response<|sep|><|open|>tools<|sep|>"
+        '<|open|>call tool="weather" index="1"<|sep|><|open|>argument key="city" type="string"<|sep|>Rome<|close|>argument'
+        '<|sep|><|open|>argument key="days" type="number"<|sep|>3<|close|>argument<|sep|><|close|>call<|sep|><|open|>call '
+        'tool="add" index="2"<|sep|><|close|>call<|sep|><|close|>tools<|sep|>', "ok", "so", (ROME, ("add", {})),
+    ),
+    Sample(
+        "apriel", "I think.\n[BEGIN FINAL RESPONSE]\nYes.", "Yes.", "I think.", inside=True,
+        think=("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),
+    ),
 )  # fmt: skip
 
 MALFORMED = (
+    ("hermes", '<tool_call>{"name": "weather", "arguments": {"city": "Ro'),
+    ("qwen3-coder", "<tool_call>\n<function=weather>\n<parameter=city>\nRome"),
+    ("llama3", '{"name": "weather", "parameters": {"city": "Rome"'),
+    ("mistral", "[TOOL_CALLS]weather[ARGS]{"),
     ("hermes", "a <tool_call>{not json}</tool_call> b"),
     ("hermes", '<tool_call>{"name": "weather", "arguments": {"city": Rome}}</tool_call>'),
     ("hermes", '<tool_call>{"name": "nobody", "arguments": {}}</tool_call>'),
-    ("hermes", '<tool_call>{"name": "weather", "arguments": {"city": "Ro'),
     ("hermes", "<tool_call>" + '{"name":"weather","arguments":' + '{"a":' * 50 + "</tool_call>"),
-    ("qwen3-coder", "<tool_call>\n<function=weather>\n<parameter=city>\nRome"),
     (
         "qwen3-coder",
         "<tool_call>\n<function=weather>\n<parameter=city>a</parameter><parameter=city>b</parameter>",
     ),
     ("glm", "<tool_call>weather\n<arg_key>city</arg_key>Rome</tool_call>"),
-    ("llama3", '{"name": "weather", "parameters": {"city": "Rome"'),
-    ("mistral", "[TOOL_CALLS]weather[ARGS]{"),
     ("mistral-array", '[TOOL_CALLS][{"name": "weather"'),
     ("deepseek-v3.1", V31 + "and so on"),
     ("kimi", "<|tool_calls_section_begin|>x"),
@@ -209,4 +234,25 @@ MALFORMED = (
     ("harmony", "<|channel|>analysis and nothing"),
     ("generic", '{"name": "nobody", "arguments": {}}'),
 )
-"""Texts in which nothing is a call."""
+"""Texts in which nothing is a call, if the model ended them so."""
+
+CUT = (  # a text in which the answer ended, the tool, its arguments as far as they came, and those that are whole
+    ("hermes", '<tool_call>{"name": "weather", "arguments": {"city": "Ro', '{"city": "Ro', {}),
+    ("hermes", '<tool_call>{"name": "weather", "arguments": {"city": "Rome", "days": 1', '{"city": "Rome", "days": 1', {"city": "Rome"}),
+    ("qwen3-coder", "<tool_call>\n<function=weather>\n<parameter=city>\nRome", '{"city": "Rome', {}),
+    ("qwen3-coder", "<tool_call>\n<function=weather>\n<parameter=city>\nRome\n</parameter>\n<par", '{"city": "Rome"', {"city": "Rome"}),
+    ("glm", "<tool_call>weather\n<arg_key>city</arg_key><arg_value>Ro", '{"city": "Ro', {}),
+    ("minimax", '<minimax:tool_call>\n<invoke name="weather">\n<parameter name="city">Ro', '{"city": "Ro', {}),
+    ("llama3", '{"name": "weather", "parameters": {"city": "Rome"', '{"city": "Rome"', {"city": "Rome"}),
+    ("mistral", "[TOOL_CALLS]weather[ARGS]{", "{", {}),
+    ("kimi", "<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>{", "{", {}),
+    ("lfm2", '<|tool_call_start|>[weather(city="Rome", days=', '{"city": "Rome"', {"city": "Rome"}),
+    ("gemma4", '<|tool_call>call:weather{city:<|"|>Rome<|"|>,da', '{"city": "Rome"', {"city": "Rome"}),
+    ("harmony", '<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{"city": "R', '{"city": "R', {}),
+)  # fmt: skip
+CUT_BEFORE_THE_NAME = (
+    ("hermes", "<tool_call>\n"), ("hermes", '<tool_call>{"name": "wea'), ("qwen3-coder", "<tool_call>\n<function=wea"),
+    ("mistral", "[TOOL_CALLS]"), ("kimi", "<|tool_calls_section_begin|><|tool_call_begin|>functions.wea"),
+    ("lfm2", "<|tool_call_start|>[wea"), ("gemma4", "<|tool_call>call:wea"), ("mistral-array", '[TOOL_CALLS][{"name": "weather"'),
+)  # fmt: skip
+"""Texts in which an answer was cut before it is known what is called."""

@@ -51,8 +51,9 @@ REACH = {
     "import": "{% from 'os' import system %}",
 }
 MUTATION = {
-    "append": "{{ messages.append(1) }}",
-    "append by filter": "{{ (messages|attr('append'))(1) }}",
+    "append of a mapping": "{{ messages[0].append(1) }}",
+    "insert by filter": "{{ (messages|attr('insert'))(0, 1) }}",
+    "extend": "{{ messages.extend([1]) }}",
     "pop": "{{ messages[0].pop('role') }}",
     "update": "{{ messages[0].update({'role': 'x'}) }}",
     "clear": "{{ messages.clear() }}",
@@ -80,6 +81,7 @@ TIME = {
     "braces": forever("{{ ('{{' * 1000000).format()|length }}"),
     "slices": forever("{{ ns.s[1:]|length }}"),
     "loop.changed": forever("{{ loop.changed(ns.s ~ i) }}"),
+    "a list that grows while it is read": "{% for x in messages %}{{ messages.append(x) }}{% endfor %}",
 }
 SHARED_PARTS = {
     "lists": "{% set ns.x = [ns.x, ns.x] %}",
@@ -108,6 +110,8 @@ MEMORY = {
     "text times": "{{ 'a' * 10**9 }}",
     "times text": "{{ 10**9 * 'a' }}",
     "list times": "{{ [0] * 10**9 }}",
+    "append": forever("{{ ns.l.append(ns.s ~ i) }}"),
+    "a list in itself": "{{ messages.append(messages) }}{{ messages|tojson }}{{ messages|string }}",
     "doubling by +": forever("{% set ns.s = ns.s + ns.s %}"),
     "doubling by ~": forever("{% set ns.s = ns.s ~ ns.s %}"),
     "doubling by set": forever("{% set x %}{{ ns.s }}{{ ns.s }}{% endset %}{% set ns.s = x %}"),
@@ -250,6 +254,14 @@ def test_reaching_out(source):
 @pytest.mark.parametrize("source", cases(MUTATION))
 def test_changing_the_caller_s_data(source):
     assert "line 1" in attack(source)
+
+
+def test_a_list_grows_in_the_copy_of_a_template():
+    source = "{% set _ = messages.append(messages[0]) %}{{ messages.pop(0).content }}{{ messages|length }}"
+    template = ChatTemplate(source)
+    for _ in range(2):  # nothing stays in the process
+        messages = copy.deepcopy(MESSAGES)
+        assert (template.render(messages), messages) == ("hi2", MESSAGES)
 
 
 @pytest.mark.parametrize("source", cases(TIME))

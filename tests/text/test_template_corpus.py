@@ -42,7 +42,11 @@ def test_a_template_renders_as_in_transformers(name: str) -> None:
     template = ChatTemplate(SOURCES[name], **TOKENS, now=lambda: NOW)
     for told, conversation in CONVERSATIONS.items():
         expected = RENDERED[name][told]
-        if expected is None:
+        if expected is None and ".append(" in SOURCES[name]:  # which graphml lets it do
+            text = template.render(**conversation)
+            assert text.count('<|tool_call_argument_begin|>{"city": "Köln", "days": 3}<|tool_call_end|>') == 1
+            assert text.count("## Return of functions.weather:0\n") == (told == "result")
+        elif expected is None:
             with pytest.raises(TemplateError):
                 template.render(**conversation)
         else:

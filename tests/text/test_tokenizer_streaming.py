@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphml.text.tokenizer import Tokenizer, load_tokenizer
-from graphml.text.tokenizer.streaming import clean_spaces
+from graphml.text.tokenizer.streaming import Stream, clean_spaces
 from tests.text.vocabularies import CONTROL, byte_pair, metadata, pairs_vocabulary
 
 Loader = Callable[[str], Tokenizer]
@@ -35,7 +36,7 @@ def test_a_stream_of_any_ids_is_their_text(name: str, tokenizer: Loader, data: s
 def test_cleaning_spaces_piece_by_piece_is_cleaning_the_whole(text: str, cuts: list[int]) -> None:
     loaded = _bytes_tokenizer()
     ids = [token for part in _parts(text, cuts) for token in loaded.encode(part)]
-    stream = loaded.stream()
+    stream = Stream(replace(loaded._decoding, clean_spaces=True), skip_special=False)
     assert "".join(map(stream.push, ids)) + stream.flush() == clean_spaces(text.encode()).decode()
 
 
@@ -111,7 +112,7 @@ _LOADED: list[Tokenizer] = []
 
 
 def _bytes_tokenizer() -> Tokenizer:
-    """Byte-level, with spaces cleaned on decoding; made once."""
+    """Byte-level; made once."""
     if not _LOADED:
         _LOADED.append(load_tokenizer(metadata(pairs_vocabulary()), pre="gpt-2"))
     return _LOADED[0]

@@ -11,6 +11,7 @@ from tokenizers import models
 
 from graphml.text.tokenizer import PRE_TOKENIZERS, Tokenizer, byte_bpe, load_tokenizer
 from graphml.text.tokenizer.pre_tokenizers import PreTokenizer
+from graphml.text.tokenizer.streaming import clean_spaces
 from graphml.text.tokenizer.vocabulary import Vocabulary
 from tests.looped import looped
 from tests.text.vocabularies import ALL, DATA, WHOLE, byte_pair, metadata, pairs_vocabulary, recorded
@@ -47,10 +48,22 @@ def test_ids_give_the_recorded_texts_at_once_and_as_a_stream(name: str, tokenize
         wanted = iter(texts)
         for flags in ("00", "11"):
             for skip in (False, True):
-                text = next(wanted)
-                assert loaded.decode(ids[flags], skip_special=skip) == text
+                text, decoded = next(wanted), loaded.decode(ids[flags], skip_special=skip)
+                # Some are recorded with llama_detokenize's cleaning, which changes what a model writes:
+                # `git add .` loses its space. Servers send the pieces as they are, and so does this.
+                assert text in (decoded, clean_spaces(decoded.encode()).decode())
                 stream = loaded.stream(skip_special=skip)
-                assert "".join(map(stream.push, ids[flags])) + stream.flush() == text
+                assert "".join(map(stream.push, ids[flags])) + stream.flush() == decoded
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if "bert" not in name])
+def test_a_text_keeps_its_spaces(name: str, tokenizer: Loader) -> None:
+    text = "git add . && cd .. ; print 'a' , it 's [1 , 2] ?"
+    loaded = tokenizer(name)
+    ids = loaded.encode(text, add_special=False)
+    stream = loaded.stream()
+    assert loaded.decode(ids).strip() == text
+    assert ("".join(map(stream.push, ids)) + stream.flush()).strip() == text
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -5,7 +5,6 @@ Knows the chat and where its text goes; nothing of commands or keys.
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from graphml.errors import GraphmlError, UsageError
 from graphml.options.option_fields import options_of
 from graphml.sampling.settings.sampling_defaults import ChosenSampling
 from graphml.sampling.structured.params_structure import matcher_of
+from graphml.system.signals import interrupts
 from graphml.text.answers import ToolCall
 
 
@@ -161,8 +161,5 @@ def _interrupt_cancels(session: graphml.Session | ServerSession) -> Iterator[Non
     def cancel(number: int, frame: Any) -> None:
         session.cancel()
 
-    before = signal.signal(signal.SIGINT, cancel)
-    try:
+    with interrupts(cancel):
         yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -5,7 +5,6 @@ Knows keys and the terminal; nothing of models or of what an input means.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
@@ -24,6 +23,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.shortcuts import CompleteStyle
 
 from graphml.cli.conversation.input_history import FURTHER, PROMPT, InputHistory
+from graphml.system.keyboard import keyboard_mode
 
 PASTES_ARE_MARKED, PASTES_ARE_PLAIN = "\x1b[?2004h", "\x1b[?2004l"
 
@@ -125,23 +125,15 @@ class _Completer(Completer):
 @contextmanager
 def quiet_keys(shown: TextIO) -> Iterator[None]:
     """Within, what is typed is not shown and waits for the next prompt, pastes whole; Ctrl-C interrupts."""
-    if sys.platform == "win32":
-        yield
-        return
-    import termios  # not on Windows
-
-    keyboard = sys.stdin.fileno()
-    before = termios.tcgetattr(keyboard)
-    quiet = termios.tcgetattr(keyboard)
     # As the prompt reads keys, but Ctrl-C and Ctrl-Z still send signals. Nothing that is typed is lost.
-    quiet[0] &= ~termios.ICRNL
-    quiet[3] &= ~(termios.ECHO | termios.ICANON)
-    termios.tcsetattr(keyboard, termios.TCSANOW, quiet)
-    shown.write(PASTES_ARE_MARKED)
-    shown.flush()
-    try:
-        yield
-    finally:
-        shown.write(PASTES_ARE_PLAIN)
+    with keyboard_mode(lines=False) as changed:
+        if not changed:
+            yield
+            return
+        shown.write(PASTES_ARE_MARKED)
         shown.flush()
-        termios.tcsetattr(keyboard, termios.TCSANOW, before)
+        try:
+            yield
+        finally:
+            shown.write(PASTES_ARE_PLAIN)
+            shown.flush()

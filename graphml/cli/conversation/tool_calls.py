@@ -19,6 +19,8 @@ from graphml.api.tools import Tool, tools_of
 from graphml.cli.terminal.console import Bars, say
 from graphml.errors import UsageError
 from graphml.loading.discovery import functions_from_file
+from graphml.system.keyboard import keyboard_mode
+from graphml.system.signals import interrupts
 from graphml.text.answers import ToolCall
 
 YES = ("y", "yes")
@@ -48,7 +50,7 @@ def _interruptible(tool: McpTool) -> McpTool:
 
     def call(arguments: Mapping[str, Any]) -> str:
         try:
-            with _interrupts():
+            with interrupts(signal.default_int_handler):
                 return tool.call(arguments)
         except KeyboardInterrupt:
             say(f"{tool.name} was cancelled")
@@ -85,31 +87,7 @@ class Permission:
 
 
 @contextmanager
-def _interrupts() -> Iterator[None]:
-    """Within, Ctrl-C raises KeyboardInterrupt."""
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-
-
-@contextmanager
 def _typed_line() -> Iterator[None]:
     """Within, a line is typed as usual, and Ctrl-C raises; what was typed before is no answer."""
-    with _interrupts():
-        if sys.platform == "win32":
-            yield
-            return
-        import termios  # not on Windows
-
-        keyboard = sys.stdin.fileno()
-        before = termios.tcgetattr(keyboard)
-        usual = termios.tcgetattr(keyboard)
-        usual[0] |= termios.ICRNL
-        usual[3] |= termios.ECHO | termios.ICANON
-        termios.tcsetattr(keyboard, termios.TCSAFLUSH, usual)
-        try:
-            yield
-        finally:
-            termios.tcsetattr(keyboard, termios.TCSANOW, before)
+    with interrupts(signal.default_int_handler), keyboard_mode(lines=True):
+        yield

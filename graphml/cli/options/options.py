@@ -17,8 +17,8 @@ from graphml.options.option_fields import option, options_of, same
 from graphml.runtime.programs.load_options import LoadOptions
 
 MODEL_HELP = (
-    "A GGUF file, a folder of transformers, a llama2.c checkpoint, a short name (smollm2 is the default), or "
-    "user/repo:QUANT."
+    "A GGUF file, a folder of transformers, a llama2.c checkpoint, a short name (smollm2 is the default), "
+    "user/repo:QUANT, or the address of a GGUF file."
 )
 Model = Annotated[
     str | None,

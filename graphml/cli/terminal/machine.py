@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import platform
 import re
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
+
+from graphml.system.processor_reports import cpuinfo, sysctl
 
 # What of a processor's features matters for products of vectors.
 SIMD = re.compile(
@@ -23,21 +23,21 @@ BANDWIDTH_ROUNDS = 4
 def cpu_name() -> str:
     """The processor's name, as far as the system reports it."""
     if sys.platform == "linux":
-        match = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", _cpuinfo(), re.MULTILINE)
+        match = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", cpuinfo(), re.MULTILINE)
         if match:
             return match[1].strip()
     if sys.platform == "darwin":
-        return _sysctl("machdep.cpu.brand_string") or platform.processor()
+        return sysctl("machdep.cpu.brand_string") or platform.processor()
     return platform.processor() or platform.machine()
 
 
 def cpu_features() -> list[str]:
     """The processor's SIMD features by the system's names; empty where the system does not report them."""
     if sys.platform == "linux":
-        match = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", _cpuinfo(), re.MULTILINE)
+        match = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", cpuinfo(), re.MULTILINE)
         words = match[1].split() if match else []
     elif sys.platform == "darwin":
-        words = f"{_sysctl('machdep.cpu.features')} {_sysctl('machdep.cpu.leaf7_features')}".lower().split()
+        words = f"{sysctl('machdep.cpu.features')} {sysctl('machdep.cpu.leaf7_features')}".lower().split()
     else:
         words = []
     return sorted(word for word in words if SIMD.fullmatch(word))
@@ -57,19 +57,3 @@ def read_bandwidth(threads: int) -> float:
             list(pool.map(np.bitwise_or.reduce, parts))  # releases the lock, and is not bound by arithmetic
             best = max(best, data.nbytes / (time.perf_counter() - start))
     return best
-
-
-def _cpuinfo() -> str:
-    try:
-        return Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-
-
-def _sysctl(name: str) -> str:
-    try:
-        return subprocess.run(
-            ["/usr/sbin/sysctl", "-n", name], capture_output=True, text=True, timeout=5, check=True
-        ).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return ""

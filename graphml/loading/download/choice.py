@@ -167,3 +167,8 @@ def reference_of_address(text: str) -> str | None:
         raise UsageError(f"model {text!r}: wanted a file of the revision main, not of {match['revision']!r}")
     wanted = match["file"] or match["quant"]
     return f"{match['repo']}:{unquote(wanted)}" if wanted else match["repo"]
+
+
+def is_address(text: str) -> bool:
+    """Whether a text is written as an address of HTTP."""
+    return text.lower().startswith(("https://", "http://"))

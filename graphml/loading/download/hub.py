@@ -22,10 +22,18 @@ from graphml.errors import DownloadError
 from graphml.loading.download import cached
 from graphml.loading.download.choice import RepoReference, choose, is_safe, models_of, read_reference
 from graphml.loading.download.reports import forbidden, reason_of, unreachable
-from graphml.loading.download.resumed import TIMEOUT_S, AnsweredError, HubFile, bring, read_range
+from graphml.loading.download.resumed import (
+    TIMEOUT_S,
+    AnsweredError,
+    HubFile,
+    Report,
+    bring,
+    bring_all,
+    distant_files,
+)
 from graphml.loading.huggingface.folder import CONFIG, INDEX, has_weights, read_index
 from graphml.weights import ModelFile
-from graphml.weights.remote_header import DistantFile, open_header
+from graphml.weights.remote_header import open_header
 
 COMMIT, SHA256 = re.compile(r"[0-9a-f]{40}"), re.compile(r"[0-9a-f]{64}")
 
@@ -86,38 +94,18 @@ def open_hub_header(
         return first.parent
     if all(listing.file(name).is_here for name in names):
         return first
-    done = 0
-
-    def distant(file: HubFile) -> DistantFile:
-        def read(start: int, stop: int) -> bytes:
-            nonlocal done
-            try:
-                held = read_range(file, start, stop)
-            except DownloadError as error:
-                raise _failed(wanted, file, error) from error
-            done += len(held)
-            if progress is not None:
-                progress(done, None)
-            return held
-
-        return DistantFile(Path(file.repo, file.name), file.n_bytes, read)
-
-    return open_header([distant(listing.file(name)) for name in names])
+    files = [listing.file(name) for name in names]
+    return open_header(distant_files(files, lambda file, error: _failed(wanted, file, error), progress))
 
 
 def _bring_all(wanted: RepoReference, files: list[HubFile], progress: Progress | None) -> None:
-    total, done = sum(file.n_bytes for file in files), 0
-    for file in files:
-
-        def report(here: int, before: int = done) -> None:
-            if progress is not None:
-                progress(before + here, total)
-
+    def named(file: HubFile, report: Report) -> None:
         try:
             bring(file, report)
         except DownloadError as error:
             raise _failed(wanted, file, error) from error
-        done += file.n_bytes
+
+    bring_all(files, named, progress)
 
 
 def _listing(wanted: RepoReference, endpoint: str | None, offline: bool | None) -> Path | _Listing:
@@ -165,7 +153,7 @@ class _Listing:
             raise DownloadError(f"{called}: the server's sum of it is none")
         repo = self.wanted.repo
         url = huggingface_hub.hf_hub_url(repo, name, revision=self.commit, endpoint=self.endpoint)
-        return HubFile(repo, self.commit, name, url, sibling.size, sha256, blob)
+        return HubFile(url, sibling.size, repo, self.commit, name, sha256, blob)
 
 
 def _kept(wanted: RepoReference, error: DownloadError | None) -> Path:

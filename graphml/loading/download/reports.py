@@ -37,11 +37,11 @@ def with_progress(work: Callable[[Callable[P, None]], T], progress: Callable[P, 
 
 
 def unreachable(host: str, reason: str, mirror: str) -> str:
-    """The text for a server that does not answer; `mirror`: the variable that names another one."""
+    """The text for a server that does not answer; `mirror`: the variable that names another one, if any."""
     return (
         f"{host} cannot be reached ({reason}). What is here can be used: a file, or a model that "
-        "`graphml models` lists (with --offline no server is asked). Behind a proxy set HTTPS_PROXY; "
-        f"{mirror} names another server"
+        "`graphml models` lists (with --offline no server is asked). Behind a proxy set HTTPS_PROXY"
+        + (f"; {mirror} names another server" if mirror else "")
     )
 
 

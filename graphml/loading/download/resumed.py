@@ -1,8 +1,8 @@
-"""One file of the hub, downloaded into huggingface-hub's cache: resumed if interrupted, and checked.
+"""Bytes of a file on a server, resumed if interrupted; those of the hub in huggingface-hub's cache, checked.
 
 huggingface-hub's `http_get` fetches the bytes. Its `hf_hub_download` forgets them when it is interrupted,
-writes as many as a server sends, and compares no sums over HTTP. The layout is that of its cache: the bytes
-in `blobs` under their sum, a link in `snapshots`. Knows nothing of models.
+writes as many as a server sends, and compares no sums over HTTP. The layout of files of the hub is that of
+its cache: the bytes in `blobs` under their sum, a link in `snapshots`. Knows nothing of models.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from glob import escape
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
 
 from huggingface_hub import errors
@@ -33,6 +34,7 @@ from graphml.errors import DownloadError
 from graphml.loading.download.cached import partial_of, repository
 from graphml.loading.download.reports import reason_of, unreachable, with_progress
 from graphml.system.pages import let_go
+from graphml.weights.remote_header import DistantFile
 
 TIMEOUT_S = 20.0
 MOST_BYTES_A_REQUEST = 32 << 30  # servers before large files refuse more than 50 GB in one answer
@@ -47,19 +49,64 @@ class AnsweredError(DownloadError):
 
 
 @dataclass(frozen=True)
-class HubFile:
+class RemoteFile(ABC):
+    """A file of `n_bytes` at `url`. mirror: the variable that names another server, if there is one."""
+
+    mirror: ClassVar[str] = ""
+    url: str
+    n_bytes: int
+
+    @property
+    def host(self) -> str:
+        """The server's name, with its port if the address has one."""
+        return urlsplit(self.url).netloc
+
+    @property
+    @abstractmethod
+    def folder(self) -> Path:
+        """Where it is written, for errors."""
+
+    @property
+    @abstractmethod
+    def called(self) -> Path:
+        """Its name in errors; the file name is that of the file."""
+
+    def headers(self, start: int = 0, stop: int = 0) -> dict[str, str]:
+        """Headers of requests for the whole file, or for the bytes from `start` up to `stop`."""
+        return {"Range": f"bytes={start}-{stop - 1}"} if stop else {}
+
+
+F = TypeVar("F", bound=RemoteFile)
+Report = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class HubFile(RemoteFile):
     """A file of `n_bytes` in one revision of a repository.
 
     sha256: of its bytes, as the hub lists it for large files; blob_id: git's hash, for others.
     """
 
+    mirror: ClassVar[str] = "HF_ENDPOINT"
     repo: str
     commit: str
     name: str
-    url: str
-    n_bytes: int
     sha256: str | None
     blob_id: str
+
+    @property
+    def folder(self) -> Path:
+        """The repository's folder."""
+        return repository(self.repo)
+
+    @property
+    def called(self) -> Path:
+        """The file below the repository's name."""
+        return Path(self.repo, self.name)
+
+    def headers(self, start: int = 0, stop: int = 0) -> dict[str, str]:
+        """With the token, if there is one."""
+        return {**build_hf_headers(library_name="graphml"), **super().headers(start, stop)}
 
     @property
     def path(self) -> Path:
@@ -72,17 +119,54 @@ class HubFile:
         return repository(self.repo) / "blobs" / (self.sha256 or self.blob_id)
 
     @property
-    def host(self) -> str:
-        """The server's name, with its port if the address has one."""
-        return urlsplit(self.url).netloc
-
-    @property
     def is_here(self) -> bool:
         """Whether the complete file is in the cache."""
         return _has(self.path, self.n_bytes)
 
 
-def bring(file: HubFile, progress: Callable[[int], None]) -> None:
+def bring_all(
+    files: Sequence[F],
+    bring: Callable[[F, Report], None],
+    progress: Callable[[int, int | None], None] | None,
+) -> None:
+    """Call bring(file, report) for each file; `progress` is called with the bytes done and in all."""
+    total, done = sum(file.n_bytes for file in files), 0
+    for file in files:
+
+        def report(here: int, before: int = done) -> None:
+            if progress is not None:
+                progress(before + here, total)
+
+        bring(file, report)
+        done += file.n_bytes
+
+
+def distant_files(
+    files: Sequence[F],
+    failed: Callable[[F, DownloadError], DownloadError],
+    progress: Callable[[int, int | None], None] | None,
+) -> list[DistantFile]:
+    """Files to read ranges of; `failed` makes the error of one that cannot be read."""
+    done = 0
+
+    def distant(file: F) -> DistantFile:
+        def read(start: int, stop: int) -> bytes:
+            nonlocal done
+            try:
+                held = read_range(file, start, stop)
+            except DownloadError as error:
+                raise failed(file, error) from error
+            done += len(held)
+            if progress is not None:
+                progress(done, None)
+            return held
+
+        return DistantFile(file.called, file.n_bytes, read)
+
+    return [distant(file) for file in files]
+
+
+def bring(file: HubFile, progress: Report) -> None:
     """Download the file unless it is in the cache; progress is called with the bytes there are so far.
 
     Concurrent callers, in any process, wait for one another. Raises DownloadError for an unreachable server,
@@ -92,7 +176,7 @@ def bring(file: HubFile, progress: Callable[[int], None]) -> None:
         with_progress(lambda guarded: _bring(file, guarded), progress)
 
 
-def _bring(file: HubFile, progress: Callable[[int], None]) -> None:
+def _bring(file: HubFile, progress: Report) -> None:
     partial = partial_of(file.repo, file.blob.name, file.name)
     try:
         for folder in (file.path.parent, partial.path.parent, partial.lock.parent):
@@ -105,12 +189,12 @@ def _bring(file: HubFile, progress: Callable[[int], None]) -> None:
                 _download(file, partial.path, progress)
             _link(file)
     except OSError as error:
-        raise _unwritable(file, error) from error
+        raise unwritable(file, error) from error
 
 
-def _download(file: HubFile, part: Path, progress: Callable[[int], None]) -> None:
-    with _PartialFile(file, part, progress) as out:
-        _fetch(file, out)
+def _download(file: HubFile, part: Path, progress: Report) -> None:
+    with PartialFile(file, part, progress) as out:
+        fetch_missing(out)
         out.flush()
         os.fsync(out.fileno())
         out.seek(0)
@@ -130,8 +214,9 @@ def _digest_of(file: HubFile) -> Callable[[], Any]:
     return lambda: hashlib.sha1(f"blob {file.n_bytes}\0".encode(), usedforsecurity=False)
 
 
-def _fetch(file: HubFile, out: _PartialFile) -> None:
-    """The bytes that are missing in a partial download."""
+def fetch_missing(out: PartialFile) -> None:
+    """Fetch the bytes that are missing in a partial download; DownloadError where that fails."""
+    file = out.file
     done, free = out.tell(), shutil.disk_usage(out.path.parent).free
     if file.n_bytes - done > free:
         raise DownloadError(
@@ -140,22 +225,22 @@ def _fetch(file: HubFile, out: _PartialFile) -> None:
     out.progress(done)
     try:
         if file.n_bytes <= MOST_BYTES_A_REQUEST:
-            http_get(file.url, out, resume_size=done, headers=_headers(), expected_size=file.n_bytes,
+            http_get(file.url, out, resume_size=done, headers=file.headers(), expected_size=file.n_bytes,
                      tqdm_class=_Silent)  # fmt: skip
         while (done := out.tell()) < file.n_bytes:
             stop = min(done + MOST_BYTES_A_REQUEST, file.n_bytes)
-            http_get(file.url, out, headers=_headers(done, stop), expected_size=stop - done,
+            http_get(file.url, out, headers=file.headers(done, stop), expected_size=stop - done,
                      tqdm_class=_Silent)  # fmt: skip
     except DownloadError:
         raise
     except Exception as error:  # any error of the HTTP client, which depends on its version
-        raise _failed(file, error) from error
+        raise failed_request(file, error) from error
 
 
-class _PartialFile(FileIO):
+class PartialFile(FileIO):
     """A partial download, open at its end: reports its size, and holds no more bytes than the file has."""
 
-    def __init__(self, file: HubFile, path: Path, progress: Callable[[int], None]) -> None:
+    def __init__(self, file: RemoteFile, path: Path, progress: Report) -> None:
         super().__init__(path, "a+")
         self.file, self.path, self.progress = file, path, progress
         if self.seek(0, os.SEEK_END) > file.n_bytes:
@@ -173,7 +258,7 @@ class _PartialFile(FileIO):
             while left:
                 left = left[super().write(left) :]
         except OSError as error:
-            raise _unwritable(self.file, error) from error
+            raise unwritable(self.file, error) from error
         self.progress(self.tell())
         return len(chunk)
 
@@ -197,13 +282,13 @@ def _link(file: HubFile) -> None:
     main.write_text(file.commit, encoding="ascii")
 
 
-def read_range(file: HubFile, start: int, stop: int) -> bytes:
+def read_range(file: RemoteFile, start: int, stop: int) -> bytes:
     """The bytes from `start` up to `stop`. Nothing is stored.
 
     A server that ignores ranges sends the file from its beginning: bytes before `start` are dropped. Raises
     DownloadError if the server answers with other bytes, or not at all.
     """
-    headers = {**_headers(start, stop), "Accept-Encoding": "identity"}
+    headers = {**file.headers(start, stop), "Accept-Encoding": "identity"}
     held = bytearray()
     if stop == start:
         return b""
@@ -224,25 +309,21 @@ def read_range(file: HubFile, start: int, stop: int) -> bytes:
     except DownloadError:
         raise
     except Exception as error:  # as above
-        raise _failed(file, error) from error
+        raise failed_request(file, error) from error
     raise DownloadError(f"{file.host} ends its answer at byte {start + len(held)}; wanted {stop}")
 
 
-def _headers(start: int = 0, stop: int = 0) -> dict[str, str]:
-    """Headers of requests for a whole file, or for the bytes from `start` up to `stop`."""
-    wanted = {"Range": f"bytes={start}-{stop - 1}"} if stop else {}
-    return {**build_hf_headers(library_name="graphml"), **wanted}
-
-
-def _failed(file: HubFile, error: Exception) -> DownloadError:
+def failed_request(file: RemoteFile, error: Exception) -> DownloadError:
+    """The error of a request that failed: with the status that the server answered, or why it did not."""
     if isinstance(error, errors.HfHubHTTPError):
         status = int(error.response.status_code)
         return AnsweredError(f"{file.host} answers {status}", status)
-    return DownloadError(unreachable(file.host, reason_of(error), "HF_ENDPOINT"))
+    return DownloadError(unreachable(file.host, reason_of(error), file.mirror))
 
 
-def _unwritable(file: HubFile, error: OSError) -> DownloadError:
-    return DownloadError(f"cannot write to {repository(file.repo)}: {error}")
+def unwritable(file: RemoteFile, error: OSError) -> DownloadError:
+    """The error of a cache that cannot be written."""
+    return DownloadError(f"cannot write to {file.folder}: {error}")
 
 
 def _has(path: Path, n_bytes: int) -> bool:

@@ -1,4 +1,4 @@
-"""Downloaded models: of the hub in its shared cache, of wheels in our cache folder.
+"""Downloaded models: of the hub in its shared cache, of wheels and addresses in our cache folder.
 
 Lists and removes; downloads nothing and opens no model.
 """
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphml.errors import UsageError
-from graphml.loading.download import cached
+from graphml.loading.download import addresses, cached
 from graphml.loading.download.choice import REFERENCE, fits, folder_files, models_of
 from graphml.loading.download.other_programs import LM_STUDIO, OLLAMA, other_models
 from graphml.loading.download.short_names import MODELS, HubModel, WheelModel
 from graphml.loading.download.wheel import lock_path, models_folder, partial_folder
 from graphml.loading.huggingface.folder import CONFIG, has_weights
-from graphml.weights.file_names import is_gguf, without_ending
+from graphml.weights.file_names import is_gguf, part_name, without_ending
 
 
 def is_locked(path: Path) -> bool:
@@ -68,7 +68,7 @@ class StoredModel:
 
 def stored_models() -> list[StoredModel]:
     """All stored models: ours, those of the shared cache, partial downloads, those of other programs."""
-    return [*_wheels(), *_shared(), *_partial(), *_others()]
+    return [*_wheels(), *_addressed(), *_shared(), *_partial(), *_others()]
 
 
 def named(models: Iterable[StoredModel], name: str) -> list[StoredModel]:
@@ -119,6 +119,9 @@ def _remove_file(file: Path, model: StoredModel) -> int:
         shutil.rmtree(file)
         return freed
     file.unlink()
+    with contextlib.suppress(OSError):  # not empty
+        for folder in file.relative_to(model.root).parents[:-1]:
+            (model.root / folder).rmdir()
     return freed
 
 
@@ -141,6 +144,18 @@ def _wheels() -> list[StoredModel]:
     ]
 
 
+def _addressed() -> list[StoredModel]:
+    """Files of addresses; a split model under the address of its first part."""
+    models: dict[str, list[tuple[str, Path]]] = {}
+    for address, file in addresses.kept_files():
+        part = part_name(address)
+        models.setdefault(part.model if part else address, []).append((address, file))
+    root = models_folder()
+    return [
+        StoredModel(parts[0][0], tuple(file for _, file in parts), root, OURS) for parts in models.values()
+    ]
+
+
 def _shared() -> list[StoredModel]:
     short = {model.reference: name for name, model in MODELS.items() if isinstance(model, HubModel)}
     root = cached.shared_folder()
@@ -159,7 +174,7 @@ def _shared() -> list[StoredModel]:
 
 
 def _partial() -> list[StoredModel]:
-    """Partial downloads, of the hub and of wheels."""
+    """Partial downloads, of the hub, of addresses and of wheels."""
     stored = []
     for partial in cached.partials():
         name, model = f"{partial.repo}:{partial.name}", without_ending(partial.name)
@@ -167,6 +182,10 @@ def _partial() -> list[StoredModel]:
         stored.append(
             StoredModel(name, (partial.path,), root, PARTLY, partial.repo, model, lock=partial.lock)
         )
+    stored += [
+        StoredModel(partial.name, (partial.path,), models_folder(), PARTLY, lock=partial.lock)
+        for partial in addresses.kept_partials()
+    ]
     root = partial_folder()
     for short, known in MODELS.items():
         if isinstance(known, WheelModel):

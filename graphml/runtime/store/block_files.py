@@ -16,6 +16,7 @@ import json
 import math
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -151,8 +152,12 @@ class BlockFiles:
         for path, n_bytes, _ in files:
             if self._n_bytes + size <= KEEP * self.max_bytes:
                 return
-            with contextlib.suppress(FileNotFoundError):
-                path.unlink()
+            try:
+                path.unlink(missing_ok=True)
+            except PermissionError:
+                if sys.platform == "win32":  # it is being read, and stays
+                    continue
+                raise
             self._n_bytes -= n_bytes
             if path.parent == self._own:
                 self._held.discard(path.stem)

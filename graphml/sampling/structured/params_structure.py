@@ -164,13 +164,14 @@ def _begun(params: SamplingParams, compiled: _Compiled, tokens: TokenBytes, name
     def matcher() -> Matcher:
         return Matcher(compiled.structure.begin(), tokens, name, canonical)
 
+    grammar_triggers = params.grammar_triggers
+    spelled = {
+        trigger.token: trigger.value.encode() for trigger in grammar_triggers if trigger.kind == SPELLED
+    }
+
     def lazy() -> Matcher:
-        grammar_triggers = params.grammar_triggers
         token_triggers = [trigger.token for trigger in grammar_triggers if trigger.kind == "token"]
         patterns = [trigger.pattern for trigger in grammar_triggers if trigger.kind not in ("token", SPELLED)]
-        spelled = {
-            trigger.token: trigger.value.encode() for trigger in grammar_triggers if trigger.kind == SPELLED
-        }
         tolerant = any(trigger.kind == MARKER for trigger in grammar_triggers)
         triggers = Triggers(patterns, token_triggers, False, spelled, tolerant)
         return LazyMatcher(matcher, tokens, triggers, "grammar_triggers")
@@ -178,7 +179,7 @@ def _begun(params: SamplingParams, compiled: _Compiled, tokens: TokenBytes, name
     begin = lazy if params.grammar_lazy else matcher
     if not params.grammar_after:
         return begin()
-    end = Triggers([re.escape(params.grammar_after)], (), behind=True)
+    end = Triggers([re.escape(params.grammar_after)], (), True, spelled)
     return LazyMatcher(begin, tokens, end, "grammar_after")
 
 

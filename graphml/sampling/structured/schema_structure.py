@@ -35,6 +35,9 @@ TYPES: Final = ("null", "boolean", "object", "array", "number", "string")
 MAX_BRANCHES: Final = 200
 MAX_LEVELS: Final = 6
 _MAX_PARTS: Final = 200
+MOST_LEFT_OUT: Final = 16
+_FORCED: Final = "|".join(sorted(ASSERTIONS - {"$ref", "patternProperties"}))
+_PLACE: Final = re.compile(rf"json_schema, at (\S*/(?:({_FORCED})|(patternProperties)/\S*)): ")
 
 _OF_TYPE: Final = {
     "number": {"multipleOf", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum"},
@@ -295,6 +298,33 @@ def schema_of_part(text: str, closed: bool = True) -> Schema:
         with suppress(UsageError):
             return _supported(form(checked), opened_tokens(None), _SOME_SPACE)[0]
     return _supported(checked, opened_tokens(None), _SOME_SPACE)[0]
+
+
+def forceable_part(text: str, closed: bool = True) -> tuple[Schema, tuple[str, ...]]:
+    """As `schema_of_part`, but what cannot be forced is left out: the schema, and the places of that.
+
+    A value of the schema as it came is one of this; of a `oneOf` whose branches overlap, one branch holds.
+    """
+    left_out: list[str] = []
+    while True:
+        try:
+            return schema_of_part(text, closed), tuple(left_out)
+        except UsageError as error:
+            place = _PLACE.match(str(error))
+            if place is None or len(left_out) == MOST_LEFT_OUT:
+                raise
+            left_out.append(place[1])
+            text = json.dumps(_without_word(json.loads(text), place[2] or place[3]))
+
+
+def _without_word(schema: Schema, word: str) -> Schema:
+    if not isinstance(schema, dict):
+        return schema
+    rewritten = with_subschemas(schema, lambda inner: _without_word(inner, word))
+    stated = rewritten.pop(word, None)
+    if word == "oneOf" and stated is not None:
+        rewritten["allOf"] = [*rewritten.get("allOf", []), {"anyOf": stated}]
+    return rewritten
 
 
 def _checked(schema: Schema) -> Schema:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import MutableMapping
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -24,10 +24,12 @@ PAGE = {*ROOT, VERSION}
 """What the page itself is made of, besides `/page/NAME`."""
 LOCAL = {"localhost", "127.0.0.1", "::1"}
 LONGEST_PATH = 2048
+EFFECTS = ("/engine/", "/v1/stream")
+"""Where reading changes something, too: steps are recorded, a stream is kept."""
 
 
 class AccessControl:
-    """Refuses what may not be asked: 401 without a key, 403 for another host, 413 for a large body."""
+    """Refuses what may not be asked: 401 without a key, 403 for another host or site, 413 for a big body."""
 
     def __init__(self, app: ASGIApp, options: ServerOptions, keys: ApiKeys) -> None:
         self._app, self._options, self._keys = app, options, keys
@@ -48,6 +50,9 @@ class AccessControl:
             if len(path) > LONGEST_PATH:
                 raise ApiError(414, f"the path: at most {LONGEST_PATH} characters are wanted")
             self._check_host(scope, headers)
+            acts = scope["method"] not in ("GET", "HEAD") or path.startswith(EFFECTS)
+            if acts and page_of(headers) == "foreign" and not shared:
+                raise ApiError(403, "a page of another site asks; `--cors-origins` names those that may")
             scope["graphml.key"] = self._key(headers, path)
             length = headers.get("content-length", "")
             if length.isdecimal() and int(length) > self._options.limits.body_bytes:
@@ -119,6 +124,20 @@ class AccessControl:
 
     def _too_large(self) -> ApiError:
         return ApiError(413, f"the body: at most {self._options.limits.body_bytes} bytes are wanted")
+
+
+def page_of(headers: Headers) -> Literal["own", "foreign", "unknown"]:
+    """Whose page makes a request, as its browser says: this server's, another's, or none that is known of.
+
+    The type of the body tells nothing: a page may send text to any server without asking it before.
+    """
+    site, origin = headers.get("sec-fetch-site", "none"), headers.get("origin")
+    if site != "none":
+        return "own" if site == "same-origin" else "foreign"
+    if origin is None:  # no browser, or a page's own GET over plain HTTP
+        return "unknown"
+    _, _, host = origin.partition("://")
+    return "own" if host and host == headers.get("host") else "foreign"
 
 
 def _host_of(address: str) -> str | None:

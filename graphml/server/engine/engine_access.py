@@ -20,6 +20,7 @@ from graphml.api.engine import Engine
 from graphml.api.model import Model
 from graphml.api.request_probes import NOT_PROBED, Probed
 from graphml.api.stats import EngineStats
+from graphml.errors import ArchitectureError, UsageError
 from graphml.server.access.text_limits import too_long
 from graphml.server.engine.running_request import Generation
 from graphml.server.engine.saved_slots import SavedSlots
@@ -40,6 +41,8 @@ class EngineAccess:
     """One model's engine, and who uses it."""
 
     def __init__(self, model: Model, options: ServerOptions, keys: ApiKeys, metrics: ServerMetrics) -> None:
+        if options.reranking and options.pooling in (None, "rank"):
+            _check_ranks(model)
         self.model, self.options, self.keys = model, options, keys
         self.metrics = metrics
         self.active: dict[int, Generation] = {}
@@ -210,3 +213,11 @@ class EngineAccess:
         self.pool.shutdown(wait=False, cancel_futures=True)
         if self.engine is not None:
             self.engine.close()
+
+
+def _check_ranks(model: Model) -> None:
+    """UsageError where a model has nothing to score pairs of texts by."""
+    try:
+        model.executor.graphs.build(1, 1, 1, "rank")
+    except ArchitectureError as error:
+        raise UsageError(f"--reranking: {model.path.name} is no reranking model: {error}") from None

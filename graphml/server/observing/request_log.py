@@ -104,7 +104,10 @@ class Ended(Protocol):
 
 @dataclass
 class RequestLog:
-    """Gives each request its id, in `scope` and the response's header; `listeners` are called at its end."""
+    """Gives each request its id, in `scope` and the response's header; `listeners` are called at its end.
+
+    A handler puts further headers of the response into the scope's `graphml.headers`.
+    """
 
     app: ASGIApp
     listeners: Sequence[Ended] = field(default_factory=tuple)
@@ -119,14 +122,14 @@ class RequestLog:
         id = client_id if ID.fullmatch(client_id) else secrets.token_hex(16)
         record = EndedRequest(id, scope["method"], scope["path"], headers, time.monotonic(), time.time_ns())
         record.scheme, record.server = scope.get("scheme", "http"), scope.get("server")
-        scope["graphml.request_id"], scope["graphml.generations"] = id, []
+        scope["graphml.request_id"], scope["graphml.generations"], scope["graphml.headers"] = id, [], []
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
                 # Anthropic's clients look for the second.
                 named = [(name, id.encode()) for name in (b"X-Request-Id", b"Request-Id")]
-                message["headers"] = [*message.get("headers", ()), *named]
+                message["headers"] = [*message.get("headers", ()), *named, *scope["graphml.headers"]]
             await send(message)
 
         try:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from graphml.api.stats import EngineStats
 from graphml.api.token_stream import Result
 from graphml.server.options.key_limits import KeyUse
+from graphml.system.pages import own_memory
 
 SECONDS = (
     0.001,
@@ -190,12 +190,8 @@ def key_metrics(shares: Sequence[tuple[str, KeyUse, int]]) -> str:
 
 def own_bytes() -> int | None:
     """The process's own memory: without mapped files, with what was swapped out; None where unknown."""
-    try:
-        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return None
-    values = dict(line.split(":", 1) for line in lines if line.startswith(("RssAnon", "VmSwap")))
-    return sum(int(value.split()[0]) for value in values.values()) << 10 if values else None
+    memory = own_memory()
+    return memory["RssAnon"] + memory.get("VmSwap", 0) if "RssAnon" in memory else None
 
 
 def memory_metric() -> str:

@@ -5,19 +5,32 @@ Knows generations and what reads their tokens; nothing of how a protocol writes 
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Final, Protocol
+
+from starlette.requests import Request
 
 from graphml.api.chat_prompt import ChatPrompt
 from graphml.api.token_stream import Result
 from graphml.api.tokens import Token
 from graphml.server.engine.running_request import Generation
 from graphml.server.engine.service import Service, merged
-from graphml.server.protocols.conversations import conversation_of
+from graphml.server.protocols.answer_tokens import AnswerTokens
+from graphml.server.protocols.conversations import conversation_of, ignored_tools
 from graphml.server.requests.request_fields import ChatCompletion
 from graphml.server.requests.sampling_settings import RequestSettings
 from graphml.text.answers import Answer, ContentDelta, Event
+
+LOG = logging.getLogger(__name__)
+IGNORED: Final = b"X-Graphml-Ignored-Tools"
+"""The header that names the types of tools that are no functions, of which the model is not told."""
+UNFORCED: Final = b"X-Graphml-Unforced"
+"""The header that names what of the tools' schemas calls may break, as no grammar can force it."""
+_UNWRITABLE_PLACE: Final = re.compile(r"[^\w.:#/$-]", re.ASCII)
+_UNWRITABLE: Final = re.compile(r"[^\w.-]", re.ASCII)
 
 
 class AnswerSplitter(Protocol):
@@ -28,8 +41,8 @@ class AnswerSplitter(Protocol):
     def push(self, token: Token) -> list[Event]:
         """What became certain with a token."""
 
-    def finish(self) -> list[Event]:
-        """What was held back, at the answer's end."""
+    def finish(self, stop_reason: str | None = None) -> list[Event]:
+        """What was held back, at the answer's end, which came for this reason."""
 
 
 class PlainReader:
@@ -44,24 +57,37 @@ class PlainReader:
         self.answer.add(events)
         return events
 
-    def finish(self) -> list[Event]:
+    def finish(self, stop_reason: str | None = None) -> list[Event]:
         """Nothing is held back."""
         return []
 
 
 @dataclass
 class Answering:
-    """A prompt that is answered: the engine's part, and a reader of each sequence."""
+    """A prompt that is answered: the engine's part, a reader of each sequence, and whose its tokens are."""
 
     generation: Generation
     readers: list[AnswerSplitter] = field(default_factory=list)
+    tokens: list[AnswerTokens] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.tokens = [AnswerTokens() for _ in self.readers]
 
     async def events(self) -> AsyncIterator[tuple[int, Token | None, list[Event]]]:
         """Number of the sequence, its token and what that means; without a token at the end."""
         async for index, token in merged([self.generation]):
-            yield index, token, self.readers[index].push(token)
+            events = self.readers[index].push(token)
+            self.tokens[index].push(token, events)
+            yield index, token, events
         for index, reader in enumerate(self.readers):
-            yield index, None, reader.finish()
+            events = reader.finish(self.results[index].stop_reason)
+            self.tokens[index].push(None, events)
+            yield index, None, events
+
+    @property
+    def n_reasoning(self) -> int:
+        """Tokens of reasoning in all sequences."""
+        return sum(tokens.n_reasoning for tokens in self.tokens)
 
     async def finished(self) -> None:
         """Return once all sequences have ended."""
@@ -84,16 +110,23 @@ class Answering:
         self.generation.cancel()
 
 
-async def answering(service: Service, request: object, chat: ChatCompletion) -> Answering:
+async def answering(service: Service, request: Request, chat: ChatCompletion) -> Answering:
     """Have the engine answer a conversation."""
     chat_prompts: list[ChatPrompt] = []
+    if ignored := ignored_tools(chat):
+        names = ",".join(_UNWRITABLE.sub("?", name[:64]) for name in ignored[:16])
+        LOG.warning("request %s: tools left out: %s", request.scope["graphml.request_id"], names)
+        request.scope["graphml.headers"].append((IGNORED, names.encode()))
 
     def prompts() -> tuple[list[list[int]], RequestSettings]:
         settings = service.settings(chat)
         chat_prompts.append(conversation_of(service, chat, settings.params))
         return [chat_prompts[0].ids], replace(settings, params=chat_prompts[0].params)
 
-    (generation,) = await service.begin(request, chat, prompts)  # type: ignore[arg-type]
+    (generation,) = await service.begin(request, chat, prompts)
+    if unforced := chat_prompts[0].unforced:
+        places = ",".join(_UNWRITABLE_PLACE.sub("?", place[:200]) for place in unforced[:16])
+        request.scope["graphml.headers"].append((UNFORCED, places.encode()))
     return Answering(generation, [_reader(chat_prompts[0]) for _ in range(generation.settings.n)])
 
 

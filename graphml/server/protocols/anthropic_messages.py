@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 from starlette.requests import Request
@@ -51,6 +51,7 @@ class Messages(Struct, kw_only=True):
     tool_choice: dict[str, Any] | None = None
     thinking: dict[str, Any] | None = None
     output_config: dict[str, Any] | None = None
+    output_format: dict[str, Any] | None = None
     metadata: dict[str, Any] | None = None
 
 
@@ -64,15 +65,15 @@ async def messages(service: Service, request: Request) -> Response | EventStream
         return service.stream(request, events, reply.cancel, style="anthropic")
     if not await ended(request, reply.finished(), reply.cancel):
         return gone()
-    answer, result = reply.readers[0].answer, reply.results[0]
+    answer = reply.readers[0].answer
     content: list[dict[str, Any]] = []
     if answer.reasoning:
         content.append({"type": "thinking", "thinking": answer.reasoning, "signature": ""})
-    if answer.content or not (answer.reasoning or answer.tool_calls):
+    if answer.content or not (answer.reasoning or answer.tool_calls or answer.cut):
         content.append({"type": "text", "text": answer.content})
-    for call in answer.tool_calls:
+    for call in (*answer.tool_calls, *answer.cut):
         content.append({"type": "tool_use", "id": call.id, "name": call.name, "input": call.values()})
-    counts = {**_read(reply), "output_tokens": result.n_gen}
+    counts = {**_read(reply), **_written(reply)}
     return json_response({**shown, "content": content, **_end(service, reply), "usage": counts})
 
 
@@ -83,9 +84,14 @@ async def count_tokens(service: Service, request: Request) -> Response:
     return json_response({"input_tokens": len(prompt.ids)})
 
 
-def _read(reply: Answering) -> dict[str, int]:
+def _read(reply: Answering) -> dict[str, Any]:
     cached = max(0, reply.generation.sequences[0].n_cached)
     return {"input_tokens": len(reply.generation.ids) - cached, "cache_read_input_tokens": cached}
+
+
+def _written(reply: Answering) -> dict[str, Any]:
+    details = {"output_tokens_details": {"thinking_tokens": reply.n_reasoning}}
+    return {"output_tokens": reply.results[0].n_gen, **details}
 
 
 def _end(service: Service, reply: Answering) -> dict[str, Any]:
@@ -123,7 +129,7 @@ async def _events(service: Service, reply: Answering, shown: dict[str, Any]) -> 
     if kind == "thinking":
         yield send("content_block_delta", index=blocks, delta={"type": "signature_delta", "signature": ""})
     yield send("content_block_stop", index=blocks)
-    counts = {**_read(reply), "output_tokens": reply.results[0].n_gen}
+    counts = {**_read(reply), **_written(reply)}
     yield send("message_delta", delta=_end(service, reply), usage=counts)
     yield send("message_stop")
 
@@ -156,7 +162,7 @@ def as_chat(body: Messages) -> ChatCompletion:
         temperature=body.temperature, top_p=body.top_p, top_k=body.top_k, tools=tools,
         tool_choice=_tool_choice(body.tool_choice), chat_template_kwargs=_thinking(body.thinking),
         parallel_tool_calls=not (body.tool_choice or {}).get("disable_parallel_tool_use", False),
-        **_output(body.output_config or {}),
+        **_output({"format": body.output_format, **(body.output_config or {})}),
     )  # fmt: skip
 
 
@@ -176,34 +182,68 @@ def _turned(index: int, message: Any) -> list[dict[str, Any]]:
     content, role = message.get("content"), message.get("role")
     if not isinstance(content, list):
         return [{"role": role, "content": content}]
-    texts: list[Any] = []
-    calls: list[dict[str, Any]] = []
-    results: list[dict[str, Any]] = []
-    reasoning = ""
+    turned: list[dict[str, Any]] = []
+    turn: dict[str, Any] = {"role": role, "content": []}
     for part in content:
         kind = part.get("type") if isinstance(part, dict) else None
-        if kind == "tool_use":
+        if kind in CALLS:
             function = {"name": part.get("name"), "arguments": json.dumps(part.get("input", {}))}
-            calls.append({"id": part.get("id"), "type": "function", "function": function})
-        elif kind == "tool_result":
-            result = part.get("content", "")
-            results.append({"role": "tool", "tool_call_id": part.get("tool_use_id"), "content": result or ""})
+            call = {"id": part.get("id"), "type": "function", "function": function}
+            turn.setdefault("tool_calls", []).append(call)
+        elif isinstance(kind, str) and kind.endswith("tool_result"):
+            if role == "assistant":  # of a tool that Anthropic's servers have run
+                turned.append(turn)
+                turn = {"role": role, "content": []}
+            turned.append(_result(part))
         elif kind in ("thinking", "redacted_thinking"):
             thought = part.get("thinking", "")
             if not isinstance(thought, str):
                 raise wrong_field("messages", f"{where}.content: wanted a text as thinking")
-            reasoning += thought
+            turn["reasoning_content"] = turn.get("reasoning_content", "") + thought
         else:
-            texts.append(part)
-    turned: dict[str, Any] = {"role": role, "content": texts}
-    if calls:
-        turned["tool_calls"] = calls
-    if reasoning:
-        turned["reasoning_content"] = reasoning
-    return [*results, turned] if texts or calls or not results else results
+            turn["content"].append(_text_part(part))
+    return turned if turned and len(turn) == 2 and not turn["content"] else [*turned, turn]
+
+
+CALLS: Final = ("tool_use", "server_tool_use", "mcp_tool_use")
+
+
+def _result(part: dict[str, Any]) -> dict[str, Any]:
+    """A tool's result as a message: its text parts, or what there is as JSON."""
+    content = part.get("content") or ""
+    if isinstance(content, list) and part["type"] in ("tool_result", "mcp_tool_result"):
+        content = [_text_part(item) for item in content]
+    elif not isinstance(content, str):
+        content = json.dumps(content, ensure_ascii=False)
+    return {"role": "tool", "tool_call_id": part.get("tool_use_id"), "content": content}
+
+
+def _text_part(part: Any) -> Any:
+    """A document or a result of a search that is text as a part with that; other parts as they are."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    source = part.get("source") if kind == "document" else None
+    if isinstance(source, dict) and source.get("type") == "text":
+        content = source.get("data")
+    elif isinstance(source, dict) and source.get("type") == "content":
+        content = source.get("content")
+    elif kind == "search_result":
+        content = part.get("content")
+    elif kind == "tool_reference":
+        return {"type": "text", "text": json.dumps(part, ensure_ascii=False)}
+    else:
+        return part
+    items = content if isinstance(content, list) else [{"text": content}]
+    texts = [item.get("text") if isinstance(item, dict) else None for item in items]
+    lines = [text for text in (part.get("title"), *texts) if isinstance(text, str)]
+    if None in texts or len(lines) < len(texts):
+        return part  # which is refused as what it is
+    return {"type": "text", "text": "\n".join(lines)}
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """A function as OpenAI's; a tool of a type that Anthropic's servers or clients know is as it was."""
+    if tool.get("type") not in (None, "custom"):
+        return tool
     if not isinstance(tool.get("name"), str):
         raise ApiError(400, "Field 'tools': wanted a name in each", param="tools")
     function = {"name": tool["name"], "description": tool.get("description", ""),

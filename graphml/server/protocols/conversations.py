@@ -7,36 +7,35 @@ messages and templates; nothing of protocols or of steps.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from graphml.api.chat_prompt import REASONING_FORMATS, ChatPrompt, chat_prompt
-from graphml.api.template_messages import tool_variables
-from graphml.api.tools import tools_of
 from graphml.errors import UsageError
 from graphml.sampling import SamplingParams
 from graphml.server.access.text_limits import check_fits
 from graphml.server.engine.service import Service
-from graphml.server.requests.prompts import text_of_parts
 from graphml.server.requests.request_fields import ChatCompletion
 from graphml.server.responses.api_errors import wrong_field
+from graphml.text.messages import Message, checked_messages, parts_of, role_of
 
-ROLES = ("system", "developer", "user", "assistant", "tool")
 LEGACY = "deepseek-legacy"
+FUNCTION = "function"
 RESERVED = frozenset({"messages", "tools", "add_generation_prompt"})
 """Variables of templates that requests have fields for."""
+SWITCHED: Final = ("enable_thinking", "thinking")
 
 
 def conversation_of(
-    service: Service, chat: ChatCompletion, params: SamplingParams | None = None
+    service: Service, chat: ChatCompletion, params: SamplingParams | None = None, **more: Any
 ) -> ChatPrompt:
     """The prompt that messages become; ApiError 400 naming what is wrong.
 
-    params: how the answer is sampled; the prompt's own may follow a grammar besides.
+    params: how the answer is sampled; the prompt's own may follow a grammar besides. more: variables.
     """
     messages = checked(chat.messages, service.options.limits.messages)
     check_fits([message["content"] for message in messages], service.tokenizer, service.access.n_ctx)
     _check_begun(chat, messages)
-    variables = _variables(service, chat)
+    variables = {**_variables(service, chat), **more}
     form = chat.reasoning_format or service.options.reasoning_format
     form = "deepseek" if form == LEGACY else form
     if form not in REASONING_FORMATS:
@@ -55,10 +54,17 @@ def conversation_of(
         ) from None
 
 
+def ignored_tools(chat: ChatCompletion) -> list[str]:
+    """The types of a request's tools that are no functions: the model is not told of them."""
+    kinds = [tool.get("type") for tool in chat.tools or []]
+    return sorted({kind for kind in kinds if isinstance(kind, str) and kind != FUNCTION})
+
+
 def _offered(chat: ChatCompletion) -> tuple[list[dict[str, Any]] | None, Any]:
-    """The tools, and what is said of their use; of `allowed_tools` those that may be called."""
-    tools, choice = chat.tools or None, chat.tool_choice
-    if tools is None or choice is None:
+    """The functions, and what is said of their use; of `allowed_tools` those that may be called."""
+    ignored = ignored_tools(chat)
+    tools, choice = [tool for tool in chat.tools or [] if tool.get("type") not in ignored], chat.tool_choice
+    if choice is None or not chat.tools:
         return tools, "auto"
     if not isinstance(choice, dict) or choice.get("type") != "allowed_tools":
         return tools, choice
@@ -70,9 +76,9 @@ def _offered(chat: ChatCompletion) -> tuple[list[dict[str, Any]] | None, Any]:
     names = [_tool_name(tool) for tool in listed]
     if wrong := [name for name in names if name is None or name not in known]:
         raise wrong_field(
-            "tool_choice", f"wanted tools of the request in allowed_tools; got {wrong[0]!r:.40}"
+            "tool_choice", f"wanted functions of the request in allowed_tools; got {wrong[0]!r:.40}"
         )
-    return [known[name] for name in dict.fromkeys(names)] or None, mode
+    return [known[name] for name in dict.fromkeys(names)], mode
 
 
 def _tool_name(tool: Any) -> str | None:
@@ -85,11 +91,7 @@ def prompt_text(service: Service, chat: ChatCompletion) -> str:
     """The text that messages become, without the begin of an answer where that is not wanted."""
     if chat.add_generation_prompt is not False or chat.continue_final_message:
         return conversation_of(service, chat).text
-    messages = checked(chat.messages, service.options.limits.messages)
-    template = service.templates["default"]
-    offered = tool_variables(template.variables, tools_of(chat.tools), template.now())
-    variables = {**offered, **_variables(service, chat)}
-    return template.render(messages, tools=chat.tools or None, add_generation_prompt=False, **variables)
+    return conversation_of(service, chat, add_generation_prompt=False).text
 
 
 def _variables(service: Service, chat: ChatCompletion) -> dict[str, Any]:
@@ -99,6 +101,9 @@ def _variables(service: Service, chat: ChatCompletion) -> dict[str, Any]:
     asked = chat.chat_template_kwargs or {}
     if wrong := sorted(RESERVED.intersection(asked)):
         raise wrong_field("chat_template_kwargs", f"{wrong[0]} is a field of the request")
+    # Some clients send a switch as a text, which a template takes for on.
+    texts = {name: value for name, value in asked.items() if name in SWITCHED and value in ("true", "false")}
+    asked = {**asked, **{name: value == "true" for name, value in texts.items()}}
     variables = {**dates, **service.options.template_variables, **asked}
     # "auto" is on, as in llama-server.
     variables.setdefault("enable_thinking", service.options.reasoning != "off")
@@ -109,34 +114,33 @@ def _variables(service: Service, chat: ChatCompletion) -> dict[str, Any]:
     return variables
 
 
-def _check_begun(chat: ChatCompletion, messages: list[dict[str, Any]]) -> None:
+def _check_begun(chat: ChatCompletion, messages: list[Message]) -> None:
     if chat.continue_final_message and chat.add_generation_prompt:
         raise wrong_field("continue_final_message", "it excludes add_generation_prompt")
     if [message["role"] for message in messages[-2:]] == ["assistant", "assistant"]:
         raise wrong_field("messages", "wanted one message of the assistant at the end, got several")
 
 
-def checked(messages: list[Any], most: int) -> list[dict[str, Any]]:
+def checked(messages: list[Any], most: int) -> list[Message]:
     """The messages, each with a role and its content as text."""
     if len(messages) > most:
         raise wrong_field("messages", f"at most {most} are wanted, got {len(messages)}")
     last = len(messages) - 1
-    return [_checked(index, message, index == last) for index, message in enumerate(messages)]
+    try:
+        return checked_messages(_joined(i, message, i == last) for i, message in enumerate(messages))
+    except UsageError as error:
+        raise wrong_field("messages", str(error)) from None
 
 
-def _checked(index: int, message: Any, last: bool) -> dict[str, Any]:
-    where = f"messages[{index}]"
+def _joined(index: int, message: Any, last: bool) -> Any:
+    """The message with its text parts joined as llama-server does: of a begun answer by an empty line."""
     if not isinstance(message, dict):
-        raise wrong_field("messages", f"{where}: wanted an object, got {type(message).__name__}")
-    role, content = message.get("role"), message.get("content")
-    if not isinstance(role, str) or role not in ROLES:
-        raise wrong_field("messages", f"{where}.role: wanted one of {', '.join(ROLES)}; got {role!r:.40}")
+        return message
+    where, content = f"messages[{index}]", message.get("content")
+    role = role_of(where, message)
     if isinstance(content, list):
-        # As llama-server joins parts; those of an answer that is begun by an empty line.
-        content = text_of_parts(content, "messages", "\n\n" if last and role == "assistant" else "\n")
-    if content is None and role == "assistant":
-        content = ""
-    if not isinstance(content, str):
-        kind = "nothing" if content is None else type(content).__name__
-        raise wrong_field("messages", f"{where}.content: wanted a text or a list of parts, got {kind}")
-    return {**message, "content": content}
+        between = "\n\n" if last and role == "assistant" else "\n"
+        text, reasoning = parts_of(f"{where}.content", content, role, between)
+        message = {**message, "content": text}
+        return {**message, "reasoning_content": reasoning} if reasoning else message
+    return {**message, "content": ""} if content is None and role == "assistant" else message

@@ -275,8 +275,8 @@ async def _answered(
         return gone()
     answer = reply.readers[0].answer
     parts = _parts(answer.reasoning, answer.tool_calls)
-    scored = (reply.results[0].logprobs or ())[: reply.generation.shown(0)]
-    whole = {**_head(service), **shape(answer.content, **parts), **_scores(scored), **_end(reply)}
+    scored = _scores(reply.tokens[0].logprobs)
+    whole = {**_head(service), **shape(answer.content, **parts), **scored, **_end(reply)}
     return json_response(whole)
 
 
@@ -284,17 +284,16 @@ async def _lines(
     service: Service, reply: Answering, shape: Callable[..., Parts]
 ) -> AsyncGenerator[bytes, None]:
     answer, n_called = reply.readers[0].answer, 0
-    held: list[TokenLogprobs | None] = []
-    async for _, token, events in reply.events():
-        if token is not None:
-            held.append(token.logprobs)
+    n_scored = 0
+    async for _, _, events in reply.events():
         content = "".join(part.text for part in events if isinstance(part, ContentDelta))
         thinking = "".join(part.text for part in events if isinstance(part, ReasoningDelta))
         calls, n_called = answer.tool_calls[n_called:], len(answer.tool_calls)
         if content or thinking or calls:
             parts = shape(content, **_parts(thinking, calls))
-            yield line({**_head(service), **parts, **_scores(held), "done": False})
-            held = []
+            scored = reply.tokens[0].logprobs
+            yield line({**_head(service), **parts, **_scores(scored[n_scored:]), "done": False})
+            n_scored = len(scored)
     yield line({**_head(service), **shape(""), **_end(reply)})
 
 
@@ -308,8 +307,8 @@ def _parts(thinking: str, calls: Sequence[ToolCall]) -> Parts:
     return parts
 
 
-def _scores(logprobs: Sequence[TokenLogprobs | None]) -> Parts:
-    return {"logprobs": entries(logprobs)} if any(logprobs) else {}
+def _scores(logprobs: Sequence[TokenLogprobs]) -> Parts:
+    return {"logprobs": entries(logprobs)} if logprobs else {}
 
 
 def _head(service: Service) -> Parts:

@@ -58,13 +58,13 @@ def body(service: Service, chat: ChatCompletion, reply: Answering, shown: dict[s
         "choices": [
             {
                 "index": index,
-                "message": reply.readers[index].answer.message(),
-                "logprobs": scores(chat, (result.logprobs or ())[: reply.generation.shown(index)]),
+                "message": reply.readers[index].answer.message(cut=True),
+                "logprobs": scores(chat, reply.tokens[index].logprobs),
                 "finish_reason": reply.reason(index),
             }
-            for index, result in enumerate(results)
+            for index in range(len(results))
         ],
-        "usage": usage(results),
+        "usage": _usage(reply),
         "timings": timings(results[0]),
     }
     if chat.verbose or service.options.verbose:
@@ -72,9 +72,14 @@ def body(service: Service, chat: ChatCompletion, reply: Answering, shown: dict[s
     return response
 
 
-def scores(chat: ChatCompletion, logprobs: Sequence[TokenLogprobs | None] | None) -> dict[str, Any] | None:
-    """The log-probabilities of an answer, or a part of it; None where nobody asked for them."""
-    if not logprobs or logprobs[0] is None:
+def _usage(reply: Answering) -> dict[str, Any]:
+    details = {"completion_tokens_details": {"reasoning_tokens": reply.n_reasoning}}
+    return {**usage(reply.results), **details}
+
+
+def scores(chat: ChatCompletion, logprobs: Sequence[TokenLogprobs]) -> dict[str, Any] | None:
+    """The log-probabilities of an answer's text, or of a part of it; None where there are none."""
+    if not logprobs:
         return None
     return {"content": entries(logprobs, bool(chat.post_sampling_probs)), "refusal": None}
 
@@ -105,7 +110,7 @@ async def _events(
         return {**shown, "choices": [choice]}
 
     begin, counts, begun = time.monotonic(), [0] * reply.generation.settings.n, set[int]()
-    held: list[list[TokenLogprobs | None]] = [[] for _ in counts]
+    n_scored = [0] * len(counts)
     if chat.return_progress:
         async for progress in reply.generation.prompt_progress():
             first = chunk(0, {"role": "assistant", "content": None})
@@ -117,11 +122,11 @@ async def _events(
             yield event(chunk(index, {"role": "assistant", "content": None}))
         if token is not None:
             counts[index] += 1
-            held[index].append(token.logprobs)
         for delta in filter(None, map(delta_of, events)):
             next_chunk = chunk(index, delta)
-            next_chunk["choices"][0]["logprobs"] = scores(chat, held[index])
-            held[index] = []
+            scored = reply.tokens[index].logprobs
+            next_chunk["choices"][0]["logprobs"] = scores(chat, scored[n_scored[index] :])
+            n_scored[index] = len(scored)
             if chat.timings_per_token:
                 next_chunk["timings"] = running_timings(reply.generation, counts[index], begin)
             yield event(next_chunk)
@@ -131,7 +136,7 @@ async def _events(
         last = chunk(index, {}, reply.reason(index))
         yield event(last if counted else {**last, "timings": timings(result)})
     if counted:
-        yield event({**shown, "choices": [], "usage": usage(results), "timings": timings(results[0])})
+        yield event({**shown, "choices": [], "usage": _usage(reply), "timings": timings(results[0])})
     yield DONE
 
 

@@ -12,7 +12,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from graphml.sampling.candidates.logprobs import TokenLogprobs
 from graphml.server.engine.service import Service, new_id, timings
 from graphml.server.engine.stored_responses import StoredResponse
 from graphml.server.protocols.answers import Answering, answering
@@ -20,14 +19,14 @@ from graphml.server.protocols.conversations import conversation_of
 from graphml.server.protocols.llama_completion import progress_timings, running_timings
 from graphml.server.protocols.openai_chat import ended
 from graphml.server.protocols.request_body import body_of
-from graphml.server.protocols.response_events import Entries, ResponseEvents
+from graphml.server.protocols.response_events import ResponseEvents
 from graphml.server.protocols.response_items import input_items, output_items
 from graphml.server.protocols.responses_input import Responses, as_chat
 from graphml.server.protocols.shown_logprobs import entries
 from graphml.server.responses.api_errors import ApiError, wrong_field
 from graphml.server.responses.event_stream import EventStream
 from graphml.server.responses.json_response import gone, json_response
-from graphml.text.answers import ContentDelta, Event
+from graphml.text.answers import ContentDelta
 
 
 async def responses(service: Service, request: Request) -> Response | EventStream:
@@ -49,34 +48,12 @@ async def responses(service: Service, request: Request) -> Response | EventStrea
 
     if body.stream:
         return service.stream(request, _events(body, reply, shown, keep), reply.cancel)
-    scores = Entries()
-
-    async def finished() -> None:
-        scored = _Scored()
-        async for _, token, events in reply.events():
-            scores.extend(scored.pushed(None if token is None else token.logprobs, events))
-
-    if not await ended(request, finished(), reply.cancel):
+    if not await ended(request, reply.finished(), reply.cancel):
         return gone()
-    items = output_items(reply.readers[0].answer, scores)
+    items = output_items(reply.readers[0].answer, entries(reply.tokens[0].logprobs))
     response = {**_whole(reply, shown, items), "timings": timings(reply.results[0])}
     keep(response)
     return json_response(response)
-
-
-class _Scored:
-    """Entries of the tokens of a text; those of reasoning and calls are left out."""
-
-    def __init__(self) -> None:
-        self._held: list[TokenLogprobs | None] = []
-
-    def pushed(self, logprobs: TokenLogprobs | None, events: list[Event]) -> Entries:
-        """The next token's, and what became certain with it: entries of the text that is told now."""
-        self._held.append(logprobs)
-        if not any(getattr(event, "text", True) for event in events):
-            return []
-        held, self._held = self._held, []
-        return entries(held) if any(isinstance(event, ContentDelta) for event in events) else []
 
 
 async def stored_response(service: Service, request: Request) -> Response | EventStream:
@@ -176,7 +153,7 @@ def _whole(reply: Answering, shown: dict[str, Any], items: list[dict[str, Any]])
         "input_tokens": result.n_prompt, "output_tokens": result.n_gen,
         "total_tokens": result.n_prompt + result.n_gen,
         "input_tokens_details": {"cached_tokens": result.n_cached, "cache_write_tokens": 0},
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": reply.n_reasoning},
     }  # fmt: skip
     # llama-server calls a response completed that has met its limit; OpenAI calls it incomplete.
     more = {"incomplete_details": {"reason": "max_output_tokens"}, "status": "incomplete"} if cut else {}
@@ -190,7 +167,7 @@ async def _events(
     shown: dict[str, Any],
     keep: Callable[[dict[str, Any], ResponseEvents], None],
 ) -> AsyncGenerator[bytes, None]:
-    begin, count, writer, scored = time.monotonic(), 0, ResponseEvents(), _Scored()
+    begin, count, writer, n_scored = time.monotonic(), 0, ResponseEvents(), 0
     for event in writer.begun(shown):
         yield event
     if body.return_progress:
@@ -199,7 +176,8 @@ async def _events(
             yield writer.progress(shown, **more)
     async for _, token, events in reply.events():
         count += token is not None
-        scores = scored.pushed(None if token is None else token.logprobs, events)
+        scores = entries(reply.tokens[0].logprobs[n_scored:])
+        n_scored = len(reply.tokens[0].logprobs)
         timed = {"timings": running_timings(reply.generation, count, begin)} if body.timings_per_token else {}
         for part in events:
             of_part, scores = (scores, []) if isinstance(part, ContentDelta) else ([], scores)

@@ -43,10 +43,13 @@ def call_item(id: str, call_id: str, name: str, arguments: str, status: str = CO
 def output_items(answer: Answer, logprobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The items of an answer. logprobs: entries of its text's tokens."""
     items = [reasoning_item(new_id("rs_"), answer.reasoning)] if answer.reasoning else []
-    if answer.content or not answer.tool_calls:
+    if answer.content or not (answer.tool_calls or answer.cut):
         items.append(message_item(new_id("msg_"), answer.content, logprobs=logprobs))
     return items + [
-        call_item(new_id("fc_"), call.id, call.name, call.arguments) for call in answer.tool_calls
+        call_item(
+            new_id("fc_"), call.id, call.name, call.arguments, COMPLETED if call.whole else "incomplete"
+        )
+        for call in (*answer.tool_calls, *answer.cut)
     ]
 
 

@@ -5,7 +5,9 @@ Knows that protocol's input items; nothing of answers.
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Callable
+from typing import Any, Final
 
 from graphml.server.requests.request_fields import AtLeastOne, ChatCompletion, Count, Sampling
 from graphml.server.responses.api_errors import wrong_field
@@ -72,42 +74,77 @@ def _logprobs(body: Responses) -> dict[str, Any]:
 
 
 def _messages(items: list[Any]) -> list[Any]:
-    """Items as messages: calls and reasoning join the message of the assistant that they belong to."""
+    """Items as messages: reasoning, texts and calls of the assistant that follow each other are one turn."""
     messages: list[dict[str, Any]] = []
     for item in items:
         if not isinstance(item, dict):
             raise wrong_field("input", f"wanted items as objects, got {type(item).__name__}")
         kind = item.get("type", "message")
-        if kind == "message":
+        if kind == "message" and item.get("role") == "assistant":
+            content = item.get("content") or []
+            _assistant(messages)["content"] += content if isinstance(content, list) else [content]
+        elif kind == "message":
             messages.append({"role": item.get("role"), "content": item.get("content")})
-        elif kind == "function_call":
-            function = {"name": item.get("name"), "arguments": item.get("arguments", "{}")}
-            call = {"id": item.get("call_id"), "type": "function", "function": function}
-            _assistant(messages).setdefault("tool_calls", []).append(call)
-        elif kind == "function_call_output":
-            output = item.get("output", "")
-            messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": output})
         elif kind == "reasoning":
-            messages.append({"role": "assistant", "content": "", "reasoning_content": _thought(item)})
-        else:
+            turn = _assistant(messages)
+            thoughts = [thought for thought in (turn.get("reasoning_content"), _thought(item)) if thought]
+            turn["reasoning_content"] = "\n\n".join(thoughts)
+        elif isinstance(kind, str) and kind in CALLS:
+            call = {
+                "id": item.get("call_id") or item.get("id"),
+                "type": "function",
+                "function": CALLS[kind](item),
+            }
+            _assistant(messages).setdefault("tool_calls", []).append(call)
+            if kind == "mcp_call":  # which another server has made
+                messages.append(_result(call["id"], item.get("output") or item.get("error") or ""))
+        elif isinstance(kind, str) and kind.endswith("_call_output"):
+            messages.append(_result(item.get("call_id") or item.get("id"), item.get("output", "")))
+        elif kind not in LEFT_OUT:
             raise wrong_field("input", f"items of the type {kind!r:.40} are not supported")
     return messages
 
 
+def _function(item: dict[str, Any]) -> dict[str, Any]:
+    return {"name": item.get("name"), "arguments": item.get("arguments", "{}")}
+
+
+CALLS: Final[dict[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
+    "function_call": _function,
+    "mcp_call": _function,
+    "custom_tool_call": lambda item: {"name": item.get("name"), "arguments": {"input": item.get("input")}},
+    "local_shell_call": lambda item: {"name": "local_shell", "arguments": item.get("action") or {}},
+    "shell_call": lambda item: {"name": "shell", "arguments": item.get("action") or {}},
+    "apply_patch_call": lambda item: {"name": "apply_patch", "arguments": item.get("operation") or {}},
+}
+"""From a call of each kind to a function's; they are not offered, but a history may have them."""
+LEFT_OUT: Final = ("web_search_call", "file_search_call", "mcp_list_tools", "compaction")
+"""Items that have nothing that a model here could read."""
+
+
+def _result(id: Any, output: Any) -> dict[str, Any]:
+    if isinstance(output, dict):
+        output = json.dumps(output, ensure_ascii=False)
+    return {"role": "tool", "tool_call_id": id, "content": output}
+
+
 def _thought(item: dict[str, Any]) -> str:
-    """The text of an item of reasoning."""
-    content = item.get("content") or []
-    parts = content if isinstance(content, list) else [None]
-    values = [part.get("text", "") if isinstance(part, dict) else None for part in parts]
-    texts = [value for value in values if isinstance(value, str)]
-    if len(texts) < len(values):
-        raise wrong_field("input", "wanted the content of reasoning as a list of parts with texts")
-    return "".join(texts)
+    """The text of an item of reasoning, else its summary."""
+    for name in ("content", "summary"):
+        content = item.get(name) or []
+        parts = content if isinstance(content, list) else [None]
+        values = [part.get("text", "") if isinstance(part, dict) else None for part in parts]
+        texts = [value for value in values if isinstance(value, str)]
+        if len(texts) < len(values):
+            raise wrong_field("input", f"wanted the {name} of reasoning as a list of parts with texts")
+        if texts:
+            return "".join(texts)
+    return ""
 
 
 def _assistant(messages: list[dict[str, Any]]) -> dict[str, Any]:
     if not messages or messages[-1].get("role") != "assistant":
-        messages.append({"role": "assistant", "content": ""})
+        messages.append({"role": "assistant", "content": []})
     return messages[-1]
 
 
@@ -121,14 +158,12 @@ def _response_format(text: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _tools(tools: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
-    if not tools:
-        return None
-    for tool in tools:
-        if tool.get("type") != "function":
-            raise wrong_field("tools", "functions alone are supported")
     keys = ("name", "description", "parameters", "strict")
-    return [
-        {"type": "function", "function": {key: tool[key] for key in keys if key in tool}} for tool in tools
+    return tools and [
+        {"type": "function", "function": {key: tool[key] for key in keys if key in tool}}
+        if tool.get("type") == "function"
+        else tool
+        for tool in tools
     ]
 
 

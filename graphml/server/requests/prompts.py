@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from graphml.errors import UsageError
 from graphml.server.access.text_limits import check_fits
 from graphml.server.responses.api_errors import ApiError, wrong_field
+from graphml.text.messages import parts_of
 from graphml.text.tokenizer import Tokenizer
 
 Ids = list[int]
@@ -74,25 +76,8 @@ def _text_of(prompt: dict[str, Any], name: str) -> str:
         return text
     parts = prompt.get("content")
     if isinstance(parts, list):
-        return text_of_parts(parts, name)
+        try:
+            return parts_of(f"{name}.content", parts, "user")[0]
+        except UsageError as error:
+            raise wrong_field(name, str(error)) from None
     raise wrong_field(name, "wanted an object with prompt_string, or with content as a list of parts")
-
-
-def text_of_parts(parts: list[Any], name: str, between: str = "") -> str:
-    """The text of a list of content parts; ApiError for parts that are no text."""
-    texts: list[str] = []
-    for part in parts:
-        if not isinstance(part, dict):
-            raise wrong_field(name, f"wanted parts as objects, got {type(part).__name__}")
-        kind = part.get("type")
-        if kind in ("image_url", "image", "input_image"):
-            raise ApiError(500, "image input is not supported: this model reads text alone")
-        if kind in ("input_audio", "input_video", "video_url", "audio", "file", "input_file", "document"):
-            raise ApiError(501, f"{kind} input is not supported: this model reads text alone")
-        if kind not in ("text", "input_text", "output_text", "refusal"):
-            raise wrong_field(name, f"wanted parts of the type text, got {kind!r:.40}")
-        text = part.get("refusal" if kind == "refusal" else "text")
-        if not isinstance(text, str):
-            raise wrong_field(name, f"wanted a text in a part, got {type(text).__name__}")
-        texts.append(text)
-    return between.join(texts)

@@ -15,7 +15,9 @@ from typing import Any, TypeVar
 import msgspec
 from starlette.types import Receive, Scope, Send
 
+from graphml.api.template_messages import fenced_value
 from graphml.server.responses.api_errors import Style, as_api_error
+from graphml.text.tokenizer.tokenizer import well_formed
 
 T = TypeVar("T")
 PING = b":\n\n"
@@ -25,7 +27,15 @@ HEADERS = [
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
-encode = msgspec.json.Encoder().encode
+_ENCODE = msgspec.json.Encoder().encode
+
+
+def encode(data: Any) -> bytes:
+    """JSON; lone surrogates, which a model may write as an escape in a call's arguments, become U+FFFD."""
+    try:
+        return _ENCODE(data)
+    except UnicodeEncodeError:
+        return _ENCODE(fenced_value(data, well_formed))
 
 
 def event(data: Any, name: str | None = None) -> bytes:

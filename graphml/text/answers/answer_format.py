@@ -1,4 +1,4 @@
-"""What one family of models writes: how its reasoning is marked and how its tool calls are written.
+"""What one family of models writes: how its reasoning is marked, and which syntax its tool calls have.
 
 A value; each family has a file in `formats`. Knows nothing of the text that is read.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from graphml.text.answers.call_sink import CallSink, random_id
-from graphml.text.answers.parameter_calls import ParameterSyntax
+from graphml.text.answers.call_syntax import CallReader, CallSyntax
 from graphml.text.answers.text_reader import Step, TextReader
 
 
@@ -39,10 +39,6 @@ class WholeAnswerParser(Protocol):
         ...
 
 
-CallReader: TypeAlias = Callable[[TextReader, CallSink], Step[None]]
-"""Reads calls from behind the marker that opens them, to behind their end, or a MalformedError."""
-
-
 @dataclass(frozen=True)
 class ReasoningMarks:
     """The texts before and after a model's reasoning."""
@@ -52,44 +48,34 @@ class ReasoningMarks:
 
 
 @dataclass(frozen=True)
-class CallSyntax:
-    """How calls are forced by a grammar: begin, one call or several with `between`, end.
-
-    A call is `before` with the name for {name}, then the arguments as JSON under the tool's schema, `after`.
-    several: whether more than one call can stand in an answer. alone: whether one call stands there without
-    begin and end. parameters: the arguments stand one by one between markers, in place of JSON.
-    """
-
-    before: str
-    after: str
-    begin: str = ""
-    end: str = ""
-    between: str = ""
-    several: bool = True
-    alone: bool = False
-    parameters: ParameterSyntax | None = None
-
-
-@dataclass(frozen=True)
 class AnswerFormat:
     """One family's format.
 
     found_by: the format is a template's where all texts of one of these groups occur in it. not_with: texts
-    that speak against it. rank: of several that are found, the highest is taken. calls: from a marker that
-    opens calls to what reads them. bare: reads calls that stand at the begin of the answer without a marker.
-    syntax: how calls are forced, None: by the generic form. whole: reads the whole answer in place of all
-    that. shown: further texts that are control tokens in the vocabulary and are needed. example: a text and
-    the arguments of the calls of the tools `weather` and `add` in it, for tests and docs.
+    that speak against it. rank: of several that are found, the highest is taken. syntax: how calls are
+    written; markers: those of its texts that open calls. calls: from a marker to what reads calls behind it,
+    of further ones. bare: reads calls at the begin of the answer without a marker. whole: reads the whole
+    answer in place of all that. frame: texts around the answer that are none of it. shown: further texts that
+    are control tokens in the vocabulary and are needed. reasons: its templates mark reasoning, whatever their
+    text says.
     """
 
     name: str
     found_by: tuple[tuple[str, ...], ...]
+    syntax: CallSyntax | None = None
+    markers: tuple[str, ...] = ()
     calls: Mapping[str, CallReader] = field(default_factory=dict)
     not_with: tuple[str, ...] = ()
     rank: int = 0
     bare: CallReader | None = None
-    syntax: CallSyntax | None = None
     whole: Callable[[WholeAnswerParser], Step[None]] | None = None
+    frame: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
     new_id: Callable[[], str] = random_id
     reasoning: ReasoningMarks | None = None
+    reasons: bool = False
+
+    def __post_init__(self) -> None:
+        if self.syntax is not None:
+            read = {marker: self.syntax.reader(marker) for marker in self.markers}
+            object.__setattr__(self, "calls", {**read, **self.calls})

@@ -1,18 +1,20 @@
 """Splits an answer into reasoning, text and tool calls while it streams, by the format of its model.
 
 Where the text is split into pieces changes nothing but the pieces of the deltas. What looks like a call and
-is none is text, all of it. Knows formats; nothing of tokens, templates or tools' functions.
+is none is text, all of it. A call in which the answer ends is one that is not whole, and its marks are no
+text. Knows formats; nothing of tokens, templates or tools' functions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from graphml.text.answers.answer_format import AnswerFormat, CallReader, ReasoningMarks
+from graphml.text.answers.answer_format import AnswerFormat, ReasoningMarks
 from graphml.text.answers.call_sink import CallSink, Schemas
+from graphml.text.answers.call_syntax import CallReader
 from graphml.text.answers.events import ContentDelta, Event, ReasoningDelta, ToolCallDelta
-from graphml.text.answers.text_reader import MalformedError, Step, TextReader
+from graphml.text.answers.text_reader import CutError, MalformedError, Step, TextReader
 
 MOST_MALFORMED: Final = 16
 """So many malformed calls are tried: each is read again as text, which must not take quadratic time."""
@@ -25,7 +27,8 @@ class AnswerParser:
     are looked for, and markers of calls are text. marks: how reasoning is marked, None: as the format says,
     if it does. inside: whether the prompt ended within the reasoning, so that the answer begins there.
     split: whether reasoning is told apart; if not, it is text with its marks. new_id: makes ids of calls,
-    None: as the format does.
+    None: as the format does. holds: whether a call is told only when it is whole, as where no grammar makes
+    it so. used_ids: of calls before, which are not given again.
     """
 
     def __init__(
@@ -36,18 +39,23 @@ class AnswerParser:
         inside: bool = False,
         split: bool = True,
         new_id: Callable[[], str] | None = None,
+        holds: bool = True,
+        used_ids: Iterable[str] = (),
     ) -> None:
         self.format, self.split, self._inside = format, split, inside
         self._marks = marks or format.reasoning
         self._events: list[Event] = []
         self.reader = TextReader()
-        self.calls = CallSink(tools or {}, self.reader, self._events.append, new_id or format.new_id)
+        self.calls = CallSink(
+            tools or {}, self.reader, self._events.append, new_id or format.new_id, holds, used_ids
+        )
         self._space = ""  # white space that is text only if more text follows
         self._at_start = True  # no text yet
-        self._trims = bool(self._marks or (tools and (format.calls or format.bare)))
+        self._trims = bool(self._marks or format.frame or (tools and (format.calls or format.bare)))
         self._steps = (format.whole or AnswerParser._plain)(self)
         self.n_malformed = 0
         self._done = False
+        self._readers = format.calls if tools else {}
 
     def feed(self, text: str) -> list[Event]:
         """Take the next piece of the answer; return what became certain with it."""
@@ -55,9 +63,9 @@ class AnswerParser:
             self.reader.feed(text)
         return self._advance()
 
-    def finish(self) -> list[Event]:
-        """The answer has ended; return the rest."""
-        self.reader.ended = True
+    def finish(self, cut: bool = False) -> list[Event]:
+        """The answer has ended; return the rest. cut: though the model did not end it."""
+        self.reader.ended, self.reader.cut = True, cut
         return self._advance()
 
     def _advance(self) -> list[Event]:
@@ -99,23 +107,26 @@ class AnswerParser:
 
     def _plain(self) -> Step[None]:
         offered = bool(self.calls.tools)
-        calls = self.format.calls if offered else {}
+        calls = self._readers
         bare = self.format.bare if offered else None
         if self._marks is not None and self._inside:
             yield from self.read_reasoning(self._marks, "")
         while True:
             if self._trims and self._at_start and (yield from self._begins(bare)):
                 continue
-            looked_for = tuple(calls) if self.n_malformed < MOST_MALFORMED else ()
+            looked_for = (*calls, *self.format.frame) if self.n_malformed < MOST_MALFORMED else ()
             stop = yield from self.reader.until(looked_for, self.content)
             if stop is None:
                 break
-            yield from self.read_calls(stop, calls[stop])
+            if stop in calls:
+                yield from self.read_calls(stop, calls[stop])
         self.keep_space()
 
     def _begins(self, bare: CallReader | None) -> Step[bool]:
         """Read what only the begin of a text can be: reasoning, and calls without a marker."""
         first = yield from self.reader.space(self.content)
+        if self.format.frame and (yield from self.reader.optional(*self.format.frame)):
+            return True
         if self._marks is not None:
             opened = yield from self.reader.optional(self._marks.open)
             if opened:
@@ -136,10 +147,42 @@ class AnswerParser:
             return
         self.drop_space()
         yield from self.reader.space()
-        stop = yield from self.reader.until((marks.close,), self.reasoning)
-        if stop is not None:
-            self.drop_space()
-            yield from self.reader.space()
+        while True:
+            tried = tuple(self._readers) if self.n_malformed < MOST_MALFORMED else ()
+            stop = yield from self.reader.until((marks.close, *tried), self.reasoning)
+            if stop is None or stop not in self._readers:
+                break
+            if (yield from self._ends_with_calls(stop)):
+                break
+            self.reasoning(stop)
+        self.drop_space()
+        yield from self.reader.space()
+
+    def _ends_with_calls(self, opened: str) -> Step[bool]:
+        """Whether whole calls behind this marker are the last of the answer: those end unclosed reasoning.
+
+        Otherwise they are a part of it, which goes on behind the marker.
+        """
+        reader = self.reader
+        start, marker = reader.at, opened
+        reader.set_mark(start)
+        self.calls.try_calls()
+        try:
+            while marker:
+                yield from self._readers[marker](reader, self.calls)
+                if self.calls.is_open:
+                    self.calls.end()
+                yield from reader.space()
+                marker = yield from reader.optional(*self._readers)
+            last = not (yield from reader.peek())
+        except MalformedError:
+            last = False
+        self.calls.decide(last)
+        if not last:
+            self.n_malformed += 1
+            reader.at = start
+        reader.set_mark(-1)
+        return last
 
     def read_calls(self, opened: str, read: CallReader) -> Step[None]:
         """Read calls behind their marker. Where they are malformed, the text goes on behind the marker.
@@ -147,27 +190,31 @@ class AnswerParser:
         Calls before the malformed one stay calls, and the text goes on behind them.
         """
         reader, calls = self.reader, self.calls
-        start, whole = reader.at - len(opened), calls.n_whole
+        start, whole, n_calls = reader.at - len(opened), calls.n_whole, calls.n
         reader.set_mark(start)
         try:
             yield from read(reader, calls)
             if calls.is_open:
                 calls.end()
-        except MalformedError:
+        except MalformedError as error:
+            cut = isinstance(error, CutError) and (reader.cut or not calls.holds)
+            emitted = calls.is_open and (cut or not calls.holds)  # its begin is not taken back
+            calls.break_off(cut)
             self.n_malformed += 1
-            calls.break_off()
-            if calls.n_whole == whole:
+            if cut and (emitted or (opened and reader.cut)):
+                reader.at = len(reader.text)
+            elif calls.n_whole > whole:
+                reader.at = reader.mark
+            elif not emitted:
                 reader.at = start + len(opened)
                 self.content(opened)
-            else:
-                reader.at = reader.mark
-        if calls.n_whole > whole:
+        if calls.n > n_calls:
             self.drop_space()
         reader.set_mark(-1)
 
     def keep_space(self) -> None:
         """White space at the end of a text is part of it, but not behind calls or alone after reasoning."""
-        if self._space and not self.calls.n_whole:
+        if self._space and not self.calls.n:
             self._events.append(ContentDelta(self._space))
         self._space = ""
 

@@ -5,11 +5,10 @@ Shared by many formats, whose names for the parts differ. Knows JSON; nothing of
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Final
 
-from graphml.text.answers.call_sink import CallSink
+from graphml.text.answers.call_sink import CallSink, json_text
 from graphml.text.answers.text_reader import Step, TextReader, fail, parsed
 
 NAMES: Final = ("name", "tool_name", "function")
@@ -106,7 +105,7 @@ def _object(text: str) -> str:
         value = {}
     if not isinstance(value, dict):
         fail("arguments that are no object")
-    return json.dumps(value, ensure_ascii=False)
+    return json_text(value)
 
 
 def json_arguments(reader: TextReader, calls: CallSink, name: str, id: str = "") -> Step[None]:
@@ -114,6 +113,6 @@ def json_arguments(reader: TextReader, calls: CallSink, name: str, id: str = "")
     if name not in calls.tools:
         fail(f"no tool {name}")
     if (yield from reader.space()) != "{":
-        fail("arguments that are no object")
+        yield from reader.literal("{")
     calls.begin(name, id)
     yield from reader.json_value(calls.piece)

@@ -27,19 +27,24 @@ class MalformedError(Exception):
     """The text is not what its beginning promised."""
 
 
+class CutError(MalformedError):
+    """The text ends before what its beginning promised is whole."""
+
+
 def nothing(text: str) -> None:
     """Emit nothing."""
 
 
 class TextReader:
-    """The text so far. at: the next character; `mark`: from where on the text is kept.
+    """The text so far.
 
-    While there is no mark, what was read is dropped.
+    at: the next character; `mark`: from where on the text is kept; ended: no more comes; cut: it ended though
+    more was to come. While there is no mark, what was read is dropped.
     """
 
     def __init__(self) -> None:
         self.text, self.at, self.mark = "", 0, -1
-        self.ended = False
+        self.ended = self.cut = False
 
     def feed(self, text: str) -> None:
         """More text."""
@@ -88,9 +93,28 @@ class TextReader:
     def within(self, stops: Sequence[str]) -> Step[str]:
         """Read up to the first of some texts and over it; return what is before; or a MalformedError."""
         parts: list[str] = []
-        if (yield from self.until(stops, parts.append)) is None:
-            fail(f"{stops[0]} is missing")
+        yield from self.whole_until(stops, parts.append)
         return "".join(parts)
+
+    def whole_until(self, stops: Sequence[str], emit: Emit) -> Step[str]:
+        """As `until`; CutError where the text ends without one of them."""
+        stop = yield from self.until(stops, emit)
+        if stop is None:
+            raise CutError(f"{stops[0]} is missing")
+        return stop
+
+    def follows(self, texts: Sequence[str]) -> Step[bool]:
+        """Whether one of these texts, or nothing, comes next behind white space; nothing is read."""
+        while True:
+            match = _SPACE.match(self.text, self.at)
+            assert match is not None
+            rest = self.text[match.end() : match.end() + max(map(len, texts))]
+            if any(rest.startswith(text) for text in texts):
+                return True
+            partly = any(text.startswith(rest) for text in texts)
+            if self.ended or not partly:
+                return partly
+            yield
 
     def space(self, emit: Emit = nothing) -> Step[str]:
         """Read over white space, which is emitted; return the next character, "" at the end."""
@@ -110,9 +134,26 @@ class TextReader:
             yield
         return self.text[self.at : self.at + 1]
 
+    def word(self, pattern: re.Pattern[str]) -> Step[str]:
+        """Read over what a pattern of single characters, which may be none, matches here, and return it."""
+        while True:
+            match = pattern.match(self.text, self.at)
+            assert match is not None
+            if match.end() < len(self.text) or self.ended:
+                self.at = match.end()
+                return match.group()
+            yield
+
+    def characters(self, n: int) -> Step[str]:
+        """Read over n characters and return them."""
+        while len(self.text) < self.at + n:
+            yield from self._more()
+        self.at += n
+        return self.text[self.at - n : self.at]
+
     def optional(self, *texts: str) -> Step[str]:
         """Read over the longest of these texts if it comes next, and return it, else ""."""
-        while True:
+        while texts:
             rest = self.text[self.at : self.at + max(map(len, texts))]
             if not self.ended and any(len(text) > len(rest) and text.startswith(rest) for text in texts):
                 yield
@@ -120,11 +161,15 @@ class TextReader:
             longest = max((text for text in texts if rest.startswith(text)), key=len, default="")
             self.at += len(longest)
             return longest
+        return ""
 
     def literal(self, *texts: str) -> Step[str]:
         """Read over one of these texts; MalformedError if none comes next."""
         text = yield from self.optional(*texts)
         if not text:
+            rest = self.text[self.at :]
+            if self.ended and any(wanted.startswith(rest) for wanted in texts):
+                raise CutError(f"{texts[0]} is missing")
             fail(f"wanted {texts[0]}")
         return text
 
@@ -198,18 +243,11 @@ class TextReader:
                 self.at += 2
 
     def _scalar(self, emit: Emit) -> Step[None]:
-        while True:
-            match = _SCALAR.match(self.text, self.at)
-            assert match is not None
-            if match.end() < len(self.text) or self.ended:
-                self.at = match.end()
-                emit(match.group())
-                return
-            yield
+        emit((yield from self.word(_SCALAR)))
 
     def _more(self) -> Step[None]:
         if self.ended:
-            fail("the text ends inside of JSON")
+            raise CutError("the text ends inside of JSON")
         yield
 
 

@@ -143,8 +143,8 @@ def digits_by_thousands(views: Views, ends: list[int]) -> list[int]:
 class PreTokenizer:
     """How words are cut before merging.
 
-    `ignore_merges`: a word that is a token is not split. `clean_spaces`: decoding drops the space before
-    some punctuation. `byte_level`: tokens spell bytes as GPT-2's letters, else they are plain text.
+    `ignore_merges`: a word that is a token is not split. `byte_level`: tokens spell bytes as GPT-2's letters,
+    else they are plain text.
     `escape_spaces`: tokens have U+2581 for a space. `add_bos`: the default if the file does not set it.
     `whole_newlines`: a run of newlines that is a token is not split. `default_bos`: whether the id 11 is
     the begin token of a file that names none.
@@ -152,7 +152,6 @@ class PreTokenizer:
 
     steps: tuple[Step, ...]
     ignore_merges: bool = False
-    clean_spaces: bool = True
     byte_level: bool = True
     escape_spaces: bool = False
     add_bos: bool = False
@@ -262,14 +261,14 @@ _THREE_DIGITS = r"[0-9][0-9][0-9]"
 GPT2: Final = PreTokenizer((_GPT2,))
 DIGITS_GPT2: Final = PreTokenizer((r"\p{N}", _GPT2))
 LLAMA3: Final = PreTokenizer((_LLAMA3,))
-QWEN2: Final = PreTokenizer((_QWEN2,), clean_spaces=False)
-DEEPSEEK3: Final = PreTokenizer((r"\p{N}{1,3}", _CJK, _DEEPSEEK3), clean_spaces=False)
-GPT4O: Final = PreTokenizer((_GPT4O,), clean_spaces=False)
+QWEN2: Final = PreTokenizer((_QWEN2,))
+DEEPSEEK3: Final = PreTokenizer((r"\p{N}{1,3}", _CJK, _DEEPSEEK3))
+GPT4O: Final = PreTokenizer((_GPT4O,))
 GEMMA4: Final = PreTokenizer(
     (_LINES,), byte_level=False, escape_spaces=True, force_bos=True, whole_newlines=True
 )
-TINY_AYA: Final = PreTokenizer((numbers_by_thousands, _uncased(r"\p{N}{1,3}")), clean_spaces=False)
-BAILING: Final = PreTokenizer((_BAILING,), clean_spaces=False)
+TINY_AYA: Final = PreTokenizer((numbers_by_thousands, _uncased(r"\p{N}{1,3}")))
+BAILING: Final = PreTokenizer((_BAILING,))
 DEFAULT: Final = PreTokenizer((_DEFAULT_PUNCTUATION, _GPT2, r"\p{N}+", _THREE_DIGITS))
 
 
@@ -285,18 +284,17 @@ def _table() -> dict[str, PreTokenizer]:
             "deepseek-llm",
             PreTokenizer(
                 (_NEWLINE, _DEEPSEEK_LETTERS, _DEEPSEEK_PUNCTUATION, r"\s+\Z", _CJK_HANGUL, r"\p{N}+"),
-                clean_spaces=False,
             ),
         ),
         (
             "deepseek-coder",
-            PreTokenizer((_NEWLINE, r"\s?\p{L}+", r"\s?\p{P}+", _CJK_HANGUL, r"\p{N}"), clean_spaces=False),
+            PreTokenizer((_NEWLINE, r"\s?\p{L}+", r"\s?\p{P}+", _CJK_HANGUL, r"\p{N}")),
         ),
         ("deepseek-v3 hunyuan-dense hy_v4 joyai-llm", DEEPSEEK3),
-        ("spark2_5", PreTokenizer((r"\p{N}{1,3}", _CJK, _SPARK, r"\p{N}"), clean_spaces=False)),
+        ("spark2_5", PreTokenizer((r"\p{N}{1,3}", _CJK, _SPARK, r"\p{N}"))),
         (
             "youtu",
-            PreTokenizer((_YOUTU, _uncased(r"\p{N}")), clean_spaces=False, ignore_merges=True),
+            PreTokenizer((_YOUTU, _uncased(r"\p{N}")), ignore_merges=True),
         ),
         ("falcon", PreTokenizer((_FALCON_PUNCTUATION, _GPT2, _THREE_DIGITS))),
         (
@@ -304,27 +302,27 @@ def _table() -> dict[str, PreTokenizer]:
             " jina-v1-en jina-v2-code roberta-bpe olmo jais exaone4",
             GPT2,
         ),
-        ("trillion granite-docling", replace(GPT2, clean_spaces=False)),
+        ("trillion granite-docling", GPT2),
         ("starcoder refact codeshell exaone minerva-7b mellum2", DIGITS_GPT2),
-        ("command-r smollm", replace(DIGITS_GPT2, clean_spaces=False)),
+        ("command-r smollm", DIGITS_GPT2),
         ("jais-2", PreTokenizer((_JAIS2,))),
         ("gemma4 granite-embed-multi-311m", GEMMA4),
         (
             "sarvam-moe",
-            replace(GEMMA4, force_bos=False, whole_newlines=False, clean_spaces=False),
+            replace(GEMMA4, force_bos=False, whole_newlines=False),
         ),
         ("whitespace", PreTokenizer((r"\S+",), byte_level=False)),
         ("qwen2 deepseek-r1-qwen kormo f2llmv2 hunyuan grok-2 solar-open", QWEN2),
-        ("megrez stablelm2", replace(QWEN2, clean_spaces=True)),
-        ("qwen35", PreTokenizer((_QWEN35,), clean_spaces=False)),
-        ("laguna", PreTokenizer((_LINES, _QWEN2), clean_spaces=False)),
+        ("megrez stablelm2", QWEN2),
+        ("qwen35", PreTokenizer((_QWEN35,))),
+        ("laguna", PreTokenizer((_LINES, _QWEN2))),
         ("dbrx smaug-bpe", LLAMA3),
         ("chatglm-bpe", replace(LLAMA3, default_bos=False)),
         ("glm4 glm5", replace(LLAMA3, default_bos=False, ignore_merges=True)),
-        ("poro-chat", PreTokenizer((_BLOOM,), clean_spaces=False)),
+        ("poro-chat", PreTokenizer((_BLOOM,))),
         ("bloom gpt3-finnish", PreTokenizer((_BLOOM,))),
-        ("viking", PreTokenizer((_BLOOM, r"\p{N}"), clean_spaces=False)),
-        ("tekken", PreTokenizer((_TEKKEN,), clean_spaces=False, ignore_merges=True, add_bos=True)),
+        ("viking", PreTokenizer((_BLOOM, r"\p{N}"))),
+        ("tekken", PreTokenizer((_TEKKEN,), ignore_merges=True, add_bos=True)),
         ("exaone-moe", PreTokenizer((_EXAONE_MOE,))),
         (
             "chameleon",
@@ -337,22 +335,21 @@ def _table() -> dict[str, PreTokenizer]:
                     r"[\p{P}!-/:-@\[-`{-~]",
                     _GPT2,
                 ),
-                clean_spaces=False,
                 add_bos=True,
             ),
         ),
         ("gpt-4o llama4 kanana2 talkie minimax-m2", GPT4O),
         (
             "granite-embed-multi-97m",
-            PreTokenizer((_GRANITE_MULTI,), clean_spaces=False, ignore_merges=True),
+            PreTokenizer((_GRANITE_MULTI,), ignore_merges=True),
         ),
         ("tiny_aya cohere2moe", TINY_AYA),
-        ("superbpe", PreTokenizer((r"\p{N}+", digits_by_thousands), clean_spaces=False)),
+        ("superbpe", PreTokenizer((r"\p{N}+", digits_by_thousands))),
         ("bailingmoe bailingmoe2 llada-moe", BAILING),
-        ("seed-coder", PreTokenizer((_SEED,), clean_spaces=False)),
-        ("kimi-k2", PreTokenizer((_KIMI_K2,), clean_spaces=False)),
-        ("ufakzeka", PreTokenizer((_UFAKZEKA,), clean_spaces=False)),
-        ("afmoe", PreTokenizer((numbers_by_thousands, _ASIAN, _DEEPSEEK3), clean_spaces=False)),
+        ("seed-coder", PreTokenizer((_SEED,))),
+        ("kimi-k2", PreTokenizer((_KIMI_K2,))),
+        ("ufakzeka", PreTokenizer((_UFAKZEKA,))),
+        ("afmoe", PreTokenizer((numbers_by_thousands, _ASIAN, _DEEPSEEK3))),
     ]
     return {name: pre_tokenizer for names, pre_tokenizer in rows for name in names.split()}
 

@@ -44,7 +44,7 @@ class SpecialTokens:
     def split(self, text: str) -> list[Fragment]:
         """Return the text cut at its special tokens, in order."""
         fragments: list[Fragment] = [text] if text else []
-        for token in self._occurring(text):
+        for token in self.occurring(text):
             cut: list[Fragment] = []
             for fragment in fragments:
                 if isinstance(fragment, str):
@@ -54,7 +54,7 @@ class SpecialTokens:
             fragments = cut
         return fragments
 
-    def _occurring(self, text: str) -> list[SpecialToken]:
+    def occurring(self, text: str) -> list[SpecialToken]:
         """The tokens that occur anywhere in the text, overlapping ones too, longest first."""
         if self._first is None:
             return []
@@ -224,6 +224,10 @@ class Tokenizer:
         """The control and unknown tokens that a text spells, as texts; nothing is encoded."""
         parts = self._all_special.split(well_formed(text_of("text", text)))
         return {self.piece(part) for part in parts if isinstance(part, int) and self.is_special(part)} - {""}
+
+    def tokens_within(self, text: str) -> dict[str, int]:
+        """The control, unknown and user-defined tokens in a text, overlapping ones too, by their texts."""
+        return {token.text: token.id for token in self._all_special.occurring(text)}
 
     @cached_property
     def longest_token(self) -> int:

@@ -188,7 +188,7 @@ def _flags(metadata: Metadata, kind: str, rules: PreTokenizer | None) -> Flags:
         add_bos=add_bos or (rules is not None and rules.force_bos),
         add_eos=metadata.boolean(PREFIX + "add_eos_token", kind == "unigram"),
         add_space_prefix=metadata.boolean(PREFIX + "add_space_prefix", kind == "spm"),
-        clean_spaces=rules.clean_spaces if rules is not None else kind == "wordpiece",
+        clean_spaces=kind == "wordpiece",
         escape_spaces=rules.escape_spaces if rules is not None else not metadata.boolean(BYTE_LEVEL, False),
         remove_extra_whitespaces=metadata.boolean(PREFIX + "remove_extra_whitespaces", False),
         lowercase=lowercase,

@@ -20,6 +20,8 @@ MARKS = (
     ReasoningMarks("<|START_THINKING|>", "<|END_THINKING|>"),
     ReasoningMarks("<|inner_prefix|>", "<|inner_suffix|>"),
     ReasoningMarks("<reasoning>", "</reasoning>"),
+    ReasoningMarks("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),
+    ReasoningMarks("<mm:think>", "</mm:think>"),
 )
 """How templates mark reasoning; the first whose two texts occur in a template is its."""
 
@@ -67,7 +69,7 @@ def marks_of(template: str, format: AnswerFormat) -> ReasoningMarks | None:
     """How a template marks reasoning; None if it does not, or the format reads whole answers."""
     if format.whole is not None:
         return None
-    if format.reasoning is not None and format.reasoning.open in template:
+    if format.reasoning is not None and (format.reasons or format.reasoning.open in template):
         return format.reasoning
     return next((marks for marks in MARKS if marks.open in template or marks.close in template), None)
 

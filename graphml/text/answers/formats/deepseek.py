@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from graphml.text.answers.answer_format import AnswerFormat, CallSyntax
+from graphml.text.answers.answer_format import AnswerFormat
 from graphml.text.answers.call_sink import CallSink
+from graphml.text.answers.call_syntax import CallSyntax
 from graphml.text.answers.json_calls import json_arguments
 from graphml.text.answers.text_reader import Step, TextReader
 

@@ -4,93 +4,207 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
-from graphml.text.answers.answer_format import AnswerFormat, CallReader, ReasoningMarks
-from graphml.text.answers.call_sink import CallSink
-from graphml.text.answers.text_reader import Step, TextReader, fail, parsed
+from graphml.text.answers.answer_format import AnswerFormat, ReasoningMarks
+from graphml.text.answers.call_sink import CallSink, json_text
+from graphml.text.answers.call_syntax import CallSyntax
+from graphml.text.answers.grammar_rules import GrammarRules, joined, json_terminal
+from graphml.text.answers.schema_types import (
+    ALL_TYPES,
+    branches,
+    choices,
+    definitions,
+    followed,
+    json_types,
+    members,
+    required,
+    text_bounds,
+)
+from graphml.text.answers.text_reader import CutError, Step, TextReader, fail, parsed
 
-_NAME: Final = re.compile(r"\s*([^\s:{}\[\],<]+)\s*")
-_PLAIN: Final = re.compile(r"[^,}\]]+")
+_WORD: Final = re.compile(r"[^\s,:{}\[\]<]*")
+_BARE_KEY: Final = re.compile(r"[^\s:,{}\[\]]*")
+_KEY: Final = r"/[A-Za-z0-9_.\-]{1,64}/"
 MAX_LEVELS: Final = 50
 
 
-def _reader(end: str, quote: str) -> CallReader:
-    def read(reader: TextReader, calls: CallSink) -> Step[None]:
+@dataclass(frozen=True)
+class QuotedArguments:
+    """Arguments as an object whose keys are bare and whose strings are between marks, as they are."""
+
+    quote: str
+
+    @property
+    def opens(self) -> tuple[str, ...]:
+        """What arguments begin with."""
+        return ("{",)
+
+    def grammar(self, rules: GrammarRules, schema: Mapping[str, Any]) -> str:
+        """An object that follows the schema, as far as types, members, elements and choices say."""
+        return _Values(rules, self.quote, schema).of_object(schema)
+
+    def read(self, reader: TextReader, calls: CallSink, name: str, id: str = "") -> Step[None]:
+        """Read an object."""
+        yield from reader.literal("{")
+        calls.begin(name, id)
+        separator = "{"
+        while (yield from reader.space()) != "}":
+            key = yield from self._key(reader)
+            value = yield from self._value(reader, 0)
+            calls.piece(f"{separator}{json_text(key)}: {value}")
+            separator = ", "
+            yield from _comma(reader, "}")
+        yield from reader.literal("}")
+        calls.piece("{}" if separator == "{" else "}")
+
+    def _key(self, reader: TextReader) -> Step[str]:
         yield from reader.space()
-        yield from reader.literal("call:")
-        name = (yield from reader.within(("{",))).strip()
-        parts: list[str] = []
-        yield from reader.until((end,), parts.append)
-        text = "{" + "".join(parts).rstrip()
-        value, at = _value(text, 0, quote, 0)
-        if at != len(text):
-            fail("text behind the arguments")
-        calls.whole(name, json.dumps(value, ensure_ascii=False))
-
-    return read
-
-
-def _value(text: str, at: int, quote: str, level: int) -> tuple[Any, int]:
-    """The value that begins here, and where it ends."""
-    at += len(text[at:]) - len(text[at:].lstrip())
-    if level > MAX_LEVELS:
-        fail("nested too deeply")
-    if text.startswith(quote, at):
-        end = text.find(quote, at + len(quote))
-        if end < 0:
-            fail("a string without its end")
-        return text[at + len(quote) : end], end + len(quote)
-    if text.startswith("{", at):
-        return _mapping(text, at + 1, quote, level + 1)
-    if text.startswith("[", at):
-        return _list(text, at + 1, quote, level + 1)
-    match = _PLAIN.match(text, at)
-    if match is None:
-        fail("a value is missing")
-    return parsed(match.group().strip()), match.end()
-
-
-def _mapping(text: str, at: int, quote: str, level: int) -> tuple[dict[str, Any], int]:
-    mapping: dict[str, Any] = {}
-    while not text.startswith("}", at):
-        if text.startswith(quote, at):
-            key, at = _value(text, at, quote, level)
+        if (yield from reader.optional(self.quote)):
+            key = yield from reader.within((self.quote,))
+        elif (yield from reader.peek()) == '"':
+            key = yield from reader.json_string()
         else:
-            name = _NAME.match(text, at)
-            if name is None:
-                fail("a key is missing")
-            key, at = name[1], name.end()
-        if not text.startswith(":", at):
-            fail("wanted : after a key")
-        mapping[key], at = _value(text, at + 1, quote, level)
-        at = _next(text, at, "}")
-    return mapping, at + 1
+            key = yield from reader.word(_BARE_KEY)
+        yield from reader.space()
+        yield from reader.literal(":")
+        if not key:
+            fail("a key is missing")
+        return key
+
+    def _value(self, reader: TextReader, level: int) -> Step[str]:
+        """Read a value; returns it as JSON."""
+        if level > MAX_LEVELS:
+            fail("nested too deeply")
+        first = yield from reader.space()
+        if not first:
+            raise CutError("a value is missing")
+        if (yield from reader.optional(self.quote)):
+            return json_text((yield from reader.within((self.quote,))))
+        if first == '"':
+            return (yield from reader.json_value())
+        if first == "{":
+            yield from reader.literal("{")
+            pairs: list[str] = []
+            while (yield from reader.space()) != "}":
+                key = yield from self._key(reader)
+                value = yield from self._value(reader, level + 1)
+                pairs.append(f"{json_text(key)}: {value}")
+                yield from _comma(reader, "}")
+            yield from reader.literal("}")
+            return f"{{{', '.join(pairs)}}}"
+        if first == "[":
+            yield from reader.literal("[")
+            elements: list[str] = []
+            while (yield from reader.space()) != "]":
+                elements.append((yield from self._value(reader, level + 1)))
+                yield from _comma(reader, "]")
+            yield from reader.literal("]")
+            return f"[{', '.join(elements)}]"
+        word = yield from reader.word(_WORD)
+        parsed(word)
+        return word
+
+    def form(self) -> str:
+        """One member."""
+        return "{KEY:VALUE}"
+
+    def written(self, arguments: Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> str:
+        """An object."""
+        return _written(arguments, self.quote)
 
 
-def _list(text: str, at: int, quote: str, level: int) -> tuple[list[Any], int]:
-    elements: list[Any] = []
-    while not text.startswith("]", at):
-        element, at = _value(text, at, quote, level)
-        elements.append(element)
-        at = _next(text, at, "]")
-    return elements, at + 1
+def _written(value: Any, quote: str) -> str:
+    if isinstance(value, str):
+        return quote + value + quote
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{_written(member, quote)}" for key, member in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(_written(element, quote) for element in value) + "]"
+    return json.dumps(value)
 
 
-def _next(text: str, at: int, close: str) -> int:
-    """Behind a comma, or at what closes."""
-    if text.startswith(",", at):
-        return at + 1
-    if not text.startswith(close, at):
-        fail(f"wanted , or {close}")
-    return at
+class _Values:
+    """Rules of values that follow the schemas of a document."""
+
+    def __init__(self, rules: GrammarRules, quote: str, root: Mapping[str, Any]) -> None:
+        self._rules, self._quote, self._root = rules, quote, root
+        self._definitions = definitions(root)
+
+    def of_object(self, schema: Mapping[str, Any]) -> str:
+        """An object of this schema; of one that lists nothing, any."""
+        needed, listed = required(schema), members(schema)
+        rest = schema.get("additionalProperties", not listed)
+        described = [
+            (joined(json.dumps(f"{name}:", ensure_ascii=False), self.of(member)), name in needed)
+            for name, member in listed.items()
+        ]
+        others = "" if rest is False else joined(_KEY, '":"', self.of(rest))
+        return joined('"{"', self._rules.any_order("member", described, '","', others), '"}"')
+
+    def of(self, schema: Any) -> str:
+        """The rule of a value."""
+        stated = followed(schema, self._root)
+        key = json.dumps([self._quote, stated, self._definitions], sort_keys=True, default=str)
+        return self._rules.shared("value", key, lambda: self._ways(stated))
+
+    def _ways(self, schema: Mapping[str, Any]) -> str:
+        listed = choices(schema)
+        if listed is not None:
+            return " | ".join(self._spelled(value) for value in listed)
+        parts = schema.get("allOf")
+        if isinstance(parts, list) and len(parts) == 1 and not schema.get("properties"):
+            return self.of(parts[0])
+        alternatives = branches(schema, self._root)
+        if alternatives and not schema.get("properties"):
+            return " | ".join(map(self.of, alternatives))
+        kinds = json_types(schema, self._root) or ALL_TYPES
+        ways = []
+        if "string" in kinds:
+            quote = self._rules.spell(self._quote)
+            ways.append(joined(quote, self._rules.until(self._quote, text_bounds(schema))))
+        if "object" in kinds:
+            ways.append(self.of_object(schema))
+        if "array" in kinds:
+            element = self.of(schema.get("items", {}))
+            low, high = (schema.get(word) for word in ("minItems", "maxItems"))
+            first = f'{element} ("," {element})*'
+            if isinstance(high, int) or (isinstance(low, int) and low > 1):
+                first = self._counted(element, low or 0, high)
+            ways.append(f'"[" ({first}){"" if low else "?"} "]"')
+        plain = sorted(kinds & {"integer", "number", "boolean", "null"})
+        if plain:
+            bounds = {word: schema[word] for word in ("minimum", "maximum", "multipleOf") if word in schema}
+            ways.append(json_terminal({**bounds, "type": plain}))
+        return " | ".join(ways)
+
+    @staticmethod
+    def _counted(element: str, low: Any, high: Any) -> str:
+        least = max(low - 1, 0) if isinstance(low, int) else 0
+        most = str(max(high - 1, 0)) if isinstance(high, int) and high < 1000 else ""
+        return f'{element} ("," {element}){{{least},{most}}}'
+
+    def _spelled(self, value: Any) -> str:
+        if isinstance(value, str):
+            quote = self._rules.spell(self._quote)
+            return joined(quote, json.dumps(value, ensure_ascii=False) if value else "", quote)
+        return json.dumps(_written(value, self._quote), ensure_ascii=False)
+
+
+def _comma(reader: TextReader, close: str) -> Step[None]:
+    """Read over a comma, or up to what closes."""
+    if (yield from reader.space()) != close:
+        yield from reader.literal(",", close)
 
 
 FORMAT = AnswerFormat(
     "gemma4",
     found_by=(("<|tool_call>", "<tool_call|>"),),
     rank=3,
-    calls={"<|tool_call>": _reader("<tool_call|>", '<|"|>')},
+    syntax=CallSyntax("<|tool_call>call:{name}", "<tool_call|>", arguments=QuotedArguments('<|"|>')),
+    markers=("<|tool_call>",),
     shown=("<tool_call|>", '<|"|>'),
     reasoning=ReasoningMarks("<|channel>thought", "<channel|>"),
 )
@@ -98,7 +212,10 @@ FUNCTION_GEMMA = AnswerFormat(
     "functiongemma",
     found_by=(("<start_function_call>",),),
     rank=3,
-    calls={"<start_function_call>": _reader("<end_function_call>", "<escape>")},
+    syntax=CallSyntax(
+        "<start_function_call>call:{name}", "<end_function_call>", arguments=QuotedArguments("<escape>")
+    ),
+    markers=("<start_function_call>",),
     shown=("<end_function_call>", "<escape>"),
 )
 FORMATS = (FORMAT, FUNCTION_GEMMA)

@@ -6,8 +6,9 @@ calls begin otherwise than one keeps small models from calling again and again.
 
 from __future__ import annotations
 
-from graphml.text.answers.answer_format import AnswerFormat, CallSyntax
+from graphml.text.answers.answer_format import AnswerFormat
 from graphml.text.answers.call_sink import CallSink
+from graphml.text.answers.call_syntax import CallSyntax
 from graphml.text.answers.json_calls import json_calls
 from graphml.text.answers.text_reader import Step, TextReader
 
@@ -21,6 +22,12 @@ FORMAT = AnswerFormat(
     found_by=(),
     bare=_bare,
     syntax=CallSyntax(
-        '{{"name": "{name}", "arguments": ', "}}", begin="[", between=", ", end="]", alone=True
+        '{{"name": "{name}", "arguments": ',
+        "}}",
+        begin="[",
+        between=", ",
+        end="]",
+        alone=True,
+        is_object=True,
     ),
 )

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from graphml.text.answers.answer_format import AnswerFormat, CallSyntax
-from graphml.text.answers.call_sink import CallSink
-from graphml.text.answers.parameter_calls import ParameterSyntax, parameter_call
-from graphml.text.answers.text_reader import Step, TextReader
+from graphml.text.answers.answer_format import AnswerFormat
+from graphml.text.answers.call_syntax import CallSyntax
+from graphml.text.answers.parameter_calls import ParameterArguments
 
-PARAMETERS = ParameterSyntax(
-    "<arg_key>", "</arg_key>", "</arg_value>", "</tool_call>", "<arg_value>", lines=False
+PARAMETERS = ParameterArguments(
+    "<arg_key>", "</arg_key>", "</arg_value>", "</tool_call>", value_open="\n<arg_value>", lines=False
 )
-
-
-def _read(reader: TextReader, calls: CallSink) -> Step[None]:
-    parts: list[str] = []
-    stop = yield from reader.until((PARAMETERS.key_open, PARAMETERS.end), parts.append)
-    if stop is not None:  # the parameters begin with it
-        reader.at -= len(stop)
-    yield from parameter_call(reader, calls, "".join(parts).strip(), PARAMETERS)
-
-
 FORMAT = AnswerFormat(
     "glm",
     found_by=(("<tool_call>", "<arg_key>"),),
     rank=2,
-    calls={"<tool_call>": _read},
-    syntax=CallSyntax("<tool_call>{name}\n", "</tool_call>", between="\n", parameters=PARAMETERS),
+    syntax=CallSyntax("<tool_call>{name}\n", "", between="\n", arguments=PARAMETERS),
+    markers=("<tool_call>",),
 )

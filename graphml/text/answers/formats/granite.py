@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from graphml.text.answers.answer_format import AnswerFormat, CallSyntax, ReasoningMarks
-from graphml.text.answers.call_sink import CallSink
-from graphml.text.answers.json_calls import json_calls
-from graphml.text.answers.text_reader import Step, TextReader
-
-
-def _read(reader: TextReader, calls: CallSink) -> Step[None]:
-    yield from json_calls(reader, calls)
-
+from graphml.text.answers.answer_format import AnswerFormat, ReasoningMarks
+from graphml.text.answers.call_syntax import CallSyntax
 
 FORMAT = AnswerFormat(
     "granite",
     found_by=(("<|tool_call|>", "<|start_of_role|>"),),
     rank=1,
-    calls={"<|tool_call|>": _read},
-    reasoning=ReasoningMarks("<think>", "</think>"),
     syntax=CallSyntax(
-        '{{"name": "{name}", "arguments": ', "}}", begin="<|tool_call|>[", between=", ", end="]"
+        '{{"name": "{name}", "arguments": ',
+        "}}",
+        begin="<|tool_call|>[",
+        between=", ",
+        end="]",
+        is_object=True,
     ),
+    markers=("<|tool_call|>",),
+    reasoning=ReasoningMarks("<think>", "</think>"),
 )

@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from graphml.text.answers.answer_format import AnswerFormat, CallReader, CallSyntax, WholeAnswerParser
+from graphml.text.answers.answer_format import AnswerFormat, WholeAnswerParser
 from graphml.text.answers.call_sink import CallSink
+from graphml.text.answers.call_syntax import CallReader, CallSyntax
 from graphml.text.answers.json_calls import json_arguments
 from graphml.text.answers.text_reader import Emit, Step, TextReader, fail
 
@@ -76,6 +77,9 @@ def _call_of(name: str) -> CallReader:
     def read(reader: TextReader, calls: CallSink) -> Step[None]:
         if name not in calls.tools:
             fail(f"no tool {name}")
+        if (yield from reader.optional(*ENDS)) or (not (yield from reader.space()) and not reader.cut):
+            calls.whole(name, "{}")  # gpt-oss ends a call without arguments so
+            return
         yield from json_arguments(reader, calls, name)
         if (yield from reader.space()) and (yield from reader.optional(*ENDS, START)) == START:
             reader.at -= len(START)
@@ -96,6 +100,8 @@ FORMAT = AnswerFormat(
     whole=_answer,
     shown=(START, CHANNEL, MESSAGE, CONSTRAIN, "<|end|>"),
     syntax=CallSyntax(
-        f"{CHANNEL}commentary to=functions.{{name}} {CONSTRAIN}json{MESSAGE}", "", several=False
+        f"{CHANNEL}commentary to=functions.{{name}} {CONSTRAIN}json{MESSAGE}",
+        "",
+        between=f"<|end|>{START}assistant",
     ),
 )

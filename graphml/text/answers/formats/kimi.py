@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from graphml.text.answers.answer_format import AnswerFormat, CallSyntax
+from graphml.text.answers.answer_format import AnswerFormat
 from graphml.text.answers.call_sink import CallSink
+from graphml.text.answers.call_syntax import CallSyntax
 from graphml.text.answers.json_calls import json_arguments
 from graphml.text.answers.text_reader import Step, TextReader
 
@@ -32,7 +33,5 @@ FORMAT = AnswerFormat(
     rank=1,
     calls={BEGIN: _read},
     shown=(CALL, ARGUMENTS, CALL_END, END),
-    syntax=CallSyntax(
-        f"{CALL}functions.{{name}}:0{ARGUMENTS}", CALL_END, begin=BEGIN, end=END, several=False
-    ),
+    syntax=CallSyntax(f"{CALL}functions.{{name}}:{{number}}{ARGUMENTS}", CALL_END, begin=BEGIN, end=END),
 )

@@ -1,56 +1,182 @@
-"""LFM2: calls as Python writes them, `[f(city="Rome")]`, between `<|tool_call_start|>` and its end."""
+"""LFM2: calls as Python writes them, `[f(city="Rome")]`, between `<|tool_call_start|>` and its end.
+
+Values are Python's or JSON's: `True` and `true`, `None` and `null`, line ends within quotes.
+"""
 
 from __future__ import annotations
 
-import ast
 import json
-import warnings
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
 
 from graphml.text.answers.answer_format import AnswerFormat
-from graphml.text.answers.call_sink import CallSink
-from graphml.text.answers.text_reader import MalformedError, Step, TextReader, fail
+from graphml.text.answers.call_sink import CallSink, json_text
+from graphml.text.answers.call_syntax import CallSyntax
+from graphml.text.answers.grammar_rules import GrammarRules, joined, json_terminal
+from graphml.text.answers.schema_types import definitions, json_types, members, required
+from graphml.text.answers.text_reader import CutError, Step, TextReader, fail
 
 BEGIN, END = "<|tool_call_start|>", "<|tool_call_end|>"
-MAX_CHARACTERS = 1 << 16  # Python's parser is not made for hostile texts
+MAX_LEVELS: Final = 50
+QUOTE: Final = '"'
+_WORD: Final = re.compile(r"[-+.\w]*")
+_CONSTANTS: Final = {
+    "True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null",
+}  # fmt: skip
+_JSON_NUMBER: Final = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?")
+_KEY: Final = re.compile(r"[^\s=()\[\]{},\"']*")
+_NAME: Final = r"/[A-Za-z_][A-Za-z0-9_]{0,63}/"
+_NUMBER: Final = re.compile(r"[-+]?(\d+(_\d+)*)(\.\d*)?([eE][-+]?\d+)?|[-+]?\.\d+([eE][-+]?\d+)?")
+_QUOTES: Final = ('"""', "'''", '"', "'")
+_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "0": "\0", "\n": ""}
+_CODES: Final = {"x": 2, "u": 4, "U": 8}
 
 
-def _read(reader: TextReader, calls: CallSink) -> Step[None]:
+@dataclass(frozen=True)
+class PythonArguments:
+    """Arguments by name, `(city="Rome", days=3)`."""
+
+    @property
+    def opens(self) -> tuple[str, ...]:
+        """What arguments begin with."""
+        return ("(",)
+
+    def grammar(self, rules: GrammarRules, schema: Mapping[str, Any]) -> str:
+        """The arguments of a schema in any order; values as JSON, constants in either spelling."""
+        needed = required(schema)
+        listed = [
+            (
+                joined(json.dumps(f"{name}=", ensure_ascii=False), _value(rules, member, schema)),
+                name in needed,
+            )
+            for name, member in members(schema).items()
+        ]
+        rest = schema.get("additionalProperties", False)
+        others = "" if rest is False else joined(_NAME, '"="', _value(rules, rest, schema))
+        return joined('"("', rules.any_order("argument", listed, '", "', others), '")"')
+
+    def read(self, reader: TextReader, calls: CallSink, name: str, id: str = "") -> Step[None]:
+        """Read the arguments."""
+        yield from reader.literal("(")
+        calls.begin(name, id)
+        separator = "{"
+        while (yield from reader.space()) != ")":
+            key = yield from reader.word(_KEY)
+            yield from reader.space()
+            yield from reader.literal("=")
+            if not key:
+                fail("no call with named arguments")
+            value = yield from _read_value(reader, 0)
+            calls.piece(f"{separator}{json_text(key)}: {value}")
+            separator = ", "
+            yield from _comma(reader, ")")
+        yield from reader.literal(")")
+        calls.piece("{}" if separator == "{" else "}")
+
+    def form(self) -> str:
+        """One argument."""
+        return "(KEY=VALUE)"
+
+    def written(self, arguments: Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> str:
+        """The arguments; values as JSON, which is read alike."""
+        return f"({', '.join(f'{name}={json_text(value)}' for name, value in arguments.items())})"
+
+
+def _value(rules: GrammarRules, schema: Any, root: Mapping[str, Any]) -> str:
+    stated = schema if isinstance(schema, Mapping) else {}
+    types = json_types(stated, root)
+    words = {"boolean": ("True", "False"), "null": ("None",)}
+    constants = [word for kind, spelled in words.items() if not types or kind in types for word in spelled]
+    if "enum" in stated or "const" in stated:
+        constants = []
+    ways = [json_terminal({**definitions(root), **stated}), *map(json.dumps, constants)]
+    return rules.new("value", " | ".join(ways))
+
+
+def _read_value(reader: TextReader, level: int) -> Step[str]:
+    """Read a value of Python or JSON; returns it as JSON."""
+    if level > MAX_LEVELS:
+        fail("nested too deeply")
+    first = yield from reader.space()
+    if not first:
+        raise CutError("a value is missing")
+    if first in ("[", "("):
+        yield from reader.literal(first)
+        return (yield from _read_list(reader, "]" if first == "[" else ")", level))
+    if first == "{":
+        yield from reader.literal("{")
+        return (yield from _read_mapping(reader, level))
+    if first in ('"', "'"):
+        return json_text((yield from _read_string(reader)))
+    word = yield from reader.word(_WORD)
+    if word in _CONSTANTS:
+        return _CONSTANTS[word]
+    if not _NUMBER.fullmatch(word) or len(word) > 400:
+        fail(f"no value: {word!r:.40}")
+    if _JSON_NUMBER.fullmatch(word):
+        return word
+    return json_text(int(word) if re.fullmatch(r"[-+]?[\d_]+", word) else float(word))
+
+
+def _read_list(reader: TextReader, close: str, level: int) -> Step[str]:
+    elements: list[str] = []
+    while (yield from reader.space()) != close:
+        elements.append((yield from _read_value(reader, level + 1)))
+        yield from _comma(reader, close)
+    yield from reader.literal(close)
+    return f"[{', '.join(elements)}]"
+
+
+def _read_mapping(reader: TextReader, level: int) -> Step[str]:
+    pairs: list[str] = []
+    while (yield from reader.space()) != "}":
+        key = yield from _read_value(reader, level + 1)
+        yield from reader.space()
+        yield from reader.literal(":")
+        value = yield from _read_value(reader, level + 1)
+        pairs.append(f"{key if key.startswith(QUOTE) else json_text(key)}: {value}")
+        yield from _comma(reader, "}")
+    yield from reader.literal("}")
+    return f"{{{', '.join(pairs)}}}"
+
+
+def _comma(reader: TextReader, close: str) -> Step[None]:
+    """Read over a comma, or up to what closes."""
+    if (yield from reader.space()) != close:
+        yield from reader.literal(",", close)
+
+
+def _read_string(reader: TextReader) -> Step[str]:
+    quote = yield from reader.literal(*_QUOTES)
+    if quote in ('"', "'") and (yield from reader.optional(quote)):
+        return ""
     parts: list[str] = []
-    yield from reader.until((END,), parts.append)
-    read_calls = [_call(node, calls) for node in _nodes("".join(parts).strip())]
-    for name, arguments in read_calls:
-        calls.whole(name, arguments)
+    while (yield from reader.whole_until((quote, "\\"), parts.append)) != quote:
+        parts.append((yield from _escape(reader)))
+    text = "".join(parts)
+    pairs = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # JSON writes them as two
+    return pairs if pairs.isascii() or "\ufffd" not in pairs else text
 
 
-def _nodes(text: str) -> list[ast.expr]:
-    if len(text) > MAX_CHARACTERS:
-        fail("a call that is too long")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            body = ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise MalformedError(str(error)) from None
-    return body.elts if isinstance(body, ast.List) else [body]
-
-
-def _call(node: ast.expr, calls: CallSink) -> tuple[str, str]:
-    if not isinstance(node, ast.Call) or node.args or any(keyword.arg is None for keyword in node.keywords):
-        fail("no call with named arguments")
-    name = ast.unparse(node.func)
-    if name not in calls.tools:
-        fail(f"no tool {name}")
-    try:
-        values = {keyword.arg: ast.literal_eval(keyword.value) for keyword in node.keywords}
-        return name, json.dumps(values, ensure_ascii=False, allow_nan=False)
-    except (ValueError, TypeError, RecursionError, MemoryError) as error:
-        raise MalformedError(str(error)) from None
+def _escape(reader: TextReader) -> Step[str]:
+    kind = yield from reader.characters(1)
+    if kind not in _CODES:
+        return _ESCAPES.get(kind, kind if kind in "\\\"'/" else "\\" + kind)
+    digits = yield from reader.characters(_CODES[kind])
+    if not re.fullmatch("[0-9a-fA-F]+", digits) or int(digits, 16) > 0x10FFFF:
+        return f"\\{kind}{digits}"
+    return chr(int(digits, 16))
 
 
 FORMAT = AnswerFormat(
     "lfm2",
     found_by=(("<|tool_list_start|>",), (BEGIN,), ("List of tools: [",)),
     rank=2,
-    calls={BEGIN: _read},
+    syntax=CallSyntax(
+        "{name}", "", begin=BEGIN + "[", between=", ", end="]" + END, arguments=PythonArguments()
+    ),
+    markers=(BEGIN,),
     shown=(END,),
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Final
 
-from graphml.text.answers.answer_format import AnswerFormat, CallSyntax
-from graphml.text.answers.call_sink import CallSink
+from graphml.text.answers.answer_format import AnswerFormat
+from graphml.text.answers.call_sink import CallSink, json_text
+from graphml.text.answers.call_syntax import CallSyntax
 from graphml.text.answers.json_calls import json_call
 from graphml.text.answers.text_reader import Step, TextReader, fail, parsed
 
@@ -34,10 +34,10 @@ def _python_tag(reader: TextReader, calls: CallSink) -> Step[None]:
     text = "".join(parts)
     match = _BUILT_IN.fullmatch(text)
     if match is not None:
-        calls.whole(match[1], json.dumps(_arguments(match[2]), ensure_ascii=False))
+        calls.whole(match[1], json_text(_arguments(match[2])))
         return
     name = next((tool for tool in PYTHON_TOOLS if tool in calls.tools), "")
-    calls.whole(name, json.dumps({"code": text}, ensure_ascii=False))
+    calls.whole(name, json_text({"code": text}))
 
 
 def _arguments(text: str) -> dict[str, object]:
@@ -59,5 +59,5 @@ FORMAT = AnswerFormat(
     rank=1,
     calls={"<|python_tag|>": _python_tag},
     bare=_bare,
-    syntax=CallSyntax('{{"name": "{name}", "parameters": ', "}}", several=False),
+    syntax=CallSyntax('{{"name": "{name}", "parameters": ', "}}", between="; ", is_object=True),
 )

@@ -2,57 +2,33 @@
 
 from __future__ import annotations
 
-from graphml.text.answers.answer_format import AnswerFormat, CallReader, CallSyntax
-from graphml.text.answers.call_sink import CallSink
-from graphml.text.answers.parameter_calls import ParameterSyntax, parameter_call
-from graphml.text.answers.text_reader import Step, TextReader
-
-
-def _reader(prefix: str, end: str, syntax: ParameterSyntax) -> CallReader:
-    """Reads calls that begin with <{prefix}invoke, up to the end of them all."""
-    begin = f'<{prefix}invoke name="'
-
-    def read(reader: TextReader, calls: CallSink) -> Step[None]:
-        yield from reader.space()
-        yield from reader.literal(begin)
-        while True:
-            name = yield from reader.within(('">',))
-            yield from parameter_call(reader, calls, name, syntax)
-            calls.end()
-            yield from reader.space()
-            if not (yield from reader.optional(begin)):
-                break
-        yield from reader.closing(end)
-
-    return read
-
+from graphml.text.answers.answer_format import AnswerFormat
+from graphml.text.answers.call_syntax import CallSyntax
+from graphml.text.answers.parameter_calls import ParameterArguments
+from graphml.text.answers.schema_types import ALL_TYPES
 
 D = "｜DSML｜"
-PARAMETERS = ParameterSyntax('<parameter name="', '">', "</parameter>", "</invoke>", lines=False)
 FORMAT = AnswerFormat(
     "minimax",
     found_by=(("minimax:tool_call>", "<invoke name="),),
     rank=2,
-    calls={
-        "<minimax:tool_call>": _reader("", "</minimax:tool_call>", PARAMETERS)
-    },
     syntax=CallSyntax(
-        '<invoke name="{name}">\n', "</invoke>\n", begin="<minimax:tool_call>\n", end="</minimax:tool_call>",
-        parameters=PARAMETERS,
+        '<invoke name="{name}">\n', "\n", begin="<minimax:tool_call>\n", end="</minimax:tool_call>",
+        arguments=ParameterArguments('<parameter name="', '">', "</parameter>", "</invoke>", lines=False),
     ),
+    markers=("<minimax:tool_call>",),
 )  # fmt: skip
 DSML = AnswerFormat(
     "deepseek-v3.2",
     found_by=(("DSML", "function_calls", "invoke name="),),
     rank=3,
-    calls={
-        f"<{D}function_calls>": _reader(
-            D, f"</{D}function_calls>",
-            ParameterSyntax(
-                f'<{D}parameter name="', '">', f"</{D}parameter>", f"</{D}invoke>", lines=False,
-                typed='string="true',
-            ),
-        )
-    },
+    syntax=CallSyntax(
+        f'<{D}invoke name="{{name}}">\n', "\n", begin=f"<{D}function_calls>\n", end=f"</{D}function_calls>",
+        arguments=ParameterArguments(
+            f'<{D}parameter name="', '">', f"</{D}parameter>", f"</{D}invoke>", lines=False,
+            typed='string="true', json_typed=dict.fromkeys(ALL_TYPES - {"string"}, 'string="false'),
+        ),
+    ),
+    markers=(f"<{D}function_calls>",),
 )  # fmt: skip
 FORMATS = (FORMAT, DSML)

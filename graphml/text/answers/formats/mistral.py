@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from graphml.text.answers.answer_format import AnswerFormat, CallSyntax, ReasoningMarks
+from graphml.text.answers.answer_format import AnswerFormat, ReasoningMarks
 from graphml.text.answers.call_sink import CallSink, short_id
+from graphml.text.answers.call_syntax import CallSyntax
 from graphml.text.answers.json_calls import json_arguments, json_calls
 from graphml.text.answers.text_reader import Step, TextReader
 
@@ -14,7 +15,7 @@ def _read(reader: TextReader, calls: CallSink) -> Step[None]:
         return
     parts: list[str] = []
     id = ""
-    stop = yield from reader.until(("[ARGS]", "[CALL_ID]", "{"), parts.append)
+    stop = yield from reader.whole_until(("[ARGS]", "[CALL_ID]", "{"), parts.append)
     if stop == "[CALL_ID]":
         id = (yield from reader.within(("[ARGS]",))).strip()
     elif stop == "{":
@@ -30,7 +31,12 @@ ARRAY = AnswerFormat(
     new_id=short_id,
     reasoning=_REASONING,
     syntax=CallSyntax(
-        '{{"name": "{name}", "arguments": ', "}}", begin="[TOOL_CALLS][", between=", ", end="]"
+        '{{"name": "{name}", "arguments": ',
+        "}}",
+        begin="[TOOL_CALLS][",
+        between=", ",
+        end="]",
+        is_object=True,
     ),
 )
 FORMAT = AnswerFormat(

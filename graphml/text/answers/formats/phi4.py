@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from graphml.text.answers.answer_format import AnswerFormat, CallSyntax
+from graphml.text.answers.answer_format import AnswerFormat
 from graphml.text.answers.call_sink import CallSink
+from graphml.text.answers.call_syntax import CallSyntax
 from graphml.text.answers.json_calls import json_calls
 from graphml.text.answers.text_reader import Step, TextReader, fail
-
-
-def _marked(reader: TextReader, calls: CallSink) -> Step[None]:
-    yield from json_calls(reader, calls)
-    yield from reader.closing("<|/tool_call|>")
 
 
 def _functools(reader: TextReader, calls: CallSink) -> Step[None]:
@@ -23,9 +19,11 @@ FORMAT = AnswerFormat(
     "phi4",
     found_by=(("<|tool|>", "<|/tool|>"), ("functools[",)),
     rank=1,
-    calls={"<|tool_call|>": _marked, "functools": _functools},
+    calls={"functools": _functools},
     shown=("<|/tool_call|>",),
     syntax=CallSyntax(
-        '{{"name": "{name}", "arguments": ', "}}", begin="<|tool_call|>[", end="]<|/tool_call|>", between=", "
+        '{{"name": "{name}", "arguments": ', "}}", begin="<|tool_call|>[", end="]<|/tool_call|>",
+        between=", ", is_object=True,
     ),
-)
+    markers=("<|tool_call|>",),
+)  # fmt: skip

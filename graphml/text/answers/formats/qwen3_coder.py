@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-from graphml.text.answers.answer_format import AnswerFormat, CallSyntax
-from graphml.text.answers.call_sink import CallSink
-from graphml.text.answers.parameter_calls import ParameterSyntax, parameter_call
-from graphml.text.answers.text_reader import Step, TextReader
+from graphml.text.answers.answer_format import AnswerFormat
+from graphml.text.answers.call_syntax import CallSyntax
+from graphml.text.answers.parameter_calls import ParameterArguments
 
-PARAMETERS = ParameterSyntax("<parameter=", ">", "</parameter>", "</function>")
-
-
-def _read(reader: TextReader, calls: CallSink) -> Step[None]:
-    yield from reader.space()
-    yield from reader.literal("<function=")
-    yield from _function(reader, calls)
-    yield from reader.closing("</tool_call>")
-
-
-def _function(reader: TextReader, calls: CallSink) -> Step[None]:
-    name = yield from reader.within((">",))
-    yield from parameter_call(reader, calls, name.strip(), PARAMETERS)
-
-
+PARAMETERS = ParameterArguments("<parameter=", ">", "</parameter>", "</function>")
 FORMAT = AnswerFormat(
     "qwen3-coder",
     found_by=(("<tool_call>", "<function=", "<parameter="),),
     rank=2,
-    calls={"<tool_call>": _read, "<function=": _function},
     syntax=CallSyntax(
-        "<tool_call>\n<function={name}>\n", "</function>\n</tool_call>", between="\n", parameters=PARAMETERS
+        "<tool_call>\n<function={name}>\n", "\n</tool_call>", between="\n", arguments=PARAMETERS
     ),
+    markers=("<tool_call>", "<function="),
 )

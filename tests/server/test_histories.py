@@ -1,0 +1,333 @@
+"""Conversations as clients send them back: turns, reasoning, system messages, foreign tools."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import graphml
+from graphml.server.options.server_options import ServerOptions
+from graphml.server.protocols.anthropic_messages import Messages, as_chat
+from graphml.server.requests.request_fields import converted
+from tests import template_corpus, tiny_model
+from tests.server.running_server import Running, running
+
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aa=="}}
+CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "Rome"}'}}
+LOOK = {"name": "look", "description": "Look.", "parameters": {"type": "object", "properties": {}}}
+USER = {"role": "user", "content": "Hi"}
+
+
+@pytest.fixture(scope="module")
+def thinker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Its template refuses a system message that is not the first, and writes reasoning before an answer."""
+    path = tiny_model.write(tmp_path_factory.mktemp("tiny") / "tiny.gguf", n_ctx=4096)
+    template = template_corpus.corpus()["Qwen3.5-4B"]
+    with (
+        graphml.load(path, backend="reference", kv="f32", template=template) as model,
+        running(ServerOptions(parallel=1, n_ctx=4096), model) as server,
+    ):
+        yield server
+
+
+def rendered(server: Running, messages: list[Any], **more: Any) -> str:
+    answer = server.post("/apply-template", {"messages": messages, **more})
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["prompt"])
+
+
+def n_tokens(server: Running, path: str, body: dict[str, Any]) -> int:
+    answer = server.post(path, body)
+    assert answer.status_code == 200, answer.text
+    return int(answer.json()["input_tokens"])
+
+
+def counts(server: Running, chat: Any, items: Any, blocks: Any, **more: Any) -> list[int]:
+    """How many tokens the same conversation has on each protocol."""
+    return [
+        n_tokens(server, "/v1/chat/completions/input_tokens", {"messages": chat}),
+        n_tokens(server, "/v1/responses/input_tokens", {"input": items}),
+        n_tokens(server, "/v1/messages/count_tokens", {"messages": blocks, **more}),
+    ]
+
+
+def test_later_system_messages_join_the_first_where_a_template_refuses_them(thinker: Running) -> None:
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        USER,
+        {"role": "developer", "content": "Now rhyme."},
+    ]
+    assert rendered(thinker, messages).startswith(
+        "<|im_start|>system\nBe brief.\n\nNow rhyme.<|im_end|>\n<|im_start|>user\nHi<|im_end|>"
+    )
+    assert "<|im_start|>system\nNow rhyme." in rendered(thinker, messages[1:])
+    chat, items, blocks = counts(thinker, messages, messages, messages[1:], system="Be brief.")
+    assert chat == items
+    # Anthropic's field is a system message like any other.
+    assert blocks == items
+
+
+def test_reasoning_texts_and_calls_of_responses_are_one_turn(thinker: Running) -> None:
+    reasoning = {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]}
+    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look"}]}
+    call = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": '{"at": "Rome"}'}
+    result = {"type": "function_call_output", "call_id": "c1", "output": "sun"}
+    chat = [
+        USER,
+        {"role": "assistant", "content": "I look", "reasoning_content": "hm", "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "c1", "content": "sun"},
+    ]
+    blocks = [
+        USER,
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "hm", "signature": "x"},
+                {"type": "redacted_thinking", "data": "x"},
+                {"type": "text", "text": "I look"},
+                {"type": "tool_use", "id": "c1", "name": "look", "input": {"at": "Rome"}},
+            ],
+        },
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "sun"}]},
+    ]
+    same = counts(thinker, chat, [USER, reasoning, said, call, result], blocks)
+    assert same[0] == same[1] == same[2]
+    for last in ([reasoning, said], [reasoning]):
+        begun = {"role": "assistant", "content": "I look" if said in last else "", "reasoning_content": "hm"}
+        asked = {"input": [USER, *last], "max_output_tokens": 2}
+        answer = thinker.post("/v1/responses", asked)
+        assert answer.status_code == 200, answer.text
+        chat_tokens = n_tokens(thinker, "/v1/chat/completions/input_tokens", {"messages": [USER, begun]})
+        assert answer.json()["usage"]["input_tokens"] == chat_tokens
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "assistant", "content": "Yes", "reasoning": "because"},
+        {"role": "assistant", "content": "Yes", "thinking": "because"},
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "because"}, "Yes"]},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": [{"type": "text", "text": "because"}]},
+                {"type": "text", "text": "Yes"},
+            ],
+        },
+        {"role": "assistant", "content": [{"type": "reasoning", "text": "because"}, "Yes"]},
+    ],
+    ids=range(5),
+)  # fmt: skip
+def test_reasoning_by_any_name_is_reasoning(thinker: Running, message: dict[str, Any]) -> None:
+    wanted = rendered(
+        thinker, [USER, {"role": "assistant", "content": "Yes", "reasoning_content": "because"}]
+    )
+    assert "because" in wanted
+    assert rendered(thinker, [USER, message]) == wanted
+
+
+def test_the_first_form_of_calls_is_read(thinker: Running) -> None:
+    first = [
+        {"role": "assistant", "content": None, "function_call": CALL["function"]},
+        {"role": "function", "name": "look", "content": "sun"},
+    ]
+    today = [
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "c1", "content": "sun"},
+    ]
+    assert rendered(thinker, [USER, *first]) == rendered(thinker, [USER, *today])
+
+
+def test_media_are_refused_wherever_they_are(thinker: Running) -> None:
+    url = {"type": "image_url", "image_url": {"url": "data:"}}
+    result = {"type": "tool_result", "tool_use_id": "c1", "content": [IMAGE]}
+    output = {
+        "type": "function_call_output",
+        "call_id": "c1",
+        "output": [{"type": "input_image", "image_url": "x"}],
+    }
+    for path, body in (
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": [url]}]}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}),
+        ("/v1/chat/completions", {"messages": [USER, {"role": "tool", "content": [url]}]}),
+        ("/v1/messages", {"max_tokens": 1, "messages": [{"role": "user", "content": [IMAGE]}]}),
+        ("/v1/messages", {"max_tokens": 1, "messages": [{"role": "user", "content": [result]}]}),
+        ("/v1/responses", {"input": [output]}),
+    ):
+        refused = thinker.post(path, body)
+        assert refused.status_code == 400, (path, body)
+        assert "not supported" in refused.text
+
+
+FOREIGN: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    (
+        "/v1/chat/completions",
+        {"type": "custom", "custom": {"name": "patch"}},
+        {"type": "custom", "custom": {"name": "patch"}},
+    ),
+    ("/v1/responses", {"type": "web_search"}, {"type": "web_search"}),
+    ("/v1/responses", {"type": "custom", "name": "patch"}, {"type": "custom", "name": "patch"}),
+    ("/v1/responses", {"type": "local_shell"}, {"type": "local_shell"}),
+    ("/v1/responses", {"type": "mcp", "server_label": "x"}, {"type": "mcp", "server_label": "x"}),
+    (
+        "/v1/messages",
+        {"type": "web_search_20250305", "name": "web_search", "max_uses": 5},
+        {"type": "tool", "name": "web_search"},
+    ),
+    ("/v1/messages", {"type": "bash_20250124", "name": "bash"}, {"type": "tool", "name": "bash"}),
+]
+
+
+@pytest.mark.parametrize(("path", "foreign", "choice"), FOREIGN, ids=range(len(FOREIGN)))
+@pytest.mark.parametrize("stream", [False, True])
+def test_tools_that_are_no_functions_are_left_out(
+    thinker: Running, path: str, foreign: dict[str, Any], choice: dict[str, Any], stream: bool
+) -> None:
+    body: dict[str, Any] = {"max_tokens": 2, "stream": stream}
+    body |= {"input": "Hi", "max_output_tokens": 2} if "responses" in path else {"messages": [USER]}
+    own: dict[str, Any] = {"type": "function", "function": LOOK}
+    if "responses" in path:
+        own = {"type": "function", **LOOK}
+    elif "messages" in path:
+        own = {"type": "custom", "name": "look", "description": "Look.", "input_schema": LOOK["parameters"]}
+    for others in ([], [own]):
+        with thinker.http.stream("POST", path, json={**body, "tools": [*others, foreign]}) as answer:
+            answer.read()
+            assert answer.status_code == 200, answer.text
+            assert answer.headers["x-graphml-ignored-tools"] == foreign["type"]
+        if not stream:
+            n_prompt = answer.json()["usage"]
+            alone = thinker.post(path, {**body, "tools": others})
+            assert "x-graphml-ignored-tools" not in alone.headers
+            counted = [
+                sum(
+                    usage.get(name, 0)
+                    for name in ("prompt_tokens", "input_tokens", "cache_read_input_tokens")
+                )
+                for usage in (n_prompt, alone.json()["usage"])
+            ]
+            assert counted[0] == counted[1]
+        refused = thinker.post(path, {**body, "tools": [*others, foreign], "tool_choice": choice})
+        assert refused.status_code == 400, refused.text
+        assert "tool_choice" in refused.text
+
+
+def test_a_type_of_a_tool_forges_no_header(thinker: Running) -> None:
+    body = {"messages": [USER], "max_tokens": 1, "tools": [{"type": "a\r\nX-Evil: 1"}, {"type": "é" * 999}]}
+    answer = thinker.post("/v1/chat/completions", body)
+    assert answer.headers["x-graphml-ignored-tools"] == f"a??X-Evil??1,{'?' * 64}"
+    assert "x-evil" not in answer.headers
+
+
+def test_histories_of_others_tools_are_read(thinker: Running) -> None:
+    items = [
+        USER,
+        {"type": "web_search_call", "id": "ws", "status": "completed", "action": {"query": "x"}},
+        {"type": "custom_tool_call", "call_id": "c1", "name": "patch", "input": "*** Begin"},
+        {"type": "custom_tool_call_output", "call_id": "c1", "output": "Done"},
+        {"type": "local_shell_call", "call_id": "c2", "action": {"command": ["ls"]}},
+        {"type": "local_shell_call_output", "id": "c2", "output": "a.txt"},
+        {"type": "mcp_call", "id": "m", "name": "ask", "arguments": '{"q": "why"}', "output": "so"},
+    ]
+    assert n_tokens(thinker, "/v1/responses/input_tokens", {"input": items}) > 0
+    refused = thinker.post("/v1/responses", {"input": [{"type": "item_reference", "id": "x"}]})
+    assert refused.status_code == 400
+
+
+def test_python_takes_system_messages_anywhere(tmp_path: Path) -> None:
+    path = tiny_model.write(tmp_path / "tiny.gguf", n_ctx=512)
+    with graphml.load(path, backend="reference") as model:
+        chat = model.chat(system="Be kind.")
+        messages = [*chat.history, USER, {"role": "system", "content": "Now rhyme."}]
+        chat.history = messages
+        assert (chat.history, chat.system) == (messages, "Be kind.")
+        chat.system = "Be brief."
+        assert chat.history == [{"role": "system", "content": "Be brief."}, *messages[1:]]
+
+
+@pytest.fixture(scope="module")
+def answering(thinker: Running) -> dict[str, Any]:
+    """Fields of a request whose answer reasons for a while and then says something."""
+    return {"temperature": 0, "grammar": 'root ::= "so it is </think> héllo <b"', "max_tokens": 60}
+
+
+def test_tokens_of_reasoning_are_counted_and_have_no_scores(
+    thinker: Running, answering: dict[str, Any]
+) -> None:
+    asked = {**answering, "messages": [USER], "logprobs": True}
+    plain = thinker.post("/v1/chat/completions", asked).json()
+    message, usage = plain["choices"][0]["message"], plain["usage"]
+    assert (message["reasoning_content"].strip(), message["content"]) == ("so it is", "héllo <b")
+    scored = plain["choices"][0]["logprobs"]["content"]
+    assert b"".join(bytes(entry["bytes"]) for entry in scored).decode().strip() == "héllo <b"
+    n_reasoning = usage["completion_tokens_details"]["reasoning_tokens"]
+    assert len("so it is") <= n_reasoning < usage["completion_tokens"] - len(scored) + 2
+    events = list(
+        thinker.events("/v1/chat/completions", {**asked, "stream_options": {"include_usage": True}})
+    )
+    parts = [event["choices"][0] for event in events if event["choices"]]
+    streamed = [entry["id"] for part in parts if part["logprobs"] for entry in part["logprobs"]["content"]]
+    assert streamed == [entry["id"] for entry in scored]
+    assert events[-1]["usage"]["completion_tokens_details"]["reasoning_tokens"] == n_reasoning
+    fields = {name: value for name, value in answering.items() if name != "max_tokens"}
+    responses = {
+        **fields,
+        "input": "Hi",
+        "max_output_tokens": 60,
+        "include": ["message.output_text.logprobs"],
+    }
+    answer = thinker.post("/v1/responses", responses).json()
+    assert answer["usage"]["output_tokens_details"]["reasoning_tokens"] == n_reasoning
+    (part,) = answer["output"][-1]["content"]
+    assert [entry["id"] for entry in part["logprobs"]] == streamed
+    cut = thinker.post("/v1/messages", {"messages": [USER], "max_tokens": 5}).json()["usage"]
+    assert cut["output_tokens_details"]["thinking_tokens"] <= cut["output_tokens"] == 5
+
+
+def test_a_message_follows_its_output_format(thinker: Running) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"const": 1}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    form = {"type": "json_schema", "schema": schema}
+    off = {"messages": [USER], "max_tokens": 40, "thinking": {"type": "disabled"}}
+    for field in ({"output_format": form}, {"output_config": {"format": form}}):
+        content = thinker.post("/v1/messages", {**off, **field}).json()["content"]
+        assert [json.loads(block["text"]) for block in content] == [{"a": 1}]
+    wrong = thinker.post("/v1/messages", {**off, "output_format": {"type": "xml"}})
+    assert wrong.status_code == 400
+
+
+def test_blocks_of_anthropic_servers_and_documents_are_read(thinker: Running) -> None:
+    search = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "weather"}}
+    page = {"type": "web_search_result", "title": "Weather", "url": "https://weather.example"}
+    found = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [page]}
+    document = {"type": "document", "title": "Note", "source": {"type": "text", "data": "buy milk"}}
+    passage = {
+        "type": "search_result",
+        "source": "x",
+        "title": "Shop",
+        "content": [{"type": "text", "text": "open"}],
+    }
+    own = {"type": "tool_result", "tool_use_id": "c1", "content": [passage, {"type": "text", "text": "done"}]}
+    messages = [
+        {"role": "user", "content": [document, {"type": "text", "text": "Hi"}]},
+        {"role": "assistant", "content": [search, found, {"type": "text", "text": "Sunny."}]},
+        {"role": "user", "content": [own, {"type": "text", "text": "And?"}]},
+    ]
+    chat = as_chat(converted({"messages": messages}, Messages)).messages
+    assert [message["role"] for message in chat] == ["user", "assistant", "tool", "assistant", "tool", "user"]
+    text = rendered(thinker, chat)
+    for part in ("Note\nbuy milk\nHi", "weather.example", "Sunny.", "Shop\nopen\ndone", "And?"):
+        assert part in text
+    pdf = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "aa=="}}
+    refused = thinker.post(
+        "/v1/messages", {"max_tokens": 1, "messages": [{"role": "user", "content": [pdf]}]}
+    )
+    assert refused.status_code == 400
