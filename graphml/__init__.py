@@ -108,7 +108,9 @@ def __getattr__(name: str) -> _typing.Any:
     if name == "sampling":
         return _import_module("graphml.sampling")
     if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        instead = {"Builder": "graphml.ir.language", "Graph": "graphml.ir.graph", "Op": "graphml.ir.op"}
+        hint = f". It is in {instead[name]}" if name in instead else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
     value = getattr(_import_module(_LAZY[name]), name)
     globals()[name] = value
     return value

@@ -158,7 +158,7 @@ class Driver(Protocol):
         """Compile the kernels (each text once for the driver's life) and bind their arguments.
 
         `BackendError` with the numbered source and the compiler's words if one cannot be compiled.
-        progress is called with "compile".
+        progress is called with "record".
         """
 
     def submit(

@@ -175,13 +175,13 @@ class OpenclDriver:
         calls: list[tuple[Any, Groups]] = []
         regions: dict[tuple[int, int, int], Any] = {}
         for i, bound in enumerate(dispatches):
-            progress("compile", i, len(dispatches))
+            progress("record", i, len(dispatches))
             self._programs.make(dispatch.kernel for dispatch in dispatches[i:])
             with self._reported(f"kernel {bound.kernel.title}: cannot be bound"):
                 kernel = self._programs.kernel(bound.kernel)
                 kernel.set_args(*(_region(where, regions) for where in (*bound.buffers, bound.scalars)))
             calls.append((kernel, bound.kernel.group))
-        progress("compile", len(dispatches), len(dispatches))
+        progress("record", len(dispatches), len(dispatches))
         return OpenclRecording(calls, Used(dispatches), tuple(regions.values()))
 
     def submit(

@@ -135,10 +135,10 @@ class WgpuDriver:
         """See `graphml_gpu.driver.Driver`."""
         calls = []
         for i, bound in enumerate(dispatches):
-            progress("compile", i, len(dispatches))
+            progress("record", i, len(dispatches))
             with reported(f"{self.facts.name}: kernel {bound.kernel.title}: cannot be bound"):
                 calls.append(self._pipelines.call(bound))
-        progress("compile", len(dispatches), len(dispatches))
+        progress("record", len(dispatches), len(dispatches))
         return WgpuRecording(calls, Used(dispatches), ReadyCommands(self._workers))
 
     def submit(

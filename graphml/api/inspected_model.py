@@ -29,6 +29,14 @@ class InspectedModel(OpenModel):
         return graph
 
     @named_arguments
+    def viewer(self, n_tokens: int = 1) -> Any:
+        """The viewer of the graph after every pass, for a step of at most `n_tokens` tokens.
+
+        A notebook shows it; `html` is the page as a text. It is complete: nothing else is read.
+        """
+        return _inspection().graph_page(self, n_tokens)
+
+    @named_arguments
     def profile(self, prompt: Prompt | int = 512, max_tokens: int | None = None, rounds: int = 3) -> Any:
         """Where the time goes of a prompt, evaluated `rounds` times, and of max_tokens tokens after it.
 

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from typing import ClassVar
 
 from graphml.errors import UsageError
 from graphml.options.argument_checks import text_of
+from graphml.options.other_attributes import NamesOthers
 from graphml.system.notebook_html import html_table
 from graphml.text.answers import Event
 from graphml.text.messages import Message, checked_messages
 
 
-class MessageList:
+class MessageList(NamesOthers):
     """What chats have in common. system: the first message, if not empty."""
+
+    _instead: ClassVar = {"messages": "history", "send": "ask"}
 
     def __init__(self, system: str = "") -> None:
         self._messages: list[Message] = []

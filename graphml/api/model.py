@@ -44,6 +44,7 @@ from graphml.runtime.sessions.pinned import Room
 from graphml.runtime.steps.cell_mover import check_shifts
 from graphml.sampling import SamplingParams, changed_params, checked_params
 from graphml.system.closing import Closing
+from graphml.system.notebook_html import html_table
 
 
 class Model(InspectedModel, Closing):
@@ -446,3 +447,6 @@ class Model(InspectedModel, Closing):
     def __repr__(self) -> str:
         sizes = f"{self.n_params:,} parameters, context of {self.n_ctx} tokens"
         return f"Model({str(self.path)!r}, {self.arch}, {sizes}, backend {self.executor.backend.name})"
+
+    def _repr_html_(self) -> str:
+        return html_table(repr(self), ("configuration", "value"), sorted(vars(self.config).items()))

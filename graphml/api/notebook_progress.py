@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import sys
 
+from graphml.system.progress_labels import amount, label
+
 
 class NotebookProgress:
     """Called as progress(what, done, total) until it is closed; total 0: not known."""
 
     def __init__(self) -> None:
-        self._line, self._closed = "", False
+        self._line, self._closed, self._shown = "", False, ("", -1)
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        """Show how far it is, in whole percents."""
-        line = f"{what}: {100 * done // total} %" if total else what
+        """Show how far it is: bytes, or counts with their unit; redrawn at each whole percent."""
+        percent = 100 * done // total if total else -1
+        if (what, percent) == self._shown and total:
+            return
+        self._shown = what, percent
+        line = f"{label(what)}: {amount(what, done, total)}"
         if not self._closed and line != self._line:
             print(f"\r{line:{len(self._line)}}", end="", flush=True)
             self._line = line

@@ -8,13 +8,14 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 from threading import RLock
-from typing import Any, TypeVar, overload
+from typing import Any, ClassVar, TypeVar, overload
 
 from graphml.api.model_templates import ModelTemplates
 from graphml.api.model_tokenizer import no_tokenizer, tokenizer_of
 from graphml.api.prompt_encoder import Prompt, PromptEncoder
 from graphml.api.tokens import checked_ids
 from graphml.errors import TokenizerError
+from graphml.options.other_attributes import NamesOthers
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.sampling.settings.sampling_defaults import SamplingDefaults, sampling_defaults
@@ -41,7 +42,7 @@ class _MadeOnce(cached_property[T]):
             return super().__get__(instance, owner)
 
 
-class OpenModel:
+class OpenModel(NamesOthers):
     """What a `Model` is without what it computes.
 
     arch: name of the architecture. config: its configuration, a frozen dataclass. n_ctx, context_length: the
@@ -49,6 +50,13 @@ class OpenModel:
     executor: what runs it. pre, template: of `load`, in place of what the file says.
     opened_by: the options of `load`; None of a model that was put together otherwise.
     """
+
+    _instead: ClassVar = {
+        "stream": "session().generate(...), chat().stream(...) or engine().submit(...)",
+        "n_layer": "config.n_layer", "n_embd": "config.n_embd", "n_head": "config.n_head",
+        "compare": "graphml.compare(model, ...)", "tokenize": "encode", "detokenize": "decode",
+        "capture": "session(capture=...)", "patch": "session(patch=...)",
+    }  # fmt: skip
 
     def __init__(
         self, executor: Executor, path: Path, pre: str | None = None, template: str | None = None

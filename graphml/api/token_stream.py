@@ -66,6 +66,9 @@ class Result:
         counts = f"{self.n_prompt} tokens of the prompt, {self.n_gen} generated"
         return f"Result({reprlib.repr(self.text)}, {self.stop_reason}: {counts})"
 
+    def __str__(self) -> str:
+        return self.text
+
     def _repr_html_(self) -> str:
         if self.logprobs is None:
             return html_table(repr(self), ("text",), [(self.text,)])

@@ -106,6 +106,7 @@ class Job:
             ]
             progress(CHECKING, 0, len(sides))
             correct, why = self._correct(setting, sides, known)
+            progress(CHECKING, len(sides), len(sides))
             energy = Energy()
             shared = replace(
                 self.shared(setting, sides, digest), correct=correct, why_unchecked=why,

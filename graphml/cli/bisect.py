@@ -12,7 +12,7 @@ from graphml.cli.options import compared_runs as numbers
 from graphml.cli.options import options
 from graphml.cli.options.checks import check_file, check_folder, check_limit
 from graphml.cli.options.typer_options import grouped
-from graphml.cli.terminal.console import size, write_json
+from graphml.cli.terminal.console import write_json
 from graphml.errors import UsageError
 from graphml.inspect.bisect import repro
 from graphml.inspect.bisect.bisect import Finding, check_alike, examine
@@ -21,6 +21,7 @@ from graphml.inspect.bisect.findings import as_json, as_text
 from graphml.inspect.bisect.judging import Judge
 from graphml.inspect.compare.observe import Observation, observe, restore
 from graphml.inspect.compare.route import TOKENS
+from graphml.system.progress_labels import size
 
 
 @dataclass(frozen=True)

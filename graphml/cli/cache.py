@@ -11,7 +11,7 @@ import typer
 from graphml import settings
 from graphml.cli.options import options
 from graphml.cli.options.checks import bytes_of
-from graphml.cli.terminal.console import print_error, size, write_json
+from graphml.cli.terminal.console import print_error, write_json
 from graphml.errors import UsageError
 from graphml.loading.download.stored import SHARED, stored_models
 from graphml.system.cache_contents import (
@@ -22,6 +22,7 @@ from graphml.system.cache_contents import (
     chosen_entries,
     remove_entry,
 )
+from graphml.system.progress_labels import size
 
 
 def cache(

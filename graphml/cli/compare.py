@@ -49,6 +49,11 @@ def compare(
     if saving is not None:
         _npz(saving)
     judged, judging = run_options.backends
+    if saving is None and run_options.backend.strip() == judging and run_options.fuse_a == run_options.fuse_b:
+        raise UsageError(
+            f"--backend: wanted another than {judging}, two of them as A,B, or --fuse-b; "
+            f"got {judging} alone, which is what the others are compared with"
+        )
     with numbers.opened(model, opening, run_options, judged, None if saving else judging) as sides:
         assert sides.a is not None
         run = observe(sides.a.executor, sides.ids, sides.options_a)

@@ -13,9 +13,10 @@ from graphml import settings
 from graphml.backend import Backend, NamedDevice
 from graphml.cli.options import options
 from graphml.cli.terminal import machine
-from graphml.cli.terminal.console import size, write_json
+from graphml.cli.terminal.console import write_json
 from graphml.loading import discovery, fetch
 from graphml.system.pages import main_memory
+from graphml.system.progress_labels import size
 
 DISTRIBUTION = "graphml-engine"
 NOT_INSTALLED = (

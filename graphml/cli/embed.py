@@ -29,6 +29,10 @@ Texts = Annotated[
 def embed(
     opening: options.Running,
     model: options.Model = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TEXT]...", help="Texts, as by --text.", show_default=False),
+    ] = None,
     text: Texts = None,
     pooling: Annotated[
         str | None,
@@ -44,7 +48,7 @@ def embed(
     json: options.Json = False,
 ) -> None:  # fmt: skip
     """Compute embeddings of texts, or scores of a reranking model; one line of numbers for each text."""
-    texts = texts_of(text)
+    texts = texts_of([*(words or ()), *(text or ())])
     if query is not None and (pooling not in (None, "rank") or normalize):
         raise UsageError("--query: wanted neither --pooling nor --normalize, which mean nothing for scores")
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:

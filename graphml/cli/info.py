@@ -8,8 +8,9 @@ from typing import Any
 from graphml.cli.options import options
 from graphml.cli.options.opening import open_header
 from graphml.cli.options.typer_options import grouped
-from graphml.cli.terminal.console import Bars, size, write_json
+from graphml.cli.terminal.console import Bars, write_json
 from graphml.errors import WeightsError
+from graphml.system.progress_labels import size
 from graphml.weights import Metadata, ModelFile, Tensor
 from graphml.weights.requantise import checked, choose, memory_of
 

@@ -38,6 +38,12 @@ TITLES = {
 COMMANDS = tuple(name for names in TITLES.values() for name in names)
 
 
+OTHER_COMMANDS = {
+    "ls": "graphml models", "list": "graphml models", "show": "graphml info", "generate": "graphml run",
+    "completion": "graphml --install-completion",
+}  # fmt: skip
+"""Commands that other programs have -> ours for the same."""
+
 FORMER_OPTIONS = {
     (command, option): "wanted --backend A,B, of which A is judged and B is the judge"
     for command in ("compare", "bisect")
@@ -82,7 +88,9 @@ class Commands(HelpedGroup):
         if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             from graphml.errors import did_you_mean  # not for each command
 
-            ctx.fail(f"No such command {args[0][:80]!r}.{did_you_mean(args[0], COMMANDS, 1)}")
+            ours = OTHER_COMMANDS.get(args[0])
+            hint = f" Did you mean `{ours}`?" if ours else did_you_mean(args[0], COMMANDS, 1)
+            ctx.fail(f"No such command {args[0][:80]!r}.{hint}")
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:

@@ -9,13 +9,14 @@ import typer
 from graphml.bench.describe import describe_file
 from graphml.cli.options import options
 from graphml.cli.options.checks import bytes_of
-from graphml.cli.terminal.console import columns, size, write_json
+from graphml.cli.terminal.console import columns, write_json
 from graphml.errors import GraphmlError, UsageError
 from graphml.loading import fetch
 from graphml.loading.download.short_names import memory_of
 from graphml.loading.download.stored import PARTLY, StoredModel, stored_models
 from graphml.loading.open_file import open_path
 from graphml.system.pages import main_memory
+from graphml.system.progress_labels import size
 
 N_CTX = 4096
 SHARE = 0.6

@@ -23,7 +23,7 @@ def perplexity(
         Path, typer.Option("--file", "-f", metavar="FILE", help="Text file in UTF-8.", show_default=False)
     ],
     model: options.Model = None,
-    ctx: Annotated[int, typer.Option("--ctx", "-c", min=4, help="Tokens per chunk.")] = 512,
+    ctx: Annotated[int, typer.Option("-c", "--ctx-size", "--ctx", min=4, help="Tokens per chunk.")] = 512,
     chunks: Annotated[int, typer.Option("--chunks", min=-1, help="Maximum number of chunks; -1: all.")] = -1,
     json: options.Json = False,
 ) -> None:

@@ -11,8 +11,9 @@ import typer
 from graphml.cli.options import options
 from graphml.cli.options.opening import header
 from graphml.cli.options.typer_options import grouped
-from graphml.cli.terminal.console import Bars, columns, size, write_json
+from graphml.cli.terminal.console import Bars, columns, write_json
 from graphml.inspect.dumps.placed_nodes import describe_placement
+from graphml.system.progress_labels import size
 
 _SHOWN = 12  # parts and copies, unless all are asked for
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from graphml.cli.options import options
 from graphml.cli.options.opening import header
 from graphml.cli.options.typer_options import grouped
-from graphml.cli.terminal.console import Bars, size, write_json
+from graphml.cli.terminal.console import Bars, write_json
 from graphml.errors import UsageError
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.programs.memory_needed import memory_need
+from graphml.system.progress_labels import size
 
 
 @grouped

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from graphml.cli.terminal.console import size
 from graphml.errors import UsageError
 from graphml.loading.download.stored import PARTLY, StoredModel, named, remove, stored_models
+from graphml.system.progress_labels import size
 
 Names = Annotated[
     list[str],

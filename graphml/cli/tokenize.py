@@ -52,7 +52,7 @@ def tokenize(
     else:
         width = len(str(tokenizer.n_vocab))
         for token in tokens:
-            write(f"{token:{width}}  {tokenizer.piece(token)!r}\n")
+            write(f"{token:{width}}  {tokenizer.quoted(token)}\n")
 
 
 def _entries(tokenizer: Tokenizer, tokens: list[int]) -> list[dict[str, object]]:

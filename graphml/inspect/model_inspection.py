@@ -5,6 +5,7 @@ Knows models and the parts of inspection, and how a notebook shows results.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from graphml.api.load_model import load_model
@@ -20,11 +21,12 @@ from graphml.inspect.dumps.without_weights import describe_model, prepare_model
 from graphml.inspect.profile import profile_table
 from graphml.inspect.profile.measured import Profile
 from graphml.inspect.profile.profile import profile
+from graphml.inspect.viewer import render
 from graphml.ir.graph import Graph
 from graphml.options.argument_checks import text_of
 from graphml.options.option_fields import options_of
 from graphml.runtime.programs.load_options import LoadOptions
-from graphml.system.notebook_html import html_table
+from graphml.system.notebook_html import html_frame, html_table
 
 _OF_GRAPH = (
     "kv", "swa_full", "quant", "n_batch", "arch", "pre", "offline", "override_kv",
@@ -58,6 +60,22 @@ class ModelProfile(Profile):
             about = f"{profile_table.headline(self, 0.0)}; {stage.name}: {profile_table.summary(stage)}"
             tables.append(html_table(about, ("op", "calls", "ms", "share"), cells))
         return "".join(tables)
+
+
+@dataclass(frozen=True)
+class GraphPage:
+    """The viewer of a model's graphs: `html` is its page; a notebook shows it in a frame."""
+
+    title: str
+    html: str = field(repr=False)
+
+    def _repr_html_(self) -> str:
+        return html_frame(self.html, self.title)
+
+
+def graph_page(model: Model, n_tokens: int) -> GraphPage:
+    """See `Model.viewer`."""
+    return GraphPage(f"graphs of {model.path.name}", render(describe_model(model.executor, n_tokens)))
 
 
 def graph_after(model: Model, after: str | None, n_tokens: int) -> Graph:

@@ -1,4 +1,4 @@
-"""Tables for notebooks, as HTML of bounded size in which every text is escaped.
+"""Tables and pages for notebooks, as HTML: tables of bounded size in which every text is escaped.
 
 Knows texts; nothing of what they mean. Names and texts come from files and models, so they may be anything.
 """
@@ -21,8 +21,20 @@ def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[object
     shown = [_row("td", row) for row in islice(every, MOST_ROWS)]
     more = sum(1 for _ in every)
     end = f"<p>{more} more rows</p>" if more else ""
-    title = f"<caption>{_escaped(caption)}</caption>"
+    # Otherwise it is broken to the width of a narrow table.
+    title = f'<caption style="text-align:left;white-space:nowrap">{_escaped(caption)}</caption>'
     return f"<table>{title}<thead>{_row('th', head)}</thead><tbody>{''.join(shown)}</tbody></table>{end}"
+
+
+def html_frame(page: str, title: str, height: int = 640) -> str:
+    """A complete HTML page in a frame of its own: as wide as the cell, `height` pixels high.
+
+    Its scripts run apart from the notebook: they reach neither its page nor its server.
+    """
+    style = f"width:100%;height:{height}px;border:1px solid #8888"
+    facts = {"title": title, "sandbox": "allow-scripts", "style": style, "srcdoc": page}
+    attributes = " ".join(f'{name}="{html.escape(text)}"' for name, text in facts.items())
+    return f"<iframe {attributes}></iframe>"
 
 
 def _row(tag: str, cells: Sequence[object]) -> str:

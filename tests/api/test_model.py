@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -173,3 +174,16 @@ def test_progress_is_reported(path: Path) -> None:
     assert [report for report in seen if report[0] == "prefill"] == [
         ("prefill", 0, 20), ("prefill", 8, 20), ("prefill", 16, 20), ("prefill", 20, 20)
     ]  # fmt: skip
+
+
+def test_attributes_of_other_libraries_name_ours(model: graphml.Model) -> None:
+    chat = model.chat()
+    for owner, name, ours in (
+        (model, "stream", "session().generate"), (model, "n_layer", "config.n_layer"),
+        (chat, "messages", "history"),
+        (model, "compare", "graphml.compare"), (graphml, "Builder", "graphml.ir.language"),
+    ):  # fmt: skip
+        with pytest.raises(AttributeError, match=rf"no attribute '{name}'.*{re.escape(ours)}"):
+            getattr(owner, name)
+    with pytest.raises(AttributeError, match=r"'Chat' object has no attribute 'sing'$"):
+        _ = chat.sing  # type: ignore[attr-defined]

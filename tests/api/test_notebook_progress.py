@@ -26,7 +26,7 @@ def test_a_line_while_a_model_is_opened(
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=shell))
     with graphml.load(STORIES, "reference") as model:
         shown = capsys.readouterr().out
-        assert ("mapping: 100 %" in shown) == shows
+        assert ("Mapping the file: 1015.8 KiB of 1015.8 KiB" in shown) == shows
         assert (shown[-1:] == "\r") == shows  # the line is removed
         model.generate("Once", max_tokens=1)
         assert capsys.readouterr().out == ""

@@ -27,8 +27,9 @@ class Tags(html.parser.HTMLParser):
         self.text = ""
         self.feed(page)
 
-    def handle_starttag(self, tag: str, attrs: object) -> None:
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
+        self.attributes = dict(attrs)
 
     def handle_data(self, data: str) -> None:
         self.text += data
@@ -45,6 +46,7 @@ def test_tokens_and_results(model: graphml.Model) -> None:
     assert repr(Token(3, " a")) == "Token(3, ' a')"
     assert repr(Token(3, "a", 2)) == "Token(3, 'a', index=2)"
     result = model.generate("hello", max_tokens=2, logprobs=1)
+    assert str(result) == result.text != repr(result)
     assert repr(result).endswith(f", length: {result.n_prompt} tokens of the prompt, 2 generated)")
     (token, *_) = model.session().generate("hello", max_tokens=1, logprobs=0)
     assert f"logprob={token.logprob:.4g})" in repr(token)
@@ -54,6 +56,9 @@ def test_tokens_and_results(model: graphml.Model) -> None:
 
 def test_models_engines_and_handles(model: graphml.Model) -> None:
     assert f"llama, {model.n_params:,} parameters, context of 160 tokens, backend ref" in repr(model)
+    shown = Tags(model._repr_html_())
+    assert repr(model) in shown.text
+    assert "n_layer" in shown.text
     with model.engine(max_sequences=3, n_ctx=64) as engine:
         handle = engine.submit("hello", max_tokens=2)
         handle.result()
@@ -99,3 +104,23 @@ def test_profiles_and_comparisons(model: graphml.Model) -> None:
     assert "1 values, largest NMSE" in repr(comparison)
     assert "<script" not in comparison._repr_html_()
     assert "no values" in repr(Comparison("m", "cpu", "reference", 2, ()))
+
+
+def test_tokens_are_rows(model: graphml.Model) -> None:
+    assert model.tokenizer is not None
+    ids = model.tokenizer.encode("hello")
+    rows = model.tokenizer.rows("hello")
+    assert [token for token, _ in rows] == ids
+    assert model.tokenizer.rows(ids) == rows
+    assert Tags(rows._repr_html_()).tags.count("tr") == len(ids) + 1
+    halves = model.tokenizer.rows(model.tokenizer.encode("\N{GRINNING FACE}", add_special=False))
+    assert {"b'\\xf0'", "b'\\x9f'"} <= {text for _, text in halves}
+
+
+def test_the_viewer_is_a_frame_that_reaches_nothing_else(model: graphml.Model) -> None:
+    viewer = model.viewer()
+    assert repr(viewer) == f"GraphPage(title='graphs of {model.path.name}')"
+    frame = Tags(viewer._repr_html_())
+    assert frame.tags == ["iframe"]
+    assert frame.attributes["sandbox"] == "allow-scripts"
+    assert frame.attributes["srcdoc"] == viewer.html

@@ -50,6 +50,20 @@ def test_version_and_help() -> None:
     assert "No such command 'pulll'. Did you mean 'pull'?" in graphml_command("pulll", code=2).output
 
 
+def test_commands_of_other_programs_name_ours() -> None:
+    for name, ours in (
+        ("ls", "models"),
+        ("list", "models"),
+        ("show", "info"),
+        ("completion", "--install-comp"),
+    ):
+        assert f"Did you mean `graphml {ours}" in graphml_command(name, code=2).output
+    for options in (["--ctx-size", 64], ["--temperature", 0]):
+        assert (
+            len(graphml_command("run", "stories260k", "One", "--raw", "-n", 1, *GREEDY, *options).stdout) > 1
+        )
+
+
 @looped("name", COMMANDS)
 def test_a_summary_is_what_the_command_says_of_itself(name: str) -> None:
     """It is read from the file, which `--help` does not import."""
@@ -412,3 +426,18 @@ def test_values_of_a_run_are_written(path: Path, tmp_path: Path, raw: list[str])
             session.eval(model.encode("hello world", parse_special=True))
             assert np.array_equal(found["0.layers.1.attention"], session.captured["layers.1.attention"])
         assert len(found["1.layers.1.attention"]) == 1
+
+
+def test_texts_to_embed_stand_behind_the_model() -> None:
+    options = ["--pooling", "mean", *REFERENCE]
+    behind = graphml_command("embed", "stories260k", "One day", "Two", *options).stdout
+    assert behind == graphml_command("embed", "stories260k", "-p", "One day", "-p", "Two", *options).stdout
+    assert len(behind.splitlines()) == 2
+
+
+def test_a_file_in_place_of_a_grammar_names_the_option_that_reads_it(tmp_path: Path) -> None:
+    file = tmp_path / "schema.json"
+    file.write_text("{}")
+    for option in ("--json-schema", "--grammar"):
+        done = graphml_command("run", "stories260k", "One", option, file, *REFERENCE, code=2)
+        assert f"a file, which {option}-file reads" in " ".join(done.output.split())

@@ -171,3 +171,9 @@ def test_wrong_arguments(arguments: list[str], said: str) -> None:
     name, *rest = arguments
     done = command(name, STORIES, *rest, code=2)
     assert said in " ".join(done.stderr.replace("│", " ").split())
+
+
+def test_the_judge_is_not_compared_with_itself() -> None:
+    done = CliRunner().invoke(app, ["compare", str(STORIES), "--backend", "reference"])
+    assert done.exit_code == 2
+    assert "wanted another than reference" in " ".join(done.output.split())

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import struct
 import sys
 from pathlib import Path
 
 import pytest
 
+import graphml
 from graphml.cli.main import app
 from graphml.cli.terminal import console
+from graphml.system.progress_labels import WORK, amount, size
 from tests import tiny_model
 from tests.looped import looped
 
@@ -39,10 +42,10 @@ def test_bars_appear_when_work_takes_long_and_vanish(monkeypatch: pytest.MonkeyP
         assert stream.getvalue() == ""  # over at once
         monkeypatch.setattr(console, "PATIENCE_S", -1.0)
         bars.report("download", 1 << 20, 4 << 20)
-        bars.report("compiling kernels", 1, 4)
+        bars.report("compile", 1, 4)
         bars.report("something", 5, 0)
     shown = stream.getvalue()
-    for text in ("Downloading", "1.0 MiB of 4.0 MiB", "Compiling kernels", "1 of 4", "Something"):
+    for text in ("Downloading", "1.0 MiB of 4.0 MiB", "Compiling kernels", "1 of 4 kernels", "Something"):
         assert text in shown
     assert shown.rstrip().endswith("\x1b[2K")  # erased
 
@@ -72,7 +75,7 @@ def test_errors_that_quote_a_model_cannot_steer_it_either(
     [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 << 30, "3.0 GiB"), (5 << 40, "5.0 TiB")],
 )
 def test_sizes(n_bytes: int, text: str) -> None:
-    assert console.size(n_bytes) == text
+    assert size(n_bytes) == text
 
 
 @pytest.mark.parametrize(
@@ -117,3 +120,17 @@ def test_notes_are_broken_between_words_where_the_terminal_is_narrow(monkeypatch
     monkeypatch.setattr("sys.stderr", io.StringIO())
     note = "a note that goes to a file stays a line"
     assert console.fold(note) == note
+
+
+def test_all_work_that_is_reported_has_a_label_and_a_unit() -> None:
+    pattern = re.compile(r"""(?:progress|report|tell)\(\s*"([a-z ]+)",""")
+    folders = [Path(graphml.__file__).parent, Path(graphml.__file__).parents[1] / "backends"]
+    reported = {
+        name
+        for folder in folders
+        for path in folder.rglob("*.py")
+        for name in pattern.findall(path.read_text())
+    }
+    assert {"compile", "prefill", "mapping", "perplexity", "generate", "graphs"} <= reported <= set(WORK)
+    assert amount("perplexity", 3, 12) == "3 of 12 chunks"
+    assert amount("download", 1 << 20, 0) == "1.0 MiB"

@@ -20,12 +20,12 @@ NO_NAME = ("nonsense", "")
 
 WRONG: dict[str, tuple[str, ...]] = {
     "--max-tokens": (*NO_NUMBER, *BELOW),
-    "--ctx": (*NO_NUMBER, *BELOW, "0"),
+    "--ctx-size": (*NO_NUMBER, *BELOW, "0"),
     "--threads": (*NO_NUMBER, *BELOW, "0"),
     "--gpu-layers": (*NO_NUMBER, *BELOW),
     "--batch": (*NO_NUMBER, *BELOW, "0", "1" + "0" * 30),
     "--seed": (*NO_NUMBER, *BELOW),
-    "--temp": ("x", "-0.1", "nan", "inf", "1e39"),
+    "--temperature": ("x", "-0.1", "nan", "inf", "1e39"),
     "--top-k": (*NO_NUMBER, *BELOW),
     "--top-p": ("x", "-0.1", "1.1", "nan"),
     "--min-p": ("x", "-0.1", "1.1", "nan"),
@@ -207,7 +207,7 @@ APART = {
     ("bench", "--place"): ("nonsense", "nonsense:layers.0", ""),
     ("bench", "--api-key"): ("@/dev/null/no", "x"),  # x: without a server
     ("chat", "--api-key"): ("@/dev/null/no", "x"),
-    ("perplexity", "--ctx"): (*NO_NUMBER, *BELOW, "3"),
+    ("perplexity", "--ctx-size"): (*NO_NUMBER, *BELOW, "3"),
     ("new-arch", "--output"): ("/dev/null/no",),
     ("import", "--output"): ("/dev/null/no.py", "no/folder.py", "x.txt"),
     ("import", "--weights"): ("/dev/null/no.gguf", "x.txt"),

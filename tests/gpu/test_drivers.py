@@ -229,7 +229,7 @@ def test_more_timestamps_than_a_query_set_holds(driver: Driver, monkeypatch: pyt
 def test_compiling_reports_progress(driver: Driver) -> None:
     work, heard = Work(driver), []
     driver.record([work.bound()] * 3, lambda *words: heard.append(words))
-    assert heard == [("compile", 0, 3), ("compile", 1, 3), ("compile", 2, 3), ("compile", 3, 3)]
+    assert heard == [("record", 0, 3), ("record", 1, 3), ("record", 2, 3), ("record", 3, 3)]
 
 
 def test_buffers_shared_with_a_written_one_are_bound_as_written(driver: Driver) -> None:

@@ -9,10 +9,10 @@ import pytest
 from graphml_gpu.memory import Memory, cut
 from graphml_gpu.plain_driver import PlainDriver, small
 
-from graphml.cli.terminal.console import LABELS
 from graphml.errors import BackendError
 from graphml.ir.op import Array
 from graphml.loading import discovery
+from graphml.system.progress_labels import WORK
 
 
 def held(memory: Memory, array: Array) -> tuple[list[bytes], list[tuple[int, int]]]:
@@ -20,7 +20,7 @@ def held(memory: Memory, array: Array) -> tuple[list[bytes], list[tuple[int, int
     told: list[tuple[int, int]] = []
 
     def progress(what: str, done: int, total: int) -> None:
-        assert what in LABELS
+        assert what in WORK
         told.append((done, total))
 
     (found,) = memory.hold([("w", array)], progress)

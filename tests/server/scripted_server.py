@@ -91,7 +91,7 @@ class Script:
             raise
 
     async def props(self, request: Request) -> Response:
-        settings = {"n_ctx": 512, "params": {"temperature": 0.8}}
+        settings = {"n_ctx": 512, "params": {"temperature": 0.8, "seed": (1 << 32) - 1, "max_tokens": -1}}
         return JSONResponse(
             {
                 "model_alias": self.served,

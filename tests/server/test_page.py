@@ -150,7 +150,8 @@ def test_settings_go_into_requests_and_wrong_ones_do_not(chromium: Browser) -> N
     script = Script([[*pieces("x"), *END]])
     with opened(chromium, script) as page:
         page.click("#show-settings")
-        assert page.get_attribute("#set-temperature", "placeholder") == "0.8"
+        for name, default in (("temperature", "0.8"), ("seed", "random"), ("max_tokens", "no limit")):
+            assert page.get_attribute(f"#set-{name}", "placeholder") == default
         page.fill("#set-temperature", "0.5")
         page.fill("#set-top_p", "7")  # above 1
         page.fill("#set-system", "Be brief.")

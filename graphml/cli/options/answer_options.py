@@ -23,10 +23,14 @@ from graphml.errors import UsageError
 from graphml.sampling import SamplingParams
 
 MAX_BYTES: Final = 1 << 22
+MOST_OF_A_PATH: Final = 200
 
 
 def with_files(params: SamplingParams, grammar: Path | None, schema: Path | None) -> SamplingParams:
     """The parameters with what the files hold; UsageError naming a file that cannot be read."""
+    for name, text in (("grammar", params.grammar), ("json-schema", params.json_schema)):
+        if isinstance(text, str) and len(text) < MOST_OF_A_PATH and Path(text).is_file():
+            raise UsageError(f"--{name}: wanted its text; got {text!r}, a file, which --{name}-file reads")
     files = {"grammar": grammar, "json_schema": schema}
     texts: dict[str, Any] = {
         name: text_of(file, MAX_BYTES) for name, file in files.items() if file is not None

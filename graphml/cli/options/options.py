@@ -42,7 +42,9 @@ Quant = Annotated[str | None, stated("quant")]
 Architecture = Annotated[Path | None, stated("arch")]
 Context = Annotated[
     int | None,
-    typer.Option("--ctx", "-c", min=1, help="Context length in tokens; by default that of the model."),
+    typer.Option(
+        "-c", "--ctx-size", "--ctx", min=1, help="Context length in tokens; by default that of the model."
+    ),
 ]
 System = Annotated[str, typer.Option("--system", help="System message.")]
 MaxTokens = Annotated[

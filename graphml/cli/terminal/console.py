@@ -19,28 +19,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 from graphml import settings
 from graphml.errors import UsageError
 from graphml.system.closing import Closing
+from graphml.system.progress_labels import amount, label
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 
-LABELS = {
-    "download": "Downloading",
-    "mapping": "Mapping the file",
-    "converting": "Converting the weights",
-    "copying": "Copying the weights",
-    "upload": "Weights to the device",
-    "compile": "Compiling kernels",
-    "prefill": "Reading the prompt",
-    "perplexity": "Perplexity",
-    "making": "Making the model",
-    "checksum": "Checksum",
-    "bench": "Measuring",
-    "testing": "Testing ops",
-    "trying": "Trying mistakes",
-    "tune": "Tuning kernels",
-}
-IN_BYTES = ("download", "mapping", "converting", "copying", "upload", "making", "checksum")
 PATIENCE_S = 0.3  # work that is over sooner shows no bar
 # A model could steer the terminal that shows its answer.
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -80,12 +64,9 @@ class Bars(Closing):
             self._progress = _progress(self._stream)
             self._progress.start()
         if what not in self._tasks:
-            self._tasks[what] = self._progress.add_task(
-                LABELS.get(what, what.capitalize()), total=total or None, amount=""
-            )
-        unit = size if what in IN_BYTES else str
-        amount = f"{unit(done)} of {unit(total)}" if total else unit(done)
-        self._progress.update(self._tasks[what], completed=done, total=total or None, amount=amount)
+            self._tasks[what] = self._progress.add_task(label(what), total=total or None, amount="")
+        shown = amount(what, done, total)
+        self._progress.update(self._tasks[what], completed=done, total=total or None, amount=shown)
 
     def _remove(self, what: str) -> None:
         self._since.pop(what, None)
@@ -102,16 +83,6 @@ def _progress(stream: TextIO) -> Progress:
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[amount]}"))
     return Progress(*columns, TimeRemainingColumn(), console=Console(file=stream), transient=True)
-
-
-def size(n_bytes: float) -> str:
-    """Return a size to read: "93.8 MiB"."""
-    value = float(n_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
 
 
 def remark(text: str) -> None:

@@ -57,8 +57,8 @@ class SamplingParams:
     """
 
     temperature: float = option(
-        0.0, "Temperature, which divides the logits; 0 takes the most likely token.", "--temp", range=Real(0),
-        shown=_else("temperature"),
+        0.0, "Temperature, which divides the logits; 0 takes the most likely token.",
+        "--temperature", "--temp", range=Real(0), shown=_else("temperature"),
     )  # fmt: skip
     dynatemp_range: float = option(
         0.0, "The temperature moves by up to this, up and down, with the entropy; 0 is off.",

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from graphml.errors import TokenizerError
 from graphml.options.argument_checks import items_of, text_of, token_id
+from graphml.system.notebook_html import html_table
 from graphml.text.tokenizer import attributes
 from graphml.text.tokenizer.pieces import Pieces
 from graphml.text.tokenizer.streaming import Decoding, Stream
@@ -106,6 +107,13 @@ class Encoder(Protocol):
         ...
 
 
+class TokenRows(list[tuple[int, str]]):
+    """Tokens as rows (id, quoted text)."""
+
+    def _repr_html_(self) -> str:
+        return html_table(f"{len(self)} tokens", ("id", "text"), self)
+
+
 class Tokenizer:
     """Text to token ids and back, with the results of llama.cpp for the same vocabulary.
 
@@ -186,6 +194,19 @@ class Tokenizer:
     def piece(self, token: int) -> str:
         """Return the text of one token; invalid UTF-8 becomes U+FFFD."""
         return self.piece_bytes(token).decode("utf-8", "replace")
+
+    def quoted(self, token: int) -> str:
+        """The text of one token in quotes; its bytes, b'...', where they are no whole characters."""
+        raw = self.piece_bytes(token)
+        try:
+            return repr(raw.decode())
+        except UnicodeDecodeError:
+            return repr(raw)
+
+    def rows(self, text: str | Iterable[int]) -> TokenRows:
+        """The tokens of a text, or ids, as rows (id, quoted text), which a notebook shows as a table."""
+        ids = self.encode(text) if isinstance(text, str) else items_of("ids", text, "a text or token ids")
+        return TokenRows((token_id(each), self.quoted(each)) for each in ids)
 
     def piece_bytes(self, token: int) -> bytes:
         """Return the bytes of one token, which need not be whole characters."""

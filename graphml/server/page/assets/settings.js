@@ -19,6 +19,8 @@ const NUMBERS = [
   ["seed", "Seed", "the same seed, the same answer", { step: 1 }],
   ["max_tokens", "Most tokens", "of an answer", { min: 1, step: 1 }],
 ];
+// Defaults that are no numbers to a reader.
+const IN_WORDS = { "seed 4294967295": "random", "max_tokens -1": "no limit" };
 
 export class Settings {
   constructor(store, defaults, changed) {
@@ -70,7 +72,7 @@ export class Settings {
   }
 
   number(name, label, does, attributes) {
-    const input = element("input", { type: "number", id: `set-${name}`, placeholder: this.defaults[name] ?? "", "aria-describedby": `wrong-${name}`, ...attributes });
+    const input = element("input", { type: "number", id: `set-${name}`, placeholder: IN_WORDS[`${name} ${this.defaults[name]}`] ?? this.defaults[name] ?? "", "aria-describedby": `wrong-${name}`, ...attributes });
     return this.field(name, input, () => input.validity.badInput || input.value !== "" ? numberOf(input, attributes) : undefined, element("label", { title: does }, element("span", {}, label), input));
   }
 
