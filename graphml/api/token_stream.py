@@ -54,7 +54,7 @@ class Result:
     n_prompt: int
     n_cached: int
     n_gen: int
-    timings: Timings
+    timings: Timings = field(compare=False)
     logprobs: list[TokenLogprobs] | None = None
     prompt_logprobs: list[TokenLogprobs | None] | None = None
     n_drafted: int = 0

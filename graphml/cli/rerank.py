@@ -11,21 +11,35 @@ from graphml.cli.options import options
 from graphml.cli.options.opening import find, load
 from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import Bars, write, write_json
+from graphml.errors import UsageError
 
 
 @grouped
 def rerank(
     opening: options.Running,
-    query: Annotated[str, typer.Option("--query", "-q", help="What the texts are to answer.")],
     model: options.Model = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[QUERY] [TEXT]...", help="The query, unless --query has it; texts, as by --text.",
+            show_default=False,
+        ),
+    ] = None,
+    query: Annotated[
+        str | None, typer.Option("--query", "-q", help="What the texts are to answer.", show_default=False)
+    ] = None,
     text: Texts = None,
     top_n: Annotated[
         int, typer.Option("--top-n", "-n", min=1, help="Print the best N only.", show_default="all")
     ] = 1 << 31,
     json: options.Json = False,
-) -> None:
+) -> None:  # fmt: skip
     """Print texts by how well they answer a query, the best first: score, line number, text."""
-    texts = texts_of(text)
+    left = list(words or ())
+    if query is None and not left:
+        raise UsageError('query: wanted one, as `graphml rerank MODEL "QUERY" "TEXT"...` or --query QUERY')
+    query = left.pop(0) if query is None else query
+    texts = texts_of([*left, *(text or ())])
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         scores = [float(row[0]) for row in opened.rank(query, texts)]
         bars.close()

@@ -71,7 +71,7 @@ def test_a_model_by_option_leaves_all_words_to_the_prompt() -> None:
 
 
 def test_the_sources_of_a_prompt_follow_one_another() -> None:
-    assert parsed("here.gguf", stdin="piped\n") == ("here.gguf", "piped\n")
+    assert parsed("here.gguf", stdin="piped\n\n") == ("here.gguf", "piped\n")  # one line end is the shell's
     assert parsed("here.gguf", "-", stdin="piped\n") == ("here.gguf", "piped")
     assert parsed("-", stdin="piped") == (None, "piped")
     assert parsed(files=[Path("a.txt")]) == (None, "first\nlines")

@@ -53,3 +53,5 @@ def test_texts_are_ranked(tmp_path: Path) -> None:
     (first,) = listed["results"]
     assert (first["index"], first["text"]) == (best[0], texts[best[0]])
     assert first["score"] == pytest.approx(scores[best[0]], abs=1e-6)
+    by_place = ["rerank", path, "world", *texts, "--backend", "reference", "--kv", "f32"]
+    assert graphml_command(*by_place).stdout.splitlines() == lines

@@ -79,7 +79,7 @@ def model_and_prompt(
             raise UsageError(
                 'prompt: wanted one, as `graphml run "Hello"`, -p TEXT, -f FILE, or a text on stdin'
             )
-        parts = [sys.stdin.read()]
+        parts = [_stdin()]
     return model, "\n\n".join(parts)
 
 
