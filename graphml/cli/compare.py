@@ -49,7 +49,8 @@ def compare(
     if saving is not None:
         _npz(saving)
     judged, judging = run_options.backends
-    if saving is None and run_options.backend.strip() == judging and run_options.fuse_a == run_options.fuse_b:
+    alone = run_options.backend.strip() == judging and not opening.place
+    if saving is None and alone and run_options.fuse_a == run_options.fuse_b:
         raise UsageError(
             f"--backend: wanted another than {judging}, two of them as A,B, or --fuse-b; "
             f"got {judging} alone, which is what the others are compared with"
