@@ -132,6 +132,19 @@ def test_whole_calls_at_the_end_of_unclosed_reasoning_are_calls() -> None:
             assert (len(answer.tool_calls), answer.reasoning, answer.content) == (n_calls, reasoning, "")
 
 
+def test_space_at_the_end_of_cut_reasoning_is_no_text() -> None:
+    for text in ("hm \n\n", "hm</think>\n\n", "\n"):
+        for pieces in ([text], text):
+            parser = AnswerParser(
+                formats()["plain"], None, ReasoningMarks("<think>", "</think>"), inside=True
+            )
+            answer = Answer()
+            for piece in pieces:
+                answer.add(parser.feed(piece))
+            answer.add(parser.finish(cut=True))
+            assert (answer.content, answer.reasoning) == ("", text.partition("</think>")[0].strip())
+
+
 def test_what_frames_an_answer_is_none_of_it() -> None:
     text = "<|START_THINKING|>hm<|END_THINKING|><|START_RESPONSE|>Hi<|END_RESPONSE|>"
     for pieces in ([text], text):
