@@ -51,9 +51,9 @@ class EngineAccess:
         self.pool = ThreadPoolExecutor(POOL_THREADS, "graphml-requests")
         self.generates = model.executor.architecture.output == "logits" and not options.embeddings_only
         self.engine: Engine | None = None
+        self._last_stats: EngineStats | None = None
         self.draining = False
         self.n_ctx = min(model.n_ctx, options.n_ctx or model.n_ctx)
-        self.last_used = time.monotonic()
         self._queued, self._claimed = 0, Counter[str | None]()
         self._lock = threading.RLock()
         self._steps: int | None = None
@@ -74,7 +74,6 @@ class EngineAccess:
         if self._queued + self._answers() >= self.options.limits.waiting:
             raise ApiError(429, "too many requests wait; try again later")
         self._queued += 1
-        self.last_used = time.monotonic()
         try:
             return await asyncio.get_running_loop().run_in_executor(self.pool, work, *arguments)
         finally:
@@ -179,8 +178,9 @@ class EngineAccess:
                 use.generated(count)
 
     def stats(self) -> EngineStats | None:
-        """Counts of the engine, if there is one."""
-        return None if self.engine is None else self.engine.stats()
+        """Counts of the engine, if there is one or was one before `close`."""
+        engine = self.engine
+        return self._last_stats if engine is None else engine.stats()
 
     def state(self) -> str:
         """One of ok, draining, and dead: the engine's thread has ended or does not move."""
@@ -200,19 +200,14 @@ class EngineAccess:
         """Whether a request is answered, or waits to be."""
         return bool(self._queued or self.active)
 
-    @property
-    def sleeping(self) -> bool:
-        """Whether nothing was asked for as long as `--sleep-idle-seconds` says."""
-        limit = self.options.sleep_idle
-        return 0 <= limit <= time.monotonic() - self.last_used and not self.busy
-
     def close(self) -> None:
-        """End what runs, and the threads."""
+        """End what runs, and the threads; hold no engine, whose blocks are freed with it."""
         for generation in list(self.active.values()):
             generation.cancel()
         self.pool.shutdown(wait=False, cancel_futures=True)
         if self.engine is not None:
             self.engine.close()
+            self._last_stats, self.engine = self.engine.stats(), None
 
 
 def _check_ranks(model: Model) -> None:

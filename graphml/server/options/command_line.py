@@ -118,7 +118,7 @@ FLAGS: Final = (
     Flag("-to --timeout", "timeout", float, "Seconds until a client that does not read is left; 0: never."),
     Flag("--shutdown-timeout", "drain", float, "Seconds in which requests may end after SIGTERM."),
     Flag("--sse-ping-interval", "ping", float, "Seconds of silence until a comment is sent; -1: never."),
-    Flag("--sleep-idle-seconds", "sleep_idle", float, "Seconds until an idle server says that it sleeps."),
+    Flag("--sleep-idle-seconds", "sleep_idle", float, "Seconds until an idle model is closed; -1: never."),
     Flag("--max-waiting", "waiting", int, "Requests at a time, answered ones included; one more is 429."),
     Flag("--max-body", "body_mib", int, "Largest body in MiB; more is 413."),
     Flag("--salt-by-key", "salt_by_key", None, "Prefixes are not shared between keys."),
