@@ -41,6 +41,7 @@ from graphml.server.options.command_line import (
     with_variables,
 )
 from graphml.server.options.server_options import DEFAULT_SAMPLING, RequestLimits, ServerOptions
+from graphml.server.options.tensor_overrides import placed
 from graphml.server.requests.draft_names import draft_flags
 from graphml.text.template_process import PROCESSES
 
@@ -141,6 +142,7 @@ def load_options(command: Parsed) -> LoadOptions:
         stated["kv"] = keys if keys == other else f"{keys}/{other}"
     batch = min((values[name] for name in ("batch", "ubatch") if name in values), default=512)
     stated["n_batch"] = max(batch, values.get("parallel", 1), 1)
+    stated |= placed(values, values.get("backend", "cpu"))
     if values.get("gpu_layers", "auto").isdecimal() and values.get("backend", "cpu") != "cpu":
         stated["gpu_layers"] = int(values["gpu_layers"])
     if values.get("rope_scale") == 0:

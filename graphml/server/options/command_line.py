@@ -85,6 +85,11 @@ FLAGS: Final = (
     Flag("-ctk --cache-type-k", "kv_k", help="Type of keys in the cache."),
     Flag("-ctv --cache-type-v", "kv_v", help="Type of values in the cache."),
     Flag("-ngl --gpu-layers --n-gpu-layers", "gpu_layers", help="Layers that the first backend takes."),
+    Flag("--place", "place", help="Rules of placement, BACKEND:WHAT with commas."),
+    Flag("-ot --override-tensor", "override_tensor", help="PATTERN=CPU, or a backend.", repeated=True),
+    Flag("-cmoe --cpu-moe", "cpu_moe", None, "Weights of experts stay on the CPU."),
+    Flag("-ncmoe --n-cpu-moe", "n_cpu_moe", int, "The same, of the first N layers."),
+    Flag("-ncffn --n-cpu-ffn", "n_cpu_ffn", int, "The same of dense feed-forward weights."),
     Flag("--swa-full", "swa_full", None, "Layers with a window keep everything."),
     Flag("--numa", "numa", help="Where weights are in memory."),
     Flag("--deterministic", "deterministic", None, "The same bits in any company."),
@@ -289,8 +294,8 @@ def help_text() -> str:
 _WITH_VALUE: Final = """
 --grp-attn-n --grp-attn-w -tb --threads-batch -C --cpu-mask -Cr --cpu-range --cpu-strict --prio
 --poll -Cb --cpu-mask-batch -Crb --cpu-range-batch --cpu-strict-batch --prio-batch --poll-batch -fa
---flash-attn -dt --defrag-thold --rpc -lm --load-mode -lzm --lazy-mode -dev --device -ot
---override-tensor -ncmoe --n-cpu-moe -ncffn --n-cpu-ffn -sm --split-mode -ts --tensor-split -mg
+--flash-attn -dt --defrag-thold --rpc -lm --load-mode -lzm --lazy-mode -dev --device
+-sm --split-mode -ts --tensor-split -mg
 --main-gpu -fit --fit -fitt --fit-target -fitc --fit-ctx -hft
 --hf-token --log-file --log-colors -lv --verbosity --log-verbosity --spec-draft-type-k -ctkd
 --cache-type-k-draft --spec-draft-type-v -ctvd --cache-type-v-draft -lcs --lookup-cache-static -lcd
@@ -320,7 +325,7 @@ _WITH_VALUE: Final = """
 """
 _ALONE: Final = """
 --backend_sampling --perf --no-perf -e --escape --no-escape -kvo --kv-offload -nkvo --no-kv-offload
---repack -nr --no-repack --no-host -cmoe --cpu-moe --check-tensors --op-offload --no-op-offload
+--repack -nr --no-repack --no-host --check-tensors --op-offload --no-op-offload
 --log-disable --log-jsonl --no-log-jsonl --log-prefix --no-log-prefix --log-timestamps
 --no-log-timestamps -bs --backend-sampling --cache-idle-slots --no-cache-idle-slots -sp --special
 --warmup --no-warmup --spm-infill -cb --cont-batching -nocb --no-cont-batching --mmproj-auto
