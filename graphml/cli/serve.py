@@ -40,7 +40,12 @@ from graphml.server.options.command_line import (
     with_stated,
     with_variables,
 )
-from graphml.server.options.server_options import DEFAULT_SAMPLING, RequestLimits, ServerOptions
+from graphml.server.options.server_options import (
+    DEFAULT_SAMPLING,
+    NO_CACHE_REUSE,
+    RequestLimits,
+    ServerOptions,
+)
 from graphml.server.options.tensor_overrides import placed
 from graphml.server.requests.draft_names import draft_flags
 from graphml.text.template_process import PROCESSES
@@ -167,6 +172,7 @@ def load_options(command: Parsed) -> LoadOptions:
 def server_options(command: Parsed) -> ServerOptions:
     """How the server runs."""
     values = command.values
+    _check_supported(values)
     stated: dict[str, Any] = {name: values[name] for name in SAME_OF_SERVER if name in values}
     stated |= {into: values[name] for name, into in RENAMED.items() if name in values}
     stated |= {into: _listed(values[name]) for name, into in LISTED.items() if name in values}
@@ -201,6 +207,17 @@ def server_options(command: Parsed) -> ServerOptions:
         **stated, params=replace(DEFAULT_SAMPLING, **(asked := _sampling(command))),
         asked=frozenset(asked), loras=_loras(values), limits=_limits(values),
     )  # fmt: skip
+
+
+def _check_supported(values: dict[str, Any]) -> None:
+    """UsageError for what llama-server does and the engine does not."""
+    if values.get("reasoning_message"):
+        raise UsageError(
+            "--reasoning-budget-message: wanted none: reasoning is ended by the model alone here; "
+            "--reasoning-budget 0 is without reasoning"
+        )
+    if values.get("cache_reuse", 0) > 0:
+        raise UsageError(f"--cache-reuse: {NO_CACHE_REUSE}; got {values['cache_reuse']}")
 
 
 def _keys(texts: list[str]) -> tuple[str, ...]:

@@ -50,6 +50,7 @@ from graphml.server.protocols.responses_input import Responses
 from graphml.server.requests.request_fields import (
     ChatCompletion,
     Completion,
+    Control,
     Detokenize,
     Embeddings,
     Infill,
@@ -70,6 +71,7 @@ HANDLERS: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/models/{name:path} /v1/models/{name:path}", llama_state.one_model),
     ("POST", "/v1/chat/completions /chat/completions", openai_chat.chat),
     ("POST", "/v1/chat/completions/input_tokens /chat/completions/input_tokens", openai_chat.input_tokens),
+    ("POST", "/v1/chat/completions/control", openai_chat.control),
     ("POST", "/v1/completions", completions.completions),
     ("POST", "/v1/fim/completions /fim/completions", mistral_fim.fim_completions),
     ("POST", "/completion /completions", llama_completion.completion),
@@ -113,6 +115,7 @@ HANDLERS: tuple[tuple[str, str, Handler], ...] = (
 BODIES: dict[Handler, type[Struct]] = {
     openai_chat.chat: ChatCompletion,
     openai_chat.input_tokens: ChatCompletion,
+    openai_chat.control: Control,
     openai_chat.apply_template: ChatCompletion,
     completions.completions: TextCompletion,
     mistral_fim.fim_completions: mistral_fim.FimCompletion,
@@ -165,7 +168,7 @@ async def openapi(service: Service, request: Request) -> Any:
 
 WITHOUT_MODEL: set[Handler] = {
     llama_state.health, llama_state.models, llama_state.one_model, llama_state.props, llama_state.metrics,
-    openapi,
+    openai_chat.control, openapi,
 }  # fmt: skip
 """Handlers that neither wake a model that sleeps nor keep it awake: llama-server's, and what has none."""
 

@@ -146,12 +146,14 @@ FLAGS: Final = (
     Flag("--no-context-shift", "shift", None, "A full context ends the answer (the default).", value=False),
     Flag("--cache-prompt", "cache_prompt", None, "Prefixes are found again (the default)."),
     Flag("--no-cache-prompt", "cache_prompt", None, "They are not.", value=False),
+    Flag("--cache-reuse", "cache_reuse", int, "0; reuse behind a changed text is refused."),
     Flag("--chat-template", "template", help="Jinja text, or a known template's name."),
     Flag("--chat-template-file --template", "template_file", help="A file of it."),
     Flag("--chat-template-kwargs", "variables", help="Variables of the template as JSON."),
     Flag("--reasoning-format", "reasoning_format", help="none, deepseek, deepseek-legacy or auto."),
     Flag("-rea --reasoning", "reasoning", help="on, off or auto."),
     Flag("--reasoning-budget", "reasoning_budget", int, "0: no reasoning; other limits are not kept."),
+    Flag("--reasoning-budget-message", "reasoning_message", help="Refused: reasoning has no such limit."),
     Flag("--reasoning-effort", "reasoning_effort", help="The template's variable of this name, or default."),
     Flag("--prefill-assistant", "prefill", None, "A begun answer is continued (the default)."),
     Flag("--no-prefill-assistant", "prefill", None, "It is not.", value=False),
@@ -304,8 +306,8 @@ _WITH_VALUE: Final = """
 --image-min-tokens --image-max-tokens --mtmd-batch-max-tokens --video-fps --video-timestamp-interval
 --video-ffmpeg-dir --path --cors-methods --cors-headers --ui-config --webui-config
 --ui-config-file --webui-config-file --tools --tools-runtime --mcp-servers-config --mcp-servers-json
---threads-http --cache-reuse --media-path --models-preset --models-max
---reasoning-budget-message -sps --slot-prompt-similarity
+--threads-http --media-path --models-preset --models-max
+-sps --slot-prompt-similarity
 --log-prompts-dir --spec-draft-threads -td
 --threads-draft --spec-draft-threads-batch -tbd --threads-batch-draft --spec-draft-cpu-mask -Cd
 --cpu-mask-draft --spec-draft-cpu-range -Crd --cpu-range-draft --spec-draft-cpu-strict
@@ -353,6 +355,7 @@ NAMED_OTHERWISE: Final = {
     "LLAMA_ARG_N_PARALLEL": "--parallel", "LLAMA_ARG_ROPE_SCALING_TYPE": "--rope-scaling",
     "LLAMA_ARG_SPEC_DRAFT_HF_REPO": "--spec-draft-hf", "LLAMA_ARG_THINK": "--reasoning-format",
     "LLAMA_ARG_THINK_BUDGET": "--reasoning-budget",
+    "LLAMA_ARG_THINK_BUDGET_MESSAGE": "--reasoning-budget-message",
     "LLAMA_ARG_ENDPOINT_METRICS": "--metrics", "LLAMA_ARG_ENDPOINT_PROPS": "--props",
     "LLAMA_ARG_ENDPOINT_SLOTS": "--slots", "LLAMA_API_KEY": "--api-key",
     "LLAMA_ARG_NO_ENDPOINT_SLOTS": "--no-slots",

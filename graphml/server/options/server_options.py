@@ -19,6 +19,7 @@ DEFAULT_SAMPLING = SamplingParams(**LLAMA_SERVER, dry_penalty_last_n=64, rng="ll
 
 REASONING = ("on", "off", "auto")
 REASONING_FORMATS = ("none", "deepseek", "deepseek-legacy", "auto")
+NO_CACHE_REUSE = "wanted 0: equal beginnings of prompts are reused, no texts behind a change"
 POOLINGS = ("none", "mean", "cls", "last", "rank")
 
 
