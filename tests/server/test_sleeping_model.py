@@ -49,11 +49,12 @@ def _asleep(server: Running) -> bool:
 
 
 def test_a_model_that_sleeps_is_closed_and_answers_as_before(sleepy: Running) -> None:
-    first, engine = sleepy.service, weakref.ref(sleepy.service.access.engine)
-    pool = weakref.ref(first.access.engine._loop.scheduler.pool)
+    first, engine = sleepy.service, sleepy.service.access.engine
+    assert engine is not None
     before = sleepy.post("/completion", STORY).json()
+    assert engine._runner() is not None  # it has the blocks
     _until(lambda: _asleep(sleepy))
-    assert (engine(), pool()) == (None, None)
+    assert engine._runner() is None
     assert first.model.executor.closed
     assert sleepy.service is first
     again = sleepy.post("/completion", STORY).json()
@@ -61,7 +62,7 @@ def test_a_model_that_sleeps_is_closed_and_answers_as_before(sleepy: Running) ->
     assert again["timings"]["cache_n"] == 0  # no block outlives the engine
     assert sleepy.service is not first
     closed = weakref.ref(first)
-    del first
+    del first, engine
     _until(lambda: _asleep(sleepy))  # which collects
     assert closed() is None
 

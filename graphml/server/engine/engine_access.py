@@ -51,7 +51,6 @@ class EngineAccess:
         self.pool = ThreadPoolExecutor(POOL_THREADS, "graphml-requests")
         self.generates = model.executor.architecture.output == "logits" and not options.embeddings_only
         self.engine: Engine | None = None
-        self._last_stats: EngineStats | None = None
         self.draining = False
         self.n_ctx = min(model.n_ctx, options.n_ctx or model.n_ctx)
         self._queued, self._claimed = 0, Counter[str | None]()
@@ -178,9 +177,8 @@ class EngineAccess:
                 use.generated(count)
 
     def stats(self) -> EngineStats | None:
-        """Counts of the engine, if there is one or was one before `close`."""
-        engine = self.engine
-        return self._last_stats if engine is None else engine.stats()
+        """Counts of the engine, if there is one."""
+        return None if self.engine is None else self.engine.stats()
 
     def state(self) -> str:
         """One of ok, draining, and dead: the engine's thread has ended or does not move."""
@@ -201,13 +199,12 @@ class EngineAccess:
         return bool(self._queued or self.active)
 
     def close(self) -> None:
-        """End what runs, and the threads; hold no engine, whose blocks are freed with it."""
+        """End what runs, and the threads."""
         for generation in list(self.active.values()):
             generation.cancel()
         self.pool.shutdown(wait=False, cancel_futures=True)
         if self.engine is not None:
             self.engine.close()
-            self._last_stats, self.engine = self.engine.stats(), None
 
 
 def _check_ranks(model: Model) -> None:
