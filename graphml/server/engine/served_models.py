@@ -74,18 +74,16 @@ class ServedModels:
     async def wake(self) -> None:
         """Open the current model if it sleeps. ApiError 503 where it cannot be opened now."""
         async with self._waking:  # requests that come meanwhile wait for one opening
-            old, load = self.current, self._load
-            if not old.asleep or load is None:
-                return
-            other = await asyncio.to_thread(self._opened, old.model.path, load, old.stated_options, 503)
-            other.access.lora_scales = old.access.lora_scales
-            if self.current is old and not old.access.draining:
-                self.current = other
-                del self._users[old]
-                return
-            await asyncio.to_thread(_close, other)
-        if self.current.access.draining:
-            raise ApiError(503, "the server is shutting down")
+            while (old := self.current).asleep and (load := self._load) is not None:
+                if old.access.draining:
+                    raise ApiError(503, "the server is shutting down")
+                other = await asyncio.to_thread(self._opened, old.model.path, load, old.stated_options, 503)
+                other.access.lora_scales = old.access.lora_scales
+                if self.current is old and not old.access.draining:
+                    self.current = other
+                    del self._users[old]
+                    return
+                await asyncio.to_thread(_close, other)  # another was loaded meanwhile, or the server ends
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -125,6 +123,7 @@ class ServedModels:
             raise ApiError(503, "the server is shutting down")
         old, self.current = self.current, other
         self._in_background(self._retire(old))
+        self.sleep_later()
 
     def _opened(self, path: Path, load: Loader, options: ServerOptions, status: int) -> Service:
         """A service of a file; ApiError of this status where it cannot be opened."""
