@@ -210,7 +210,11 @@ def server_options(command: Parsed) -> ServerOptions:
 
 
 def _check_supported(values: dict[str, Any]) -> None:
-    """UsageError for what llama-server does and the engine does not."""
+    """UsageError for what llama-server does and the engine does not, and for what it refuses, too."""
+    if not (values.get("sleep_idle", -1) == -1 or values["sleep_idle"] > 0):
+        raise UsageError(
+            f"--sleep-idle-seconds: wanted seconds above 0, or -1 for never; got {values['sleep_idle']:g}"
+        )
     if values.get("reasoning_message"):
         raise UsageError(
             "--reasoning-budget-message: wanted none: reasoning is ended by the model alone here; "
