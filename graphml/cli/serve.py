@@ -40,7 +40,13 @@ from graphml.server.options.command_line import (
     with_stated,
     with_variables,
 )
-from graphml.server.options.server_options import DEFAULT_SAMPLING, RequestLimits, ServerOptions
+from graphml.server.options.server_options import (
+    DEFAULT_SAMPLING,
+    NO_CACHE_REUSE,
+    RequestLimits,
+    ServerOptions,
+)
+from graphml.server.options.tensor_overrides import placed
 from graphml.server.requests.draft_names import draft_flags
 from graphml.text.template_process import PROCESSES
 
@@ -141,6 +147,7 @@ def load_options(command: Parsed) -> LoadOptions:
         stated["kv"] = keys if keys == other else f"{keys}/{other}"
     batch = min((values[name] for name in ("batch", "ubatch") if name in values), default=512)
     stated["n_batch"] = max(batch, values.get("parallel", 1), 1)
+    stated |= placed(values, values.get("backend", "cpu"))
     if values.get("gpu_layers", "auto").isdecimal() and values.get("backend", "cpu") != "cpu":
         stated["gpu_layers"] = int(values["gpu_layers"])
     if values.get("rope_scale") == 0:
@@ -165,6 +172,7 @@ def load_options(command: Parsed) -> LoadOptions:
 def server_options(command: Parsed) -> ServerOptions:
     """How the server runs."""
     values = command.values
+    _check_supported(values)
     stated: dict[str, Any] = {name: values[name] for name in SAME_OF_SERVER if name in values}
     stated |= {into: values[name] for name, into in RENAMED.items() if name in values}
     stated |= {into: _listed(values[name]) for name, into in LISTED.items() if name in values}
@@ -199,6 +207,21 @@ def server_options(command: Parsed) -> ServerOptions:
         **stated, params=replace(DEFAULT_SAMPLING, **(asked := _sampling(command))),
         asked=frozenset(asked), loras=_loras(values), limits=_limits(values),
     )  # fmt: skip
+
+
+def _check_supported(values: dict[str, Any]) -> None:
+    """UsageError for what llama-server does and the engine does not, and for what it refuses, too."""
+    if not (values.get("sleep_idle", -1) == -1 or values["sleep_idle"] > 0):
+        raise UsageError(
+            f"--sleep-idle-seconds: wanted seconds above 0, or -1 for never; got {values['sleep_idle']:g}"
+        )
+    if values.get("reasoning_message"):
+        raise UsageError(
+            "--reasoning-budget-message: wanted none: reasoning is ended by the model alone here; "
+            "--reasoning-budget 0 is without reasoning"
+        )
+    if values.get("cache_reuse", 0) > 0:
+        raise UsageError(f"--cache-reuse: {NO_CACHE_REUSE}; got {values['cache_reuse']}")
 
 
 def _keys(texts: list[str]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from graphml.errors import UsageError
 from graphml.ir.node import Node
 
 _LAYERS = re.compile(r"layers\.(?:\*|(\d+)(?:-(\d+))?)")
+_EXPRESSION = re.compile(r"/(.+)/")
 _LAYER = re.compile(r"layers\.(\d+)\.")
 
 
@@ -22,7 +23,8 @@ class Rule:
     """A placement rule: nodes that `selects` matches go to `backend`.
 
     selects: layers (`layers.3`, `layers.0-14`, `layers.*`), an op (`softmax`), or a pattern of the names of
-    nodes or of the weights and states that they read (`layers.*.ffn_*`, `blk.0.attn_q.weight`).
+    nodes or of the weights and states that they read (`layers.*.ffn_*`, `blk.0.attn_q.weight`); between
+    slashes, a regular expression that is found in the name of a weight (`/ffn_(up|down)_exps/`).
     """
 
     backend: str
@@ -37,6 +39,8 @@ class Rule:
         """Whether the rule matches this node, by its name and its leaves'; a view has no place of its own."""
         if node.op.view:
             return False
+        if (expression := _EXPRESSION.fullmatch(self.selects)) is not None:
+            return any(name != node.name and re.search(expression[1], name) for name in names)
         layers = _LAYERS.fullmatch(self.selects)
         if layers is not None:
             layer = layer_of(node)
@@ -73,5 +77,10 @@ def parse_rules(text: str, backends: Sequence[str]) -> tuple[Rule, ...]:
             raise UsageError(f"place: wanted BACKEND:WHAT, such as cpu:layers.0-14; got {part!r}")
         if backend not in backends:
             raise UsageError(f"place: {part!r}: wanted one of the backends {', '.join(backends)}")
+        if (expression := _EXPRESSION.fullmatch(selects)) is not None:
+            try:
+                re.compile(expression[1])
+            except re.error as error:
+                raise UsageError(f"place: {part!r}: wanted a regular expression: {error}") from None
         rules.append(Rule(backend, selects))
     return tuple(rules)

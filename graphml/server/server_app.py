@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 from starlette.applications import Starlette
@@ -51,6 +50,7 @@ from graphml.server.protocols.responses_input import Responses
 from graphml.server.requests.request_fields import (
     ChatCompletion,
     Completion,
+    Control,
     Detokenize,
     Embeddings,
     Infill,
@@ -71,6 +71,7 @@ HANDLERS: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/models/{name:path} /v1/models/{name:path}", llama_state.one_model),
     ("POST", "/v1/chat/completions /chat/completions", openai_chat.chat),
     ("POST", "/v1/chat/completions/input_tokens /chat/completions/input_tokens", openai_chat.input_tokens),
+    ("POST", "/v1/chat/completions/control", openai_chat.control),
     ("POST", "/v1/completions", completions.completions),
     ("POST", "/v1/fim/completions /fim/completions", mistral_fim.fim_completions),
     ("POST", "/completion /completions", llama_completion.completion),
@@ -114,6 +115,7 @@ HANDLERS: tuple[tuple[str, str, Handler], ...] = (
 BODIES: dict[Handler, type[Struct]] = {
     openai_chat.chat: ChatCompletion,
     openai_chat.input_tokens: ChatCompletion,
+    openai_chat.control: Control,
     openai_chat.apply_template: ChatCompletion,
     completions.completions: TextCompletion,
     mistral_fim.fim_completions: mistral_fim.FimCompletion,
@@ -164,15 +166,29 @@ async def openapi(service: Service, request: Request) -> Any:
     return json_response(openapi_document(routes, bodies, QUERIES))
 
 
-class Endpoint:
-    """A handler as an ASGI application: whatever it raises becomes a response."""
+WITHOUT_MODEL: set[Handler] = {
+    llama_state.health, llama_state.models, llama_state.one_model, llama_state.props, llama_state.metrics,
+    openai_chat.control, openapi,
+}  # fmt: skip
+"""Handlers that neither wake a model that sleeps nor keep it awake: llama-server's, and what has none."""
 
-    def __init__(self, models: ServedModels, handler: Handler) -> None:
+
+class Endpoint:
+    """A handler as an ASGI application: whatever it raises becomes a response. needs: the model awake."""
+
+    def __init__(self, models: ServedModels, handler: Handler, needs: bool = True) -> None:
         self._models, self._handler = models, handler
+        self._needs = needs and handler not in WITHOUT_MODEL
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        with self._models.use() as service:
+        if self._needs:
+            try:
+                await self._models.wake()
+            except ApiError as error:
+                await error_response(error, style_of(scope["path"]))(scope, receive, send)
+                return
+        with self._models.use(self._needs) as service:
             response = await self._response(service, Request(scope, receive))
             await response(scope, receive, send)
 
@@ -214,8 +230,8 @@ def server_app(
 
     service = models.current
     routes = [Route("/openapi.json", Endpoint(models, openapi), methods=["GET"])]
-    routes += [Route("/models/load", Endpoint(models, load), methods=["POST"])]
-    routes += [Route("/models/load", Endpoint(models, files), methods=["GET"])]
+    routes += [Route("/models/load", Endpoint(models, load, needs=False), methods=["POST"])]
+    routes += [Route("/models/load", Endpoint(models, files, needs=False), methods=["GET"])]
     routes += [
         Route(path, Endpoint(models, handler), methods=[method])
         for method, paths, handler in HANDLERS
@@ -243,16 +259,15 @@ def server_app(
 
 def engine_routes(models: ServedModels) -> list[Route]:
     """What the page's engine view asks for, of the model that is served."""
-    views: WeakKeyDictionary[Service, dict[str, Callable[[Request], Awaitable[Any]]]] = WeakKeyDictionary()
 
     async def view(service: Service, request: Request) -> Any:
         engine = service.access.engine
         if engine is None:
             raise ApiError(404, "File Not Found")
-        if service not in views:
+        if not service.views:
             names, model = (service.name, service.model.executor.backend.name), service.model
-            views[service] = EngineView(engine, *names, lambda: graph_page(model)).handlers()
-        return await views[service][request.url.path.rsplit("/")[-1]](request)
+            service.views.update(EngineView(engine, *names, lambda: graph_page(model)).handlers())
+        return await service.views[request.url.path.rsplit("/")[-1]](request)
 
     return [Route(f"/engine/{name}", Endpoint(models, view), methods=["GET"]) for name in EngineView.NAMES]
 

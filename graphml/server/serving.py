@@ -49,8 +49,7 @@ def serve_until_stopped(
         if models.current.access.state() == "dead":
             raise BackendError("serve: the engine has ended; see the log")
     finally:
-        models.current.access.close()
-        models.current.model.close()
+        models.current.close()
         if traces is not None:
             traces.close()
 
@@ -75,6 +74,7 @@ async def _serve(
         await asyncio.sleep(0.005)
     if not running.done():
         tell(_ready_line(service, sockets))
+        models.sleep_later()
     stopped = asyncio.ensure_future(stopping.wait())
     await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
     models.current.access.draining = True

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import mmap
 import os
 import platform
@@ -28,6 +29,13 @@ _MEMORY, _STATUS = Path("/proc/meminfo"), Path("/proc/self/status")
 
 
 LARGE_BYTES = 2 << 20
+
+
+def give_back_memory() -> None:
+    """Collect garbage, and return what the allocator keeps free to the system, where it can be asked to."""
+    gc.collect()
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # of glibc alone
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def fresh(n_bytes: int, large: bool, small_head: int = 0) -> NDArray[np.uint8]:

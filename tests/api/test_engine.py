@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import subprocess
 import sys
@@ -276,6 +277,17 @@ def test_memory_is_given_in_bytes_or_as_a_share(model: graphml.Model) -> None:
             model.engine(kv_memory=wrong)  # type: ignore[arg-type]
     with pytest.raises(graphml.UsageError, match=r"max_sequences: wanted 1 to n_batch = 32; got 33"):
         model.engine(max_sequences=33)
+
+
+def test_a_closed_engine_frees_its_blocks_though_a_handle_is_kept(model: graphml.Model) -> None:
+    with model.engine(max_sequences=1) as engine:
+        handle = engine.submit("Once", max_tokens=2)
+        handle.result()
+        runner = engine._runner
+        assert runner() is not None
+    gc.collect()
+    assert runner() is None
+    assert handle.results(0)[0].n_gen == 2
 
 
 def test_a_closed_engine_ends_and_refuses(model: graphml.Model, monkeypatch: pytest.MonkeyPatch) -> None:

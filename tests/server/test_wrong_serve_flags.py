@@ -25,6 +25,8 @@ from tests.stories import STORIES
      (["--port", "70000"], "--port"), (["--port", "-1"], "--port"), (["--max-waiting", "0"], "--max-waiting"),
      (["--max-body", "0"], "--max-body"), (["--reasoning", "maybe"], "--reasoning"),
      (["--reasoning-format", "maybe"], "--reasoning-format"), (["--pooling", "maybe"], "--pooling"),
+     (["--sleep-idle-seconds", "0"], "--sleep-idle-seconds"),
+     (["--sleep-idle-seconds", "-2"], "--sleep-idle-seconds"),
      (["--rope-scale", "0"], "--rope-scale"), (["--api-key", " ,"], "--api-key")],
     ids=lambda one: " ".join(one) if isinstance(one, list) else "",
 )  # fmt: skip

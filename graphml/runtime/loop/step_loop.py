@@ -171,6 +171,7 @@ class StepLoop:
         if self.prefixes is not None:
             self.prefixes.close(keep)
         self._runner = self.prefixes = None
+        self._ahead.close()
 
     def wake(self) -> None:
         """Have the thread plan again if it waits; from any thread."""

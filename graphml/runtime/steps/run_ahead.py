@@ -36,8 +36,13 @@ class RunAhead:
     """The steps of an engine, or of one generation of a session."""
 
     def __init__(self, runner: SubmitsPlans) -> None:
-        self._runner, self._rows_along, self._needs_row = runner, 0, False
+        self._runner: SubmitsPlans | None = runner
+        self._rows_along, self._needs_row = 0, False
         self._fed: tuple[int, ...] | None = None
+
+    def close(self) -> None:
+        """Let the runner go; nothing is submitted any more."""
+        self._runner = None
 
     def submit(self, plan: StepPlan, after: BegunPlan | None = None) -> BegunPlan | None:
         """Submit a plan; None where it cannot be, or a device gains nothing by it: then it is to be run.
@@ -51,6 +56,7 @@ class RunAhead:
             return None
         if self._rows_along and len(plan.rows) == 1:
             wanted |= {"logits": None}
+        assert self._runner is not None
         return self._runner.submit(plan, after, tuple(wanted))
 
     def read(self, begun: BegunPlan, of: Mapping[int, Sequence]) -> Computed:
@@ -58,6 +64,7 @@ class RunAhead:
 
         A token is None that cannot be sampled without its whole row.
         """
+        assert self._runner is not None
         computed = self._runner.finish(begun, of)
         self._rows_along, self._fed = max(self._rows_along - 1, 0), computed.device_tokens
         if computed.needs_row:

@@ -53,7 +53,6 @@ class EngineAccess:
         self.engine: Engine | None = None
         self.draining = False
         self.n_ctx = min(model.n_ctx, options.n_ctx or model.n_ctx)
-        self.last_used = time.monotonic()
         self._queued, self._claimed = 0, Counter[str | None]()
         self._lock = threading.RLock()
         self._steps: int | None = None
@@ -74,7 +73,6 @@ class EngineAccess:
         if self._queued + self._answers() >= self.options.limits.waiting:
             raise ApiError(429, "too many requests wait; try again later")
         self._queued += 1
-        self.last_used = time.monotonic()
         try:
             return await asyncio.get_running_loop().run_in_executor(self.pool, work, *arguments)
         finally:
@@ -199,12 +197,6 @@ class EngineAccess:
     def busy(self) -> bool:
         """Whether a request is answered, or waits to be."""
         return bool(self._queued or self.active)
-
-    @property
-    def sleeping(self) -> bool:
-        """Whether nothing was asked for as long as `--sleep-idle-seconds` says."""
-        limit = self.options.sleep_idle
-        return 0 <= limit <= time.monotonic() - self.last_used and not self.busy
 
     def close(self) -> None:
         """End what runs, and the threads."""

@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from graphml.errors import TokenizerError
 from graphml.sampling.settings.params import LLAMA_SERVER
 from graphml.sampling.settings.sampling_defaults import ChosenSampling, chosen_sampling
 from graphml.server.engine.engine_access import EngineAccess
+from graphml.server.engine.model_facts import listing_of, properties_of
 from graphml.server.engine.running_request import Generation
 from graphml.server.engine.stored_responses import StoredResponses
 from graphml.server.observing.request_log import ModelOperation
@@ -55,7 +56,10 @@ def new_id(prefix: str) -> str:
 
 
 class Service:
-    """A model that is served. before: the one whose place it takes; it keeps what no model is asked for."""
+    """A model that is served. before: the one whose place it takes; it keeps what no model is asked for.
+
+    views: handlers of the page's engine view, by name, once they are asked for.
+    """
 
     def __init__(self, model: Model, options: ServerOptions, before: Service | None = None) -> None:
         self.model, self.stated_options = model, options
@@ -75,6 +79,31 @@ class Service:
         limits = options.limits
         stored = StoredResponses(limits.stored_responses, limits.stored_bytes, limits.stored_each_bytes)
         self.responses: StoredResponses = before.responses if before else stored
+        self.views: dict[str, Callable[[Request], Awaitable[Any]]] = {}
+        self._facts: tuple[dict[str, Any], dict[str, Any]] | None = None
+
+    @property
+    def asleep(self) -> bool:
+        """Whether its model is closed, or about to be, until a request needs it."""
+        return self._facts is not None
+
+    def listing(self) -> dict[str, Any]:
+        """What `GET /v1/models` answers."""
+        return self._facts[0] if self._facts else listing_of(self)
+
+    def properties(self) -> dict[str, Any]:
+        """What `GET /props` answers."""
+        return self._facts[1] if self._facts else properties_of(self, FINGERPRINT)
+
+    def fall_asleep(self) -> None:
+        """Keep what is said of the model; it may be closed from now on."""
+        self._facts = self.listing(), self.properties() | {"is_sleeping": True}
+        self.views.clear()  # they hold the engine
+
+    def close(self) -> None:
+        """Close engine and model."""
+        self.access.close()
+        self.model.close()
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -194,13 +194,15 @@ def own_bytes() -> int | None:
     return memory["RssAnon"] + memory.get("VmSwap", 0) if "RssAnon" in memory else None
 
 
-def memory_metric() -> str:
-    """The same as a metric; nothing where it is unknown."""
-    count = own_bytes()
-    if count is None:
-        return ""
-    name = "graphml:process_anonymous_bytes"
-    return f"# HELP {name} Memory of its own, without mapped files.\n# TYPE {name} gauge\n{name} {count}\n"
+def process_metrics(asleep: bool) -> str:
+    """Whether the model sleeps, and the process's own memory where that is known."""
+    rows = [("model_sleeping", "Whether the model sleeps and holds no memory.", int(asleep))]
+    if (count := own_bytes()) is not None:
+        rows.append(("process_anonymous_bytes", "Memory of its own, without mapped files.", count))
+    return "".join(
+        f"# HELP graphml:{name} {about}\n# TYPE graphml:{name} gauge\ngraphml:{name} {value}\n"
+        for name, about, value in rows
+    )
 
 
 def _rate(count: int, seconds: float) -> float:

@@ -85,6 +85,11 @@ FLAGS: Final = (
     Flag("-ctk --cache-type-k", "kv_k", help="Type of keys in the cache."),
     Flag("-ctv --cache-type-v", "kv_v", help="Type of values in the cache."),
     Flag("-ngl --gpu-layers --n-gpu-layers", "gpu_layers", help="Layers that the first backend takes."),
+    Flag("--place", "place", help="Rules of placement, BACKEND:WHAT with commas."),
+    Flag("-ot --override-tensor", "override_tensor", help="PATTERN=CPU, or a backend.", repeated=True),
+    Flag("-cmoe --cpu-moe", "cpu_moe", None, "Weights of experts stay on the CPU."),
+    Flag("-ncmoe --n-cpu-moe", "n_cpu_moe", int, "The same, of the first N layers."),
+    Flag("-ncffn --n-cpu-ffn", "n_cpu_ffn", int, "The same of dense feed-forward weights."),
     Flag("--swa-full", "swa_full", None, "Layers with a window keep everything."),
     Flag("--numa", "numa", help="Where weights are in memory."),
     Flag("--deterministic", "deterministic", None, "The same bits in any company."),
@@ -118,7 +123,7 @@ FLAGS: Final = (
     Flag("-to --timeout", "timeout", float, "Seconds until a client that does not read is left; 0: never."),
     Flag("--shutdown-timeout", "drain", float, "Seconds in which requests may end after SIGTERM."),
     Flag("--sse-ping-interval", "ping", float, "Seconds of silence until a comment is sent; -1: never."),
-    Flag("--sleep-idle-seconds", "sleep_idle", float, "Seconds until an idle server says that it sleeps."),
+    Flag("--sleep-idle-seconds", "sleep_idle", float, "Seconds until an idle model is closed; -1: never."),
     Flag("--max-waiting", "waiting", int, "Requests at a time, answered ones included; one more is 429."),
     Flag("--max-body", "body_mib", int, "Largest body in MiB; more is 413."),
     Flag("--salt-by-key", "salt_by_key", None, "Prefixes are not shared between keys."),
@@ -141,12 +146,14 @@ FLAGS: Final = (
     Flag("--no-context-shift", "shift", None, "A full context ends the answer (the default).", value=False),
     Flag("--cache-prompt", "cache_prompt", None, "Prefixes are found again (the default)."),
     Flag("--no-cache-prompt", "cache_prompt", None, "They are not.", value=False),
+    Flag("--cache-reuse", "cache_reuse", int, "0; reuse behind a changed text is refused."),
     Flag("--chat-template", "template", help="Jinja text, or a known template's name."),
     Flag("--chat-template-file --template", "template_file", help="A file of it."),
     Flag("--chat-template-kwargs", "variables", help="Variables of the template as JSON."),
     Flag("--reasoning-format", "reasoning_format", help="none, deepseek, deepseek-legacy or auto."),
     Flag("-rea --reasoning", "reasoning", help="on, off or auto."),
     Flag("--reasoning-budget", "reasoning_budget", int, "0: no reasoning; other limits are not kept."),
+    Flag("--reasoning-budget-message", "reasoning_message", help="Refused: reasoning has no such limit."),
     Flag("--reasoning-effort", "reasoning_effort", help="The template's variable of this name, or default."),
     Flag("--prefill-assistant", "prefill", None, "A begun answer is continued (the default)."),
     Flag("--no-prefill-assistant", "prefill", None, "It is not.", value=False),
@@ -289,8 +296,8 @@ def help_text() -> str:
 _WITH_VALUE: Final = """
 --grp-attn-n --grp-attn-w -tb --threads-batch -C --cpu-mask -Cr --cpu-range --cpu-strict --prio
 --poll -Cb --cpu-mask-batch -Crb --cpu-range-batch --cpu-strict-batch --prio-batch --poll-batch -fa
---flash-attn -dt --defrag-thold --rpc -lm --load-mode -lzm --lazy-mode -dev --device -ot
---override-tensor -ncmoe --n-cpu-moe -ncffn --n-cpu-ffn -sm --split-mode -ts --tensor-split -mg
+--flash-attn -dt --defrag-thold --rpc -lm --load-mode -lzm --lazy-mode -dev --device
+-sm --split-mode -ts --tensor-split -mg
 --main-gpu -fit --fit -fitt --fit-target -fitc --fit-ctx -hft
 --hf-token --log-file --log-colors -lv --verbosity --log-verbosity --spec-draft-type-k -ctkd
 --cache-type-k-draft --spec-draft-type-v -ctvd --cache-type-v-draft -lcs --lookup-cache-static -lcd
@@ -299,8 +306,8 @@ _WITH_VALUE: Final = """
 --image-min-tokens --image-max-tokens --mtmd-batch-max-tokens --video-fps --video-timestamp-interval
 --video-ffmpeg-dir --path --cors-methods --cors-headers --ui-config --webui-config
 --ui-config-file --webui-config-file --tools --tools-runtime --mcp-servers-config --mcp-servers-json
---threads-http --cache-reuse --media-path --models-preset --models-max
---reasoning-budget-message -sps --slot-prompt-similarity
+--threads-http --media-path --models-preset --models-max
+-sps --slot-prompt-similarity
 --log-prompts-dir --spec-draft-threads -td
 --threads-draft --spec-draft-threads-batch -tbd --threads-batch-draft --spec-draft-cpu-mask -Cd
 --cpu-mask-draft --spec-draft-cpu-range -Crd --cpu-range-draft --spec-draft-cpu-strict
@@ -320,7 +327,7 @@ _WITH_VALUE: Final = """
 """
 _ALONE: Final = """
 --backend_sampling --perf --no-perf -e --escape --no-escape -kvo --kv-offload -nkvo --no-kv-offload
---repack -nr --no-repack --no-host -cmoe --cpu-moe --check-tensors --op-offload --no-op-offload
+--repack -nr --no-repack --no-host --check-tensors --op-offload --no-op-offload
 --log-disable --log-jsonl --no-log-jsonl --log-prefix --no-log-prefix --log-timestamps
 --no-log-timestamps -bs --backend-sampling --cache-idle-slots --no-cache-idle-slots -sp --special
 --warmup --no-warmup --spm-infill -cb --cont-batching -nocb --no-cont-batching --mmproj-auto
@@ -348,6 +355,7 @@ NAMED_OTHERWISE: Final = {
     "LLAMA_ARG_N_PARALLEL": "--parallel", "LLAMA_ARG_ROPE_SCALING_TYPE": "--rope-scaling",
     "LLAMA_ARG_SPEC_DRAFT_HF_REPO": "--spec-draft-hf", "LLAMA_ARG_THINK": "--reasoning-format",
     "LLAMA_ARG_THINK_BUDGET": "--reasoning-budget",
+    "LLAMA_ARG_THINK_BUDGET_MESSAGE": "--reasoning-budget-message",
     "LLAMA_ARG_ENDPOINT_METRICS": "--metrics", "LLAMA_ARG_ENDPOINT_PROPS": "--props",
     "LLAMA_ARG_ENDPOINT_SLOTS": "--slots", "LLAMA_API_KEY": "--api-key",
     "LLAMA_ARG_NO_ENDPOINT_SLOTS": "--no-slots",

@@ -19,6 +19,7 @@ DEFAULT_SAMPLING = SamplingParams(**LLAMA_SERVER, dry_penalty_last_n=64, rng="ll
 
 REASONING = ("on", "off", "auto")
 REASONING_FORMATS = ("none", "deepseek", "deepseek-legacy", "auto")
+NO_CACHE_REUSE = "wanted 0: equal beginnings of prompts are reused, no texts behind a change"
 POOLINGS = ("none", "mean", "cls", "last", "rank")
 
 
@@ -76,7 +77,8 @@ class ServerOptions:
     endpoints answer. loras: adapters (file, scale), by number. models_dir: a folder of models that may take
     the first one's place. mcp: a file of MCP servers, whose tools the page may call. timeout: seconds until a
     client that does not read is left. ping: seconds of silence after which a stream sends a comment. drain:
-    seconds in which requests may end after SIGTERM.
+    seconds in which requests may end after SIGTERM. sleep_idle: seconds without a request after which the
+    model is closed until the next one; below 0: never.
     log_requests: a line for each on stderr; otlp_endpoint: a collector of their traces.
     """
 

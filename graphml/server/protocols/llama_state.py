@@ -5,7 +5,6 @@ Knows the model and the engine's counts; a slot is a sequence's place in the eng
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -14,8 +13,8 @@ from starlette.responses import Response
 
 from graphml.server.engine.running_request import Generation
 from graphml.server.engine.saved_slots import ACTIONS
-from graphml.server.engine.service import FINGERPRINT, LARGEST_SCALE, Service
-from graphml.server.observing.server_metrics import key_metrics, memory_metric
+from graphml.server.engine.service import LARGEST_SCALE, Service
+from graphml.server.observing.server_metrics import key_metrics, process_metrics
 from graphml.server.protocols.request_body import body_of, read_body
 from graphml.server.requests.request_fields import Sampling, SlotFile
 from graphml.server.requests.sampling_settings import described
@@ -23,82 +22,31 @@ from graphml.server.responses.api_errors import ApiError, wrong_field
 from graphml.server.responses.event_stream import EventStream
 from graphml.server.responses.json_response import json_response
 
-VOCAB_TYPES = {"spm": 1, "bpe": 2, "wordpiece": 3, "unigram": 4}
-"""llama.cpp's numbers of kinds of vocabularies; 0 for none, and for those that it does not have."""
-
 
 async def health(service: Service, request: Request) -> Response:
     """`GET /health`: 200 where requests are answered."""
     state = service.access.state()
     if state == "ok":
-        return json_response({"status": "ok"})
+        return json_response({"status": "ok"} | ({"is_sleeping": True} if service.asleep else {}))
     texts = {"dead": "the engine has ended or does not move", "draining": "the server is shutting down"}
     raise ApiError(503, texts[state])
 
 
 async def models(service: Service, request: Request) -> Response:
     """`GET /v1/models`."""
-    model = service.model
-    names = list(service.options.aliases) or [service.name]
-    tensors = model.executor.file.tensors.values()
-    meta = {
-        "vocab_type": 0 if model.tokenizer is None else VOCAB_TYPES.get(model.tokenizer.kind, 0),
-        "n_vocab": model.n_vocab, "n_ctx": service.access.n_ctx, "n_ctx_train": model.n_ctx,
-        "n_embd": getattr(model.config, "n_embd", 0),
-        "n_params": sum(_count(tensor.shape) for tensor in tensors),
-        "size": sum(tensor.n_bytes for tensor in tensors),
-    }  # fmt: skip
-    data = {
-        "id": service.name, "aliases": names, "tags": list(service.options.tags), "object": "model",
-        "created": service.began, "owned_by": "graphml", "meta": meta, **_as_anthropic(service),
-    }  # fmt: skip
-    shown = {"name": service.name, "model": service.name, "type": "model", "capabilities": ["completion"],
-             "details": {"format": "gguf", "family": model.arch}}  # fmt: skip
-    only = {"first_id": service.name, "last_id": service.name, "has_more": False}
-    return json_response({"object": "list", "data": [data], "models": [shown], **only})
-
-
-def _as_anthropic(service: Service) -> dict[str, Any]:
-    """What Anthropic's clients want to know of a model besides."""
-    began = datetime.fromtimestamp(service.began, UTC).isoformat()
-    return {"type": "model", "display_name": service.name, "created_at": began, "lifecycle": "active",
-            "max_input_tokens": service.access.n_ctx}  # fmt: skip
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
+    return json_response(service.listing())
 
 
 async def one_model(service: Service, request: Request) -> Response:
     """`GET /v1/models/NAME`."""
     if request.path_params["name"] not in {service.name, *service.options.aliases}:
         raise ApiError(404, "there is no model of this name")
-    listing: dict[str, Any] = msgspec.json.decode((await models(service, request)).body)
-    return json_response(listing["data"][0])
+    return json_response(service.listing()["data"][0])
 
 
 async def props(service: Service, request: Request) -> Response:
     """`GET /props`."""
-    model, options, tokenizer = service.model, service.options, service.model.tokenizer
-    settings = (
-        {} if tokenizer is None else described(service.settings(Sampling()), Sampling(), options.n_predict)
-    )
-    ends = (None, None) if tokenizer is None else (tokenizer.bos, tokenizer.eos)
-    bos, eos = ("" if token is None or tokenizer is None else tokenizer.piece(token) for token in ends)
-    return json_response({
-        "default_generation_settings": {"params": settings, "n_ctx": service.access.n_ctx},
-        "sampling_sources": dict(service.sampling.sources),
-        "total_slots": options.parallel, "model_alias": service.name, "model_path": model.path.name,
-        "modalities": {"vision": False, "video": False, "audio": False},
-        "endpoint_slots": options.slots, "endpoint_props": options.props, "endpoint_metrics": options.metrics,
-        "endpoint_mcp": options.mcp is not None,
-        "ui": options.page, "chat_template": "" if tokenizer is None else service.templates["default"].source,
-        "bos_token": bos, "eos_token": eos, "build_info": FINGERPRINT,
-        "is_sleeping": service.access.sleeping,
-    })  # fmt: skip
+    return json_response(service.properties())
 
 
 async def set_props(service: Service, request: Request) -> Response:
@@ -230,6 +178,6 @@ async def metrics(service: Service, request: Request) -> Response:
     metrics = service.access.metrics
     access = service.access
     shares = [(place, use, access.running_of(owner)) for place, owner, use in service.keys.uses()]
-    text = metrics.text(access.stats()) + key_metrics(shares) + memory_metric()
+    text = metrics.text(access.stats()) + key_metrics(shares) + process_metrics(service.asleep)
     headers = {"Process-Start-Time-Unix": str(int(metrics.began))}
     return Response(text, 200, headers, "text/plain; version=0.0.4")

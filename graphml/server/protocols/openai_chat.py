@@ -15,12 +15,12 @@ from starlette.responses import Response
 from graphml.sampling.candidates.logprobs import TokenLogprobs
 from graphml.server.engine.service import FINGERPRINT, Service, new_id, timings, usage
 from graphml.server.protocols.answers import Answering, answering
-from graphml.server.protocols.conversations import conversation_of, prompt_text
+from graphml.server.protocols.conversations import NO_REASONING_END, conversation_of, prompt_text
 from graphml.server.protocols.llama_completion import final, progress_timings, running_timings
 from graphml.server.protocols.request_body import body_of, read_body
 from graphml.server.protocols.shown_logprobs import entries
-from graphml.server.requests.request_fields import ChatCompletion, as_object, converted
-from graphml.server.responses.api_errors import ApiError
+from graphml.server.requests.request_fields import ChatCompletion, Control, as_object, converted
+from graphml.server.responses.api_errors import ApiError, wrong_field
 from graphml.server.responses.event_stream import DONE, EventStream, event, unless_left
 from graphml.server.responses.json_response import gone, json_response
 from graphml.text.answers import ContentDelta, Event, ReasoningDelta, ToolCallBegin, ToolCallDelta
@@ -145,6 +145,16 @@ async def input_tokens(service: Service, request: Request) -> Response:
     chat = await body_of(service, request, ChatCompletion)
     prompt = await service.access.in_thread(conversation_of, service, chat)
     return json_response({"object": "response.input_tokens", "input_tokens": len(prompt.ids)})
+
+
+async def control(service: Service, request: Request) -> Response:
+    """`POST /v1/chat/completions/control`: refused, as reasoning is ended by the model alone."""
+    wanted = await body_of(service, request, Control)
+    if not wanted.id:
+        raise wrong_field("id", "wanted the id of a completion that runs")
+    if wanted.action != "reasoning_end":
+        raise wrong_field("action", f"wanted reasoning_end, got {wanted.action!r:.40}")
+    raise ApiError(501, f"{NO_REASONING_END}; a stream ends where its connection is closed")
 
 
 async def apply_template(service: Service, request: Request) -> Response:

@@ -85,6 +85,7 @@ class Sampling(SamplingFields, kw_only=True):
     post_sampling_probs: bool | None = None
     n_keep: Tokens | None = None
     cache_prompt: bool | None = None
+    n_cache_reuse: int | None = None
     return_tokens: bool | None = None
     return_progress: bool | None = None
     timings_per_token: bool | None = None
@@ -130,6 +131,17 @@ class ChatCompletion(Sampling, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
     reasoning_format: str | None = None
     reasoning_effort: str | None = None
+    reasoning_budget_tokens: int | None = None
+    thinking_budget_tokens: int | None = None
+    reasoning_budget_message: str | None = None
+    reasoning_control: bool | None = None
+
+
+class Control(Struct, kw_only=True):
+    """`/v1/chat/completions/control`: what is to happen to the answer of this id."""
+
+    id: str = ""
+    action: str = ""
 
 
 class SlotFile(Struct, kw_only=True):

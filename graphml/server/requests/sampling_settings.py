@@ -15,7 +15,7 @@ from typing import Any
 from graphml.errors import UsageError
 from graphml.sampling import SamplingParams
 from graphml.sampling.settings.params import STRUCTURES
-from graphml.server.options.server_options import RequestLimits, ServerOptions
+from graphml.server.options.server_options import NO_CACHE_REUSE, RequestLimits, ServerOptions
 from graphml.server.requests.draft_names import SHOWN, draft_fields
 from graphml.server.requests.request_fields import ChatCompletion, Completion, Sampling, TextCompletion
 from graphml.server.responses.api_errors import wrong_field
@@ -60,6 +60,8 @@ class RequestSettings:
 
 def settings_of(sampling: Sampling, options: ServerOptions, tokenizer: Tokenizer) -> RequestSettings:
     """The settings of a request; ApiError 400 naming the field that is wrong."""
+    if (sampling.n_cache_reuse or 0) > 0:
+        raise wrong_field("n_cache_reuse", NO_CACHE_REUSE)
     changes: dict[str, Any] = {name: value for name in SAME if (value := getattr(sampling, name)) is not None}
     if sampling.top_k is not None:
         changes["top_k"] = max(0, sampling.top_k)
