@@ -6,7 +6,7 @@ Knows formats of answers; nothing of protocols.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,18 +41,29 @@ def _parameters(call: Call) -> str:
 
 @dataclass(frozen=True)
 class Format:
-    """How a model writes an answer. between: a text and a call; begun: by the prompt."""
+    """How a model writes an answer. between: a text and a call, None: never both; begun: by the prompt.
+
+    reasons: whether it reasons. calls: what several calls are.
+    """
 
     call: Callable[[Call], str]
-    between: str
+    between: str | None
     begun: str = ""
+    reasons: bool = True
+    calls: Callable[[Sequence[str]], str] = "\n".join
 
 
 FORMATS = {
     "Qwen3.5-4B": Format(_parameters, "\n\n", "<think>\n"),
     "Qwen-Qwen3-0.6B": Format(_hermes, "\n"),
+    "none": Format(
+        _json_call,
+        None,
+        reasons=False,
+        calls=lambda calls: f"[{', '.join(calls)}]" if calls[1:] else calls[0],
+    ),
 }
-"""By the name of a template."""
+"""By the name of a template; none: of a model whose template knows no tools."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +92,14 @@ class Agent:
         return self.wishes.prompts
 
     def written(self, turn: Turn) -> str:
-        calls = "\n".join(map(self.format.call, turn.calls))
-        said = self.format.between.join(filter(None, (turn.text, calls)))
-        return f"<think>\n{turn.reasoning}\n</think>\n\n{said}"
+        calls = self.format.calls([*map(self.format.call, turn.calls)]) if turn.calls else ""
+        said = (self.format.between or "").join(filter(None, (turn.text, calls)))
+        return f"<think>\n{turn.reasoning}\n</think>\n\n{said}" if turn.reasoning else said
+
+    def formed(self, turn: Turn) -> Turn:
+        """The turn, without what the format has no place for."""
+        bare = self.format.between is None and bool(turn.calls)
+        return Turn(turn.reasoning if self.format.reasons else "", "" if bare else turn.text, turn.calls)
 
     def play(self, *turns: Turn) -> None:
         self.wishes.forget()
@@ -100,7 +116,7 @@ class Agent:
 
     def n_reasoning(self, turn: Turn) -> int:
         """Tokens of the reasoning with its marks."""
-        return self.n_written(turn, "</think>")
+        return self.n_written(turn, "</think>") if turn.reasoning else 0
 
     def continues(self, turn: Turn) -> bool:
         """Whether the latest prompt goes on from the one before and the turn that the model wrote."""
@@ -111,7 +127,7 @@ class Agent:
 def agent_of(name: str, folder: Path) -> Iterator[Agent]:
     """An agent's server with the template of this name."""
     path = tiny_model.write(folder / "tiny.gguf", n_ctx=8192)
-    template = template_corpus.corpus()[name]
+    template = template_corpus.corpus().get(name)
     with graphml.load(path, "cpu", threads=1, n_batch=256, template=template) as model:
         wishes = Wishes(model)
         options = ServerOptions(parallel=2, n_ctx=8192, params=SamplingParams(function=wishes))

@@ -148,8 +148,10 @@ def claude_says(agent: Agent, client: Any, messages: list[Any], turn: Turn, **mo
             kind: [block for block in content if block["type"] == kind]
             for kind in ("thinking", "text", "tool_use")
         }
-        assert [plain(block["thinking"]) for block in by_kind["thinking"]] == [turn.reasoning]
-        assert [plain(block["text"]) for block in by_kind["text"]] == ([turn.text] if turn.text else [])
+        assert [plain(block["thinking"]) for block in by_kind["thinking"]] == [turn.reasoning] * bool(
+            turn.reasoning
+        )
+        assert [plain(block["text"]) for block in by_kind["text"]] == [turn.text] * bool(turn.text)
         assert [(block["name"], block["input"]) for block in by_kind["tool_use"]] == list(turn.calls)
         assert content == [block for blocks in by_kind.values() for block in blocks]
         assert message.stop_reason == ("tool_use" if turn.calls else "end_turn")
@@ -173,14 +175,15 @@ def results(content: list[Any], *outputs: Any) -> dict[str, Any]:
 
 
 def test_claude_code_plays_a_session(agent: Agent, claude: anthropic.Anthropic) -> None:
-    agent.play(*SESSION)
+    look, mend, note, end = map(agent.formed, SESSION)
+    agent.play(look, mend, note, end)
     messages: list[Any] = [
         {"role": "user", "content": [
             {"type": "text", "text": "<system-reminder>\nBe terse.\n</system-reminder>"},
             {"type": "text", "text": "Mend the loop.", **CACHED},
         ]},
     ]  # fmt: skip
-    content = claude_says(agent, claude, messages, LOOK)
+    content = claude_says(agent, claude, messages, look)
     assert "billing" not in agent.prompts[-1]
     failed = {"content": [{"type": "text", "text": "Exit code 1"}, {"type": "text", "text": "no such file"}]}
     messages += [
@@ -188,14 +191,14 @@ def test_claude_code_plays_a_session(agent: Agent, claude: anthropic.Anthropic) 
         results(content, {**failed, "is_error": True}, {"content": "a.py\nb.py", **CACHED}),
     ]
     asked = {**CLAUDE_CODE, "messages": messages}
-    cut = {**asked, "max_tokens": agent.n_written(MEND, CUT)}
+    cut = {**asked, "max_tokens": agent.n_written(mend, CUT)}
     with claude.beta.messages.stream(**cut) as stream:
         cut_ones = (stream.get_final_message(), claude.beta.messages.create(**cut))
-    assert agent.continues(LOOK)
+    assert agent.continues(look)
     for message in cut_ones:
         call = message.content[-1]
         assert (message.stop_reason, message.usage.output_tokens) == ("max_tokens", cut["max_tokens"])
-        assert [block.type for block in message.content] == ["thinking", "tool_use"]
+        assert [block.type for block in message.content] == ["thinking", "tool_use"][not mend.reasoning :]
         assert call.type == "tool_use"
         assert (call.name, call.input) == ("Edit", {"path": "/a.py", "old": MEND.calls[0][1]["old"]})
     with claude.beta.messages.create(**asked, stream=True) as events:
@@ -203,17 +206,17 @@ def test_claude_code_plays_a_session(agent: Agent, claude: anthropic.Anthropic) 
             if event.type == "content_block_delta" and event.delta.type == "input_json_delta":
                 break
     assert agent.server.at_rest()
-    content = claude_says(agent, claude, messages, MEND)
+    content = claude_says(agent, claude, messages, mend)
     messages += [
         {"role": "assistant", "content": content},
         results(content, {"content": [{"type": "text", "text": "ok"}]}),
         {"role": "system", "content": [{"type": "text", "text": "The plan is empty.", **CACHED}]},
     ]
     forced = {"type": "tool", "name": "Plan", "disable_parallel_tool_use": True}
-    content = claude_says(agent, claude, messages, NOTE, tool_choice=forced)
+    content = claude_says(agent, claude, messages, note, tool_choice=forced)
     assert agent.prompts[-1].count("The plan is empty.") == 1
     messages += [{"role": "assistant", "content": content}, results(content, {"content": ""})]
-    claude_says(agent, claude, messages, END)
+    claude_says(agent, claude, messages, end)
     assert agent.prompts[-1].count("Exit code 1\nno such file") == 1
 
 
@@ -315,13 +318,14 @@ def said(role: str, *texts: str) -> dict[str, Any]:
 
 
 def test_codex_plays_a_session(agent: Agent, gpt: openai.OpenAI) -> None:
-    agent.play(*SESSION)
+    look, mend, note, end = map(agent.formed, SESSION)
+    agent.play(look, mend, note, end)
     items: list[Any] = [
         said("developer", "<permissions>read-only</permissions>"),
         said("user", "# AGENTS.md\nBe terse.", "<environment_context>\n  /work\n</environment_context>"),
         said("user", "Mend the loop."),
     ]  # fmt: skip
-    answer = codex_says(agent, gpt, items, LOOK)
+    answer = codex_says(agent, gpt, items, look)
     items += [*answer, *outputs(answer, "Exit code: 1", [{"type": "input_text", "text": "a.py\nb.py"}])]
     sealed = {
         "type": "reasoning",
@@ -330,9 +334,9 @@ def test_codex_plays_a_session(agent: Agent, gpt: openai.OpenAI) -> None:
         "content": None,
         "encrypted_content": "gAAAA=",
     }
-    codex_says(agent, gpt, items, MEND, cut=True, max_output_tokens=agent.n_written(MEND, CUT))
-    assert agent.continues(LOOK)
-    answer = codex_says(agent, gpt, items, MEND)
+    codex_says(agent, gpt, items, mend, cut=True, max_output_tokens=agent.n_written(mend, CUT))
+    assert agent.continues(look)
+    answer = codex_says(agent, gpt, items, mend)
     patch = "*** Begin Patch\n*** End Patch"
     items += [
         *answer, *outputs(answer, "ok"), sealed,
@@ -344,9 +348,9 @@ def test_codex_plays_a_session(agent: Agent, gpt: openai.OpenAI) -> None:
         {"type": "function_call_output", "call_id": "call_l", "output": "a.py"},
     ]  # fmt: skip
     forced = {"type": "function", "name": "Plan"}
-    answer = codex_says(agent, gpt, items, NOTE, tool_choice=forced, parallel_tool_calls=False)
+    answer = codex_says(agent, gpt, items, note, tool_choice=forced, parallel_tool_calls=False)
     items += [*answer, *outputs(answer, "Plan updated")]
-    codex_says(agent, gpt, items, END)
+    codex_says(agent, gpt, items, end)
     for shown in ("<permissions>", "Exit code: 1", "*** Begin Patch", "Success", "Plan updated"):
         assert agent.prompts[-1].count(shown) == 1
 
@@ -411,7 +415,7 @@ def chat_says(
         (message, end, chunks[-1].usage),
         (whole, completion.choices[0].finish_reason, completion.usage),
     ):
-        texts = plain(answer["reasoning_content"]), plain(answer["content"])
+        texts = plain(answer.get("reasoning_content")), plain(answer["content"])
         assert texts == (turn.reasoning, turn.text)
         functions = [call["function"] for call in answer.get("tool_calls", ())]
         if cut:
@@ -429,8 +433,8 @@ def chat_says(
 
 
 def test_an_agent_over_chats_plays_a_session(agent: Agent, gpt: openai.OpenAI) -> None:
-    look, mend, note, report = CHAT_SESSION
-    agent.play(*CHAT_SESSION)
+    look, mend, note, report = map(agent.formed, CHAT_SESSION)
+    agent.play(look, mend, note, report)
     messages: list[Any] = [
         {"role": "developer", "content": [{"type": "text", "text": "You are an agent."}]},
         {"role": "user", "content": "Mend the loop."},
@@ -442,7 +446,7 @@ def test_an_agent_over_chats_plays_a_session(agent: Agent, gpt: openai.OpenAI) -
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": content})
 
     add(chat_says(agent, gpt, messages, look), "Exit code: 1", [{"type": "text", "text": "a.py\nb.py"}])
-    chat_says(agent, gpt, messages, mend, cut=True, max_completion_tokens=agent.n_written(MEND, CUT))
+    chat_says(agent, gpt, messages, mend, cut=True, max_completion_tokens=agent.n_written(mend, CUT))
     assert agent.continues(look)
     add(chat_says(agent, gpt, messages, mend), "ok")
     forced = {"type": "function", "function": {"name": "Plan"}}
