@@ -142,6 +142,35 @@ def test_the_first_form_of_calls_is_read(thinker: Running) -> None:
     assert rendered(thinker, [USER, *first]) == rendered(thinker, [USER, *today])
 
 
+def test_a_call_that_was_cut_keeps_its_whole_arguments(thinker: Running) -> None:
+    result = {"role": "tool", "tool_call_id": "c1", "content": "cut"}
+    for text, whole in (
+        ('{"at": "Rome", "days": 12', '{"at": "Rome"}'),
+        ('{"at": {"city": "Rome"}', '{"at": {"city": "Rome"}}'),
+        ("{", "{}"),
+    ):
+        cut, kept = (
+            [USER, {"role": "assistant", "content": "", "tool_calls": [call]}, result]
+            for call in (
+                {**CALL, "function": {"name": "look", "arguments": arguments}} for arguments in (text, whole)
+            )
+        )
+        assert rendered(thinker, cut) == rendered(thinker, kept)
+        items = [
+            USER,
+            {"type": "function_call", "call_id": "c1", "name": "look", "arguments": text},
+            {"type": "function_call_output", "call_id": "c1", "output": "cut"},
+        ]
+        asked = {"input": items}, {"messages": kept}
+        paths = "/v1/responses/input_tokens", "/v1/chat/completions/input_tokens"
+        assert n_tokens(thinker, paths[0], asked[0]) == n_tokens(thinker, paths[1], asked[1])
+    for wrong in ("[", "x", "{" * 20000 + "["):
+        call = {**CALL, "function": {"name": "look", "arguments": wrong}}
+        messages = [USER, {"role": "assistant", "content": "", "tool_calls": [call]}, result]
+        answer = thinker.post("/apply-template", {"messages": messages})
+        assert answer.status_code == (200 if wrong[0] == "{" else 400)
+
+
 def test_media_are_refused_wherever_they_are(thinker: Running) -> None:
     url = {"type": "image_url", "image_url": {"url": "data:"}}
     result = {"type": "tool_result", "tool_use_id": "c1", "content": [IMAGE]}
