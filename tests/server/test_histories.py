@@ -148,6 +148,7 @@ def test_a_call_that_was_cut_keeps_its_whole_arguments(thinker: Running) -> None
         ('{"at": "Rome", "days": 12', '{"at": "Rome"}'),
         ('{"at": {"city": "Rome"}', '{"at": {"city": "Rome"}}'),
         ("{", "{}"),
+        ('{"at": "Rome", "deep": ' + "[" * 5000, '{"at": "Rome"}'),
     ):
         cut, kept = (
             [USER, {"role": "assistant", "content": "", "tool_calls": [call]}, result]
@@ -327,7 +328,7 @@ def test_a_message_follows_its_output_format(thinker: Running) -> None:
         "additionalProperties": False,
     }
     form = {"type": "json_schema", "schema": schema}
-    off = {"messages": [USER], "max_tokens": 40, "thinking": {"type": "disabled"}}
+    off = {"messages": [USER], "max_tokens": 40, "temperature": 0, "thinking": {"type": "disabled"}}
     for field in ({"output_format": form}, {"output_config": {"format": form}}):
         content = thinker.post("/v1/messages", {**off, **field}).json()["content"]
         assert [json.loads(block["text"]) for block in content] == [{"a": 1}]
