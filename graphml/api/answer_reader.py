@@ -34,6 +34,11 @@ class AnswerReader:
         self._ends = (tokenizer.end_tokens | ends) - shown
         self._stream = tokenizer.stream(skip_special=True, shown=shown)
 
+    @property
+    def reasoned(self) -> bool:
+        """Whether the end of the reasoning has come, where it has a mark."""
+        return self._parser.reasoned
+
     def push(self, token: Token) -> list[Event]:
         """Take a token; return the events that it made certain."""
         if token.id in self._ends:

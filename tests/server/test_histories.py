@@ -142,6 +142,36 @@ def test_the_first_form_of_calls_is_read(thinker: Running) -> None:
     assert rendered(thinker, [USER, *first]) == rendered(thinker, [USER, *today])
 
 
+def test_a_call_that_was_cut_keeps_its_whole_arguments(thinker: Running) -> None:
+    result = {"role": "tool", "tool_call_id": "c1", "content": "cut"}
+    for text, whole in (
+        ('{"at": "Rome", "days": 12', '{"at": "Rome"}'),
+        ('{"at": {"city": "Rome"}', '{"at": {"city": "Rome"}}'),
+        ("{", "{}"),
+        ('{"at": "Rome", "deep": ' + "[" * 5000, '{"at": "Rome"}'),
+    ):
+        cut, kept = (
+            [USER, {"role": "assistant", "content": "", "tool_calls": [call]}, result]
+            for call in (
+                {**CALL, "function": {"name": "look", "arguments": arguments}} for arguments in (text, whole)
+            )
+        )
+        assert rendered(thinker, cut) == rendered(thinker, kept)
+        items = [
+            USER,
+            {"type": "function_call", "call_id": "c1", "name": "look", "arguments": text},
+            {"type": "function_call_output", "call_id": "c1", "output": "cut"},
+        ]
+        asked = {"input": items}, {"messages": kept}
+        paths = "/v1/responses/input_tokens", "/v1/chat/completions/input_tokens"
+        assert n_tokens(thinker, paths[0], asked[0]) == n_tokens(thinker, paths[1], asked[1])
+    for wrong in ("[", "x", "{" * 20000 + "["):
+        call = {**CALL, "function": {"name": "look", "arguments": wrong}}
+        messages = [USER, {"role": "assistant", "content": "", "tool_calls": [call]}, result]
+        answer = thinker.post("/apply-template", {"messages": messages})
+        assert answer.status_code == (200 if wrong[0] == "{" else 400)
+
+
 def test_media_are_refused_wherever_they_are(thinker: Running) -> None:
     url = {"type": "image_url", "image_url": {"url": "data:"}}
     result = {"type": "tool_result", "tool_use_id": "c1", "content": [IMAGE]}
@@ -284,7 +314,9 @@ def test_tokens_of_reasoning_are_counted_and_have_no_scores(
     assert answer["usage"]["output_tokens_details"]["reasoning_tokens"] == n_reasoning
     (part,) = answer["output"][-1]["content"]
     assert [entry["id"] for entry in part["logprobs"]] == streamed
-    cut = thinker.post("/v1/messages", {"messages": [USER], "max_tokens": 5}).json()["usage"]
+    cut = thinker.post("/v1/messages", {"messages": [USER], "max_tokens": 5, "temperature": 0}).json()[
+        "usage"
+    ]
     assert cut["output_tokens_details"]["thinking_tokens"] <= cut["output_tokens"] == 5
 
 
@@ -296,7 +328,7 @@ def test_a_message_follows_its_output_format(thinker: Running) -> None:
         "additionalProperties": False,
     }
     form = {"type": "json_schema", "schema": schema}
-    off = {"messages": [USER], "max_tokens": 40, "thinking": {"type": "disabled"}}
+    off = {"messages": [USER], "max_tokens": 40, "temperature": 0, "thinking": {"type": "disabled"}}
     for field in ({"output_format": form}, {"output_config": {"format": form}}):
         content = thinker.post("/v1/messages", {**off, **field}).json()["content"]
         assert [json.loads(block["text"]) for block in content] == [{"a": 1}]

@@ -145,6 +145,22 @@ def test_space_at_the_end_of_cut_reasoning_is_no_text() -> None:
             assert (answer.content, answer.reasoning) == ("", text.partition("</think>")[0].strip())
 
 
+@pytest.mark.parametrize(
+    ("name", "begun", "behind"),
+    [
+        ("hermes", "<think>hm</think>", "\n\n<tool_call>\n"),
+        ("harmony", "<|channel|>analysis<|message|>hm<|end|>", "<|start|>assistant<|channel|>commentary to="),
+    ],
+)
+def test_reasoning_ends_with_its_mark(name: str, begun: str, behind: str) -> None:
+    parser = AnswerParser(formats()[name], TOOLS, ReasoningMarks("<think>", "</think>"))
+    ended = []
+    for letter in begun + behind:
+        parser.feed(letter)
+        ended.append(parser.reasoned)
+    assert ended == [False] * (len(begun) - 1) + [True] * (len(behind) + 1)
+
+
 def test_what_frames_an_answer_is_none_of_it() -> None:
     text = "<|START_THINKING|>hm<|END_THINKING|><|START_RESPONSE|>Hi<|END_RESPONSE|>"
     for pieces in ([text], text):

@@ -23,12 +23,17 @@ class AnswerTokens:
         self.n_reasoning = 0
         self.logprobs: list[TokenLogprobs] = []
         self._waiting: list[Token] = []
+        self._n_behind = 0  # of those that wait, behind the end of the reasoning
         self._reasons = False
 
-    def push(self, token: Token | None, events: Sequence[Event]) -> None:
-        """Take a token, None at the end, and what became certain with it."""
+    def push(self, token: Token | None, events: Sequence[Event], reasoned: bool = False) -> None:
+        """Take a token, None at the end, and what became certain with it.
+
+        reasoned: whether the end of the reasoning had come before the token.
+        """
         if token is not None:
             self._waiting.append(token)
+            self._n_behind += reasoned
         if not any(getattr(event, "text", True) for event in events):
             return
         self._reasons |= any(isinstance(event, ReasoningDelta) for event in events)
@@ -38,10 +43,10 @@ class AnswerTokens:
             n_text = self._n_last(len(text)) if self._reasons else len(self._waiting)
         begin = len(self._waiting) - n_text
         if self._reasons:
-            self.n_reasoning += begin
+            self.n_reasoning += min(begin, len(self._waiting) - self._n_behind)
         self.logprobs += [t.logprobs for t in self._waiting[begin:] if t.logprobs is not None]
         self._reasons = isinstance(events[-1], ReasoningDelta)
-        self._waiting = []
+        self._waiting, self._n_behind = [], 0
 
     def _n_last(self, n_chars: int) -> int:
         """How many of the last tokens that wait have a text of this length: marks are before it."""

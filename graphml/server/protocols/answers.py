@@ -38,6 +38,10 @@ class AnswerSplitter(Protocol):
 
     answer: Answer
 
+    @property
+    def reasoned(self) -> bool:
+        """Whether the end of the reasoning has come, where it has a mark."""
+
     def push(self, token: Token) -> list[Event]:
         """What became certain with a token."""
 
@@ -47,6 +51,8 @@ class AnswerSplitter(Protocol):
 
 class PlainReader:
     """All is text: of a request without tools, to a model that does not reason aloud."""
+
+    reasoned = True
 
     def __init__(self) -> None:
         self.answer = Answer()
@@ -76,8 +82,9 @@ class Answering:
     async def events(self) -> AsyncIterator[tuple[int, Token | None, list[Event]]]:
         """Number of the sequence, its token and what that means; without a token at the end."""
         async for index, token in merged([self.generation]):
+            reasoned = self.readers[index].reasoned
             events = self.readers[index].push(token)
-            self.tokens[index].push(token, events)
+            self.tokens[index].push(token, events, reasoned)
             yield index, token, events
         for index, reader in enumerate(self.readers):
             events = reader.finish(self.results[index].stop_reason)

@@ -6,6 +6,7 @@ messages and templates; nothing of protocols or of steps.
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from graphml.server.access.text_limits import check_fits
 from graphml.server.engine.service import Service
 from graphml.server.requests.request_fields import ChatCompletion
 from graphml.server.responses.api_errors import wrong_field
+from graphml.text.answers import ToolCall
 from graphml.text.messages import Message, checked_messages, parts_of, role_of
 
 NO_REASONING_END: Final = "reasoning is ended by the model alone here"
@@ -146,10 +148,26 @@ def checked(messages: list[Any], most: int) -> list[Message]:
         raise wrong_field("messages", str(error)) from None
 
 
+def _with_whole_members(call: Any) -> Any:
+    """A call; one that was cut, as answers have them at their limit, with the arguments that are whole."""
+    function = call.get("function") if isinstance(call, dict) else None
+    text = function.get("arguments") if isinstance(function, dict) else None
+    if not isinstance(function, dict) or not isinstance(text, str) or not text.lstrip().startswith("{"):
+        return call
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        values = ToolCall("", "", text, whole=False).values()
+        return {**call, "function": {**function, "arguments": values}}
+    return call
+
+
 def _joined(index: int, message: Any, last: bool) -> Any:
     """The message with its text parts joined as llama-server does: of a begun answer by an empty line."""
     if not isinstance(message, dict):
         return message
+    if isinstance(message.get("tool_calls"), list):
+        message = {**message, "tool_calls": [_with_whole_members(call) for call in message["tool_calls"]]}
     where, content = f"messages[{index}]", message.get("content")
     role = role_of(where, message)
     if isinstance(content, list):

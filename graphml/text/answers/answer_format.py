@@ -21,6 +21,7 @@ class WholeAnswerParser(Protocol):
     calls: CallSink
     split: bool
     n_malformed: int
+    reasoned: bool
 
     def content(self, text: str) -> None:
         """Emit a piece of the text."""

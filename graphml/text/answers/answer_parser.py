@@ -28,7 +28,8 @@ class AnswerParser:
     if it does. inside: whether the prompt ended within the reasoning, so that the answer begins there.
     split: whether reasoning is told apart; if not, it is text with its marks. new_id: makes ids of calls,
     None: as the format does. holds: whether a call is told only when it is whole, as where no grammar makes
-    it so. used_ids: of calls before, which are not given again.
+    it so. used_ids: of calls before, which are not given again. reasoned: whether the reasoning has ended,
+    of formats with marks around it.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class AnswerParser:
         self._steps = (format.whole or AnswerParser._plain)(self)
         self.n_malformed = 0
         self._done = False
+        self.reasoned = False
         self._readers = format.calls if tools else {}
 
     def feed(self, text: str) -> list[Event]:
@@ -145,6 +147,7 @@ class AnswerParser:
             stop = yield from self.reader.until((marks.close,), self.content)
             self.content(stop or "")
             return
+        self.reasoned = False
         self.drop_space()
         yield from self.reader.space()
         while True:
@@ -155,6 +158,7 @@ class AnswerParser:
             if (yield from self._ends_with_calls(stop)):
                 break
             self.reasoning(stop)
+        self.reasoned = True
         self.drop_space()
         yield from self.reader.space()
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 _KEY: Final = re.compile(r'[\s,]*("(?:[^"\\]|\\.)*")\s*:\s*', re.DOTALL)
+_END: Final = re.compile(r"\s*\Z")
 
 
 @dataclass(frozen=True)
@@ -86,9 +87,9 @@ def _whole_members(text: str) -> dict[str, Any]:
         key, at = json.loads(match[1]), match.end()
         try:
             values[key], at = decoder.raw_decode(text, at)
-        except ValueError:
+        except (ValueError, RecursionError):
             break
-        if not text[at:].strip():
+        if _END.match(text, at):
             if isinstance(values[key], int | float):
                 del values[key]  # further digits may have come
             break

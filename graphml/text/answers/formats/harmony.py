@@ -66,7 +66,9 @@ def _message(parser: WholeAnswerParser, opened: str) -> Step[None]:
     reader.set_mark(-1)
     if header["channel"] == "analysis":
         if parser.split:
+            parser.reasoned = False
             yield from _body(reader, parser.reasoning)
+            parser.reasoned = True
             parser.drop_space()
             return
         parser.content(reader.text[begin : reader.at])
