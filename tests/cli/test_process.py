@@ -52,7 +52,7 @@ try:
 finally:
     files = {name for name in sys.modules if name.startswith("graphml.") and name != "graphml.cli.main"}
     names = "cli", "cli.help_pages", "cli.terminal", "cli.terminal.console", "errors", "settings"
-    names += "system", "system.closing"
+    names += "system", "system.closing", "system.progress_labels"
     cheap = {f"graphml.{name}" for name in names}
     print(sorted(files - cheap), "numpy" in sys.modules)
 """
