@@ -95,29 +95,25 @@ class CallGrammar:
         return lazy
 
     def _schema(self, tool: Tool, params: SamplingParams) -> Mapping[str, Any]:
-        stated = dict(tool.parameters)
-        if not stated.keys() - ANNOTATIONS - {"type"} and self.forced:
-            stated |= {"properties": {}, "additionalProperties": False}  # nothing to run on with
-        try:
-            part, _ = _prepared(f"tools: {tool.name}", json.dumps(stated), not params.open_objects, True)
-        except UsageError:
-            if self.forced:
-                raise
-            part = ANY_OBJECT
+        part, _ = self._part(tool, params)
         described = part if isinstance(part, Mapping) else {}
         return described if self._is_json else schema_of_members(described)
 
     def unforced(self, params: SamplingParams) -> list[str]:
         """What of the tools' schemas no grammar forces: names with places; `#` where nothing is."""
-        places: list[str] = []
-        for tool in self.tools:
-            text = json.dumps(dict(tool.parameters))
-            try:
-                _, left_out = _prepared(f"tools: {tool.name}", text, not params.open_objects, True)
-            except UsageError:
-                left_out = ("#",)
-            places += [f"{tool.name}:{place}" for place in left_out]
-        return places
+        return [f"{tool.name}:{place}" for tool in self.tools for place in self._part(tool, params)[1]]
+
+    def _part(self, tool: Tool, params: SamplingParams) -> tuple[Any, tuple[str, ...]]:
+        """A tool's schema as a part of a grammar, and the places that are left out of it."""
+        stated = dict(tool.parameters)
+        if not stated.keys() - ANNOTATIONS - {"type"} and self.forced:
+            stated |= {"properties": {}, "additionalProperties": False}  # nothing to run on with
+        try:
+            return _prepared(f"tools: {tool.name}", json.dumps(stated), not params.open_objects, True)
+        except UsageError:
+            if self.forced:
+                raise
+            return ANY_OBJECT, ("#",)
 
     @property
     def _is_json(self) -> bool:
@@ -148,7 +144,7 @@ def behind_reasoning(
     structure = next((name for name in STRUCTURES if getattr(params, name)), None)
     if structure in (None, "grammar") or params.grammar_lazy or params.grammar_after:
         return params
-    if marks is None and format.name != "harmony":
+    if marks is None and format.whole is None:
         return params
     if structure != "json_schema":
         if marks is None or not inside:

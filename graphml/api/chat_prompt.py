@@ -75,7 +75,7 @@ class ChatPrompt:
         followed = params if self.calls is None else self.calls.sampled(params)
         if followed is not params:
             return dataclasses.replace(self, params=followed, follows=True)
-        done = self.marks is not None and self.text.rstrip().endswith(self.marks.close)  # with no reasoning
+        done = self.marks is not None and self.fenced.rstrip().endswith(self.marks.close)  # with no reasoning
         marks = None if done else self.marks
         begun = behind_reasoning(params, self.format, marks, self.inside, self.tokenizer)
         return dataclasses.replace(self, params=begun)

@@ -13,6 +13,8 @@ import graphml
 from graphml import SamplingParams
 from graphml.api.chat_prompt import ChatPrompt, chat_prompt
 from graphml.sampling.structured.params_structure import matcher_of
+from graphml.text.answers import formats
+from graphml.text.answers.schema_types import json_types, leaves
 from graphml.text.chat_template import ChatTemplate
 from tests import tiny_model
 
@@ -280,3 +282,49 @@ def test_an_expression_counts_behind_the_reasoning_that_the_prompt_begins(model:
     assert takes(model, prompt, "so 1 + 1</think>2")
     assert not takes(model, prompt, "so 1 + 1</think>two")
     assert not takes(model, prompt, "2")
+
+
+NODE = {"type": "object", "properties": {side: {"$ref": "#/$defs/A"} for side in ("left", "right", "up")}}
+SELF: dict[str, Any] = {"$ref": "#/$defs/A"}
+CIRCULAR: dict[str, Any] = {
+    "anyOf": {"anyOf": [SELF, {"type": "string"}]},
+    "anyOf of many": {"anyOf": [SELF] * 30},
+    "anyOf with null": {"anyOf": [SELF, {"type": "null"}]},
+    "allOf": {"allOf": [SELF]},
+    "allOf of many": {"allOf": [SELF] * 30},
+    "itself": SELF,
+    "array": {"type": "array", "items": SELF},
+    "tree": NODE,
+}
+
+
+@pytest.mark.parametrize("name", sorted(CIRCULAR))
+def test_schemas_that_lead_back_to_themselves_are_forced_as_far_as_they_say(
+    model: graphml.Model, name: str
+) -> None:
+    described = tool({"properties": {"x": SELF}, "$defs": {"A": CIRCULAR[name]}})
+    for format in sorted(name for name, format in formats().items() if format.syntax is not None):
+        prompt = asked(model, described, chat_format=format)
+        assert prompt.params.structured, format
+        syntax = formats()[format].syntax
+        assert syntax is not None
+        text = syntax.written([("f", {})], {"f": described["function"]["parameters"]})
+        assert takes(model, prompt, text), format
+        (called,) = read(model, prompt, text).tool_calls
+        assert called.values() == {}, format
+
+
+def test_a_schema_s_alternatives_are_those_of_its_references() -> None:
+    base = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+    root = {"$defs": {"Base": base, "Text": {"type": "string", "maxLength": 3}}}
+    sides = [
+        {"allOf": [{"$ref": "#/$defs/Base"}, {"properties": {side: {}}, "required": [side]}]} for side in "bc"
+    ]
+    assert [(sorted(leaf["properties"]), sorted(leaf["required"])) for leaf in leaves({"anyOf": sides}, root)] == [
+        (["a", "b"], ["a", "b"]), (["a", "c"], ["a", "c"]),
+    ]  # fmt: skip
+    texts = {"anyOf": [{"$ref": "#/$defs/Text"}, {"type": "null"}], "title": "T"}
+    assert json_types(texts, root) == {"string", "null"}
+    assert leaves(texts, root)[0] == {"type": "string", "maxLength": 3, "title": "T"}
+    assert leaves({"anyOf": [True, False]}, root) == [{}]
+    assert json_types({"anyOf": [True, {"type": "null"}]}, root) == set()

@@ -189,7 +189,7 @@ def check(name: str, vocabulary: str, choice: str, data: Any) -> None:
         and name != "lfm2"
     )
     calls = []
-    for _ in range(data.draw(st.integers(1, 3 if syntax.several else 1))):
+    for _ in range(data.draw(st.integers(1, 3))):
         tool, (schema, values) = data.draw(st.sampled_from(tools))
         value = data.draw(values)
         if as_json:

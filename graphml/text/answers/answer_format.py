@@ -56,9 +56,9 @@ class AnswerFormat:
     that speak against it. rank: of several that are found, the highest is taken. syntax: how calls are
     written; markers: those of its texts that open calls. calls: from a marker to what reads calls behind it,
     of further ones. bare: reads calls at the begin of the answer without a marker. whole: reads the whole
-    answer in place of all that. frame: texts around the answer that are none of it. shown: further texts that
-    are control tokens in the vocabulary and are needed. reasons: its templates mark reasoning, whatever their
-    text says.
+    answer in place of all that. frame: texts around the answer that are none of it; text_open: the one before
+    its text. shown: further texts that are control tokens in the vocabulary and are needed. reasons: its
+    templates mark reasoning, whatever their text says.
     """
 
     name: str
@@ -71,6 +71,7 @@ class AnswerFormat:
     bare: CallReader | None = None
     whole: Callable[[WholeAnswerParser], Step[None]] | None = None
     frame: tuple[str, ...] = ()
+    text_open: str = ""
     shown: tuple[str, ...] = ()
     new_id: Callable[[], str] = random_id
     reasoning: ReasoningMarks | None = None

@@ -116,7 +116,7 @@ class AnswerParser:
         while True:
             if self._trims and self._at_start and (yield from self._begins(bare)):
                 continue
-            looked_for = (*calls, *self.format.frame) if self.n_malformed < MOST_MALFORMED else ()
+            looked_for = (*(calls if self.n_malformed < MOST_MALFORMED else ()), *self.format.frame)
             stop = yield from self.reader.until(looked_for, self.content)
             if stop is None:
                 break

@@ -39,13 +39,12 @@ def json_text(value: Any) -> str:
     """
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value)
     except ValueError as error:
         fail(str(error))
-    return text if text.isascii() or not _has_surrogates(text) else json.dumps(value)
-
-
-def _has_surrogates(text: str) -> bool:
-    return any("\ud800" <= character <= "\udfff" for character in text)
+    return text
 
 
 class CallSink:
@@ -62,11 +61,11 @@ class CallSink:
         reader: TextReader,
         emit: Callable[[Event], None],
         new_id: Callable[[], str],
-        holds: bool = False,
-        used_ids: Iterable[str] = (),
+        holds: bool,
+        used_ids: Iterable[str],
     ) -> None:
         self.tools, self._reader, self._send, self._new_id = tools, reader, emit, new_id
-        self.n, self.is_open, self.n_whole = 0, False, 0
+        self.n, self.is_open, self.n_whole, self._n_keys = 0, False, 0, 0
         self.holds, self._held = holds, list[Event]()
         self._used_ids = set(used_ids)
         self._before: tuple[int, int] | None = None  # n and n_whole at the begin of what is tried
@@ -79,12 +78,21 @@ class CallSink:
             self.end()
         self._emit(ToolCallBegin(self.n, self._unused(id or self._new_id()), name))
         self.n += 1
-        self.is_open = True
+        self.is_open, self._n_keys = True, 0
 
     def piece(self, text: str) -> None:
         """A further piece of the arguments."""
         if text:
             self._emit(ToolCallDelta(self.n - 1, text))
+
+    def key(self, key: str) -> None:
+        """The name of a further argument, whose value follows as JSON."""
+        self.piece(f"{', ' if self._n_keys else '{'}{json_text(key)}: ")
+        self._n_keys += 1
+
+    def close(self) -> None:
+        """No further argument follows."""
+        self.piece("}" if self._n_keys else "{}")
 
     def end(self) -> None:
         """The call is whole."""
@@ -106,7 +114,7 @@ class CallSink:
             return
         self.is_open = False
         if self.holds and not cut:
-            self._held.clear()
+            self._forget()
             self.n -= 1
             return
         self._emit(ToolCallEnd(self.n - 1, ok=False))
@@ -122,9 +130,14 @@ class CallSink:
         if not calls:
             self.n, self.n_whole = self._before
             self.is_open = False
-            self._held.clear()
+            self._forget()
         self._before = None
         self._release()
+
+    def _forget(self) -> None:
+        """What is held is none; the ids in it may be given."""
+        self._used_ids -= {event.id for event in self._held if isinstance(event, ToolCallBegin)}
+        self._held.clear()
 
     def _unused(self, id: str) -> str:
         while id in self._used_ids:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 from graphml.text.answers.call_sink import CallSink, json_text
@@ -81,9 +80,8 @@ class CallSyntax:
     """One call or several with `between`, from `begin` to `end`.
 
     A call is `before` with the name for {name}, then the arguments, `after`. {number} in `before` is that of
-    the call, {id} ten letters and digits. several: whether more than one call can be in an answer. alone:
-    whether one call is there without begin and end. is_object: the call is a JSON object,
-    whose keys may come in any order; keep_ids: an id in it is the call's.
+    the call, {id} ten letters and digits. alone: one call is written without begin and end. is_object: the
+    call is a JSON object, whose keys may come in any order; keep_ids: an id in it is the call's.
     """
 
     before: str
@@ -91,7 +89,6 @@ class CallSyntax:
     begin: str = ""
     end: str = ""
     between: str = ""
-    several: bool = True
     alone: bool = False
     is_object: bool = False
     keep_ids: bool = True
@@ -115,11 +112,10 @@ class CallSyntax:
 
     def grammar(self, rules: GrammarRules, name: str, schema: Mapping[str, Any]) -> str:
         """The rule of a call of this tool."""
-        before = self.before.replace("{name}", name)
         parts = []
-        for place, text in enumerate(_PLACES.split(before)):
-            if place % 2:
-                parts.append(rules.shared(text, text, partial(_TERMINALS.__getitem__, text)))
+        for index, text in enumerate(_PLACES.split(self.before.replace("{name}", name))):
+            if index % 2:
+                parts.append(rules.new(text, _TERMINALS[text]))
             else:
                 parts.append(rules.spell(text.replace("{{", "{").replace("}}", "}")))
         arguments = self.arguments.grammar(rules, schema)

@@ -37,14 +37,15 @@ def forced_calls(
     rules = GrammarRules(spell if response is None else partial(_as_json, spell))
     calls = [syntax.grammar(rules, name, schema) for name, schema in tools.items()]
     rules.add("call", " | ".join(calls))
-    count = ("+" if syntax.alone else "*") if several and syntax.several else ""
+    count = ("+" if syntax.alone else "*") if several else ""
     more = f" ({joined(spell(syntax.between), 'call')}){count}" if count else ""
     before = _reasoning(format, rules, marks, inside)
     answer = joined(spell(syntax.begin), "call" + more, spell(syntax.end))
     if syntax.alone:
         answer = f"(call | {answer})" if count else "call"
     if response is not None:
-        answer = f"({answer} | {rules.add('response', json_terminal(response))})"
+        text = rules.add("response", joined(spell(format.text_open), json_terminal(response)))
+        answer = f"({answer} | {text})"
     return rules.text(joined(before, answer))
 
 
@@ -54,8 +55,7 @@ def forced_response(
     """The grammar of an answer that follows a schema; marks, inside: reasoning, as of `forced_calls`."""
     rules = GrammarRules(spell)
     before = _reasoning(format, rules, marks, inside)
-    opened = f"{harmony.CHANNEL}final{harmony.MESSAGE}" if format.name == "harmony" else ""
-    return rules.text(joined(before, spell(opened), json_terminal(response)))
+    return rules.text(joined(before, spell(format.text_open), json_terminal(response)))
 
 
 def _as_json(spell: Spell, text: str) -> str:

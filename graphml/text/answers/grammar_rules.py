@@ -15,6 +15,8 @@ ANYTHING, SPACE, DIGITS = r"/(.|\n)*/", r"/[ \n]{0,8}/", r"/[0-9]{1,4}/"
 NAME: Final = r"/[A-Za-z0-9_.\-]{1,64}/"
 MOST_COUNTED: Final = 64
 """So many members of an object have a bit of their own; further ones may come again and again."""
+MOST_BOUND: Final = 10_000
+"""Longer texts are as if no length were said."""
 _COMPACT: Final = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _META: Final = re.compile(r"[\\^$.|?*+()\[\]{}/&~#-]")
 
@@ -31,6 +33,15 @@ def joined(*parts: str) -> str:
 def without(stop: str, expression: str = ANYTHING) -> str:
     """A terminal: what follows an expression and has no match of another one in it."""
     return f"{expression} & ~/(.|\\n)*{stop}(.|\\n)*/"
+
+
+def text_bounds(schema: Mapping[str, Any]) -> str:
+    """The expression of a text of the length that a schema says."""
+    low, high = (schema.get(word) for word in ("minLength", "maxLength"))
+    low, high = (
+        bound if isinstance(bound, int) and 0 <= bound <= MOST_BOUND else None for bound in (low, high)
+    )
+    return ANYTHING if low is high is None else rf"/(.|\n){{{low or 0},{'' if high is None else high}}}/"
 
 
 def escaped(text: str) -> str:

@@ -20,25 +20,22 @@ from graphml.text.answers.grammar_rules import (
     escaped,
     joined,
     json_terminal,
+    text_bounds,
     without,
 )
 from graphml.text.answers.schema_types import (
     ALL_TYPES,
     TYPES,
-    branches,
     choices,
     definitions,
-    followed,
     json_types,
+    leaves,
     members,
     required,
-    text_bounds,
 )
 from graphml.text.answers.text_reader import CutError, Emit, MalformedError, Step, TextReader, fail, parsed
 
 _TEXT: Final = frozenset(["string"])
-_BESIDE_BRANCHES: Final = {"allOf", "anyOf", "oneOf", "title", "description", "default", "examples"}
-MOST_BRANCHES: Final = 32
 
 
 @dataclass(frozen=True)
@@ -180,7 +177,7 @@ class ParameterArguments:
         while True:
             yield from reader.space()
             if (yield from reader.literal(self.key_open, self.end)) == self.end:
-                calls.piece("}" if seen else "{}")
+                calls.close()
                 return
             key, as_text = yield from self._key(reader, properties)
             if not key or key in seen:
@@ -188,7 +185,7 @@ class ParameterArguments:
             if self.value_open:
                 yield from reader.space()
                 yield from reader.literal(self.value_open.strip())
-            calls.piece(("{" if not seen else ", ") + json_text(key) + ": ")
+            calls.key(key)
             seen.add(key)
             types = json_types(properties.get(key), schema)
             if as_text or (as_text is None and types == _TEXT):
@@ -269,8 +266,17 @@ def _values(schema: Any, root: Mapping[str, Any], typed: bool) -> list[tuple[boo
 
     typed: whether what is text is said, so that JSON needs a way beside any text.
     """
-    stated = followed(schema, root)
-    listed, types = choices(stated), json_types(stated, root)
+    types = json_types(schema, root)
+    ways = dict.fromkeys(way for leaf in leaves(schema, root) for way in _ways_of(leaf, types, root, typed))
+    free = [way for way in ways if way[1] == ANYTHING]
+    return [*free, *(way for way in ways if typed and not way[0])] if free else list(ways)
+
+
+def _ways_of(
+    leaf: Mapping[str, Any], types: frozenset[str], root: Mapping[str, Any], typed: bool
+) -> list[tuple[bool, str]]:
+    """The ways of one alternative; types: of them all, which decide what is in quotes."""
+    listed, own = choices(leaf), json_types(leaf, root)
     if listed is not None:
         spelled = [(typed and isinstance(value, str), value) for value in listed]
         texts = [
@@ -278,21 +284,12 @@ def _values(schema: Any, root: Mapping[str, Any], typed: bool) -> list[tuple[boo
             for is_text, value in spelled
         ]
         return [(is_text, json.dumps(text, ensure_ascii=False)) for is_text, text in texts]
-    parts = stated.get("allOf")
-    if isinstance(parts, list) and len(parts) == 1 and not {*stated} - _BESIDE_BRANCHES:
-        return _values(parts[0], root, typed)
-    alternatives = branches(stated, root)
-    if 0 < len(alternatives) <= MOST_BRANCHES and not {*stated} - _BESIDE_BRANCHES:
-        ways = dict.fromkeys(way for branch in alternatives for way in _values(branch, root, typed))
-        free = [way for way in ways if way[1] == ANYTHING]
-        return [*free, *(way for way in ways if typed and not way[0])] if free else list(ways)
-    as_json = json_terminal(
-        {**definitions(root), **stated, "type": sorted(types - _TEXT or ALL_TYPES - _TEXT)}
-    )
-    if types and "string" not in types:
-        return [(False, json_terminal({**definitions(root), **stated}))]
-    text = text_bounds(stated) if types == _TEXT else ANYTHING
-    return [(True, text), *([(False, as_json)] if typed and types != _TEXT else [])]
+    kinds = own or ALL_TYPES
+    as_json = json_terminal({**definitions(root), **leaf, "type": sorted(kinds - _TEXT)})
+    if "string" not in kinds:
+        return [(False, as_json)]
+    text = text_bounds(leaf) if kinds == _TEXT else ANYTHING
+    return [(True, text), *([(False, as_json)] if typed and kinds != _TEXT else [])]
 
 
 @dataclass(frozen=True)

@@ -9,46 +9,70 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
-from graphml.text.answers.grammar_rules import ANYTHING
-
 TYPES: Final[dict[type, str]] = {
     str: "string", bool: "boolean", int: "integer", float: "number", dict: "object", list: "array",
     type(None): "null",
 }  # fmt: skip
 ALL_TYPES: Final = frozenset(["string", "boolean", "integer", "number", "object", "array", "null"])
-_DEEPEST: Final = 8
-MOST_BOUND: Final = 10_000
-"""Longer texts are as if no length were said."""
+MOST_PARTS: Final = 256
+_COMBINING: Final = ("$ref", "allOf", "anyOf", "oneOf")
 
 
-def followed(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A schema, with what its reference leads to; root: the document with its definitions."""
-    for _ in range(_DEEPEST):
-        if not isinstance(schema, Mapping):
-            return {}
-        if "$ref" not in schema:
-            return schema
-        target = _referred(schema["$ref"], root)
-        schema = {**target, **{word: stated for word, stated in schema.items() if word != "$ref"}}
-    return {}
+def leaves(schema: Any, root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The schemas of which a value follows one, without `$ref`, `allOf`, `anyOf` and `oneOf`.
+
+    root: the document with the definitions. What is beside these words, and what `allOf` lists, is joined. A
+    reference that leads back to itself says nothing, nor does a schema of more than `MOST_PARTS`.
+    """
+    plain: list[Mapping[str, Any]] = []
+    todo: list[tuple[Any, frozenset[str]]] = [(schema, frozenset())]
+    for _ in range(MOST_PARTS):
+        if not todo:
+            return plain or [{}]
+        stated, passed = todo.pop(0)
+        stated = stated if isinstance(stated, Mapping) else {}
+        rest = {word: value for word, value in stated.items() if word not in _COMBINING}
+        reference = str(stated.get("$ref", ""))
+        branches = [branch for word in ("anyOf", "oneOf") for branch in _listed(stated.get(word))]
+        parts = [part for part in _listed(stated.get("allOf")) if isinstance(part, Mapping)]
+        if "$ref" in stated:
+            others = {word: value for word, value in stated.items() if word != "$ref"}
+            if reference not in passed:
+                todo.insert(0, (_joined(_referred(reference, root), others), passed | {reference}))
+        elif parts:
+            others = {word: value for word, value in stated.items() if word != "allOf"}
+            if len(parts) > 1:
+                others["allOf"] = parts[1:]
+            todo.insert(0, (_joined(parts[0], others), passed))
+        elif branches:
+            possible = [
+                branch if isinstance(branch, Mapping) else {} for branch in branches if branch is not False
+            ]
+            todo[:0] = [(_joined(rest, branch), passed) for branch in possible]
+        else:
+            plain.append(rest)
+    return [{}]
 
 
-def _referred(reference: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
+def _joined(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """What holds where both schemas do, as far as one schema can say it."""
+    joined = {**first, **second}
+    for word in ("allOf", "required"):
+        if word in first and word in second:
+            joined[word] = [*_listed(first[word]), *_listed(second[word])]
+    if isinstance(first.get("properties"), Mapping) and isinstance(second.get("properties"), Mapping):
+        joined["properties"] = {**first["properties"], **second["properties"]}
+    if "$ref" in first and "$ref" in second:
+        joined["allOf"] = [*_listed(joined.get("allOf")), {"$ref": first["$ref"]}]
+    return joined
+
+
+def _referred(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any]:
     place: Any = root
-    for part in unquote(str(reference).removeprefix("#")).split("/")[1:]:
+    for part in unquote(reference.removeprefix("#")).split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
         place = place.get(name) if isinstance(place, Mapping) else None
     return place if isinstance(place, Mapping) and place is not root else {}
-
-
-def branches(schema: Mapping[str, Any], root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The schemas of `anyOf` and `oneOf`, of which a value follows one."""
-    return [
-        followed(branch, root)
-        for word in ("anyOf", "oneOf")
-        for branch in (schema.get(word) or ())
-        if isinstance(schema.get(word), list)
-    ]
 
 
 def choices(schema: Mapping[str, Any]) -> list[Any] | None:
@@ -59,27 +83,19 @@ def choices(schema: Mapping[str, Any]) -> list[Any] | None:
     return list(values) if isinstance(values, list) and values else None
 
 
-def json_types(schema: Any, root: Mapping[str, Any], level: int = 0) -> frozenset[str]:
+def json_types(schema: Any, root: Mapping[str, Any]) -> frozenset[str]:
     """The JSON types that a schema allows, as far as it says so; empty where it says nothing."""
-    schema = followed(schema, root)
-    if not schema or level > _DEEPEST:
-        return frozenset()
-    stated = schema.get("type")
+    every = [_types(leaf) for leaf in leaves(schema, root)]
+    return frozenset().union(*every) if all(every) else frozenset()
+
+
+def _types(leaf: Mapping[str, Any]) -> frozenset[str]:
+    stated = leaf.get("type")
     if isinstance(stated, str):
         return frozenset([stated])
     if isinstance(stated, list):
         return frozenset(kind for kind in stated if isinstance(kind, str))
-    values = choices(schema)
-    if values is not None:
-        return frozenset(TYPES.get(type(value), "") for value in values)
-    possible = frozenset[str]()
-    alternatives = [json_types(branch, root, level + 1) for branch in branches(schema, root)]
-    if alternatives and all(alternatives):
-        possible = frozenset().union(*alternatives)
-    for part in _listed(schema.get("allOf")):
-        kinds = json_types(part, root, level + 1)
-        possible = possible & kinds if possible and kinds else possible or kinds
-    return possible
+    return frozenset(TYPES.get(type(value), "") for value in choices(leaf) or ())
 
 
 def members(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,15 +113,6 @@ def required(schema: Mapping[str, Any]) -> frozenset[str]:
 def definitions(root: Mapping[str, Any]) -> dict[str, Any]:
     """What a part of the document needs beside it for its references."""
     return {word: root[word] for word in ("$defs", "definitions") if word in root}
-
-
-def text_bounds(schema: Mapping[str, Any]) -> str:
-    """The expression of a text of the length that a schema says."""
-    low, high = (schema.get(word) for word in ("minLength", "maxLength"))
-    low, high = (
-        bound if isinstance(bound, int) and 0 <= bound <= MOST_BOUND else None for bound in (low, high)
-    )
-    return ANYTHING if low is high is None else rf"/(.|\n){{{low or 0},{'' if high is None else high}}}/"
 
 
 def _listed(value: Any) -> Iterator[Any]:

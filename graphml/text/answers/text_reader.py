@@ -173,6 +173,11 @@ class TextReader:
             fail(f"wanted {texts[0]}")
         return text
 
+    def comma(self, close: str) -> Step[None]:
+        """Read over white space and a comma, or up to what closes a list; else MalformedError."""
+        if (yield from self.space()) != close:
+            yield from self.literal(",", close)
+
     def closing(self, *texts: str) -> Step[None]:
         """Read over white space and one of these texts, unless the text ends here; else MalformedError."""
         if (yield from self.space()):

@@ -27,6 +27,7 @@ R7B = AnswerFormat(
     ),
     markers=(ACTION,),
     frame=("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
+    text_open="<|START_RESPONSE|>",
     shown=(ACTION_END,),
     reasoning=ReasoningMarks("<|START_THINKING|>", "<|END_THINKING|>"),
 )  # fmt: skip

@@ -11,23 +11,20 @@ from typing import Any, Final
 from graphml.text.answers.answer_format import AnswerFormat, ReasoningMarks
 from graphml.text.answers.call_sink import CallSink, json_text
 from graphml.text.answers.call_syntax import CallSyntax
-from graphml.text.answers.grammar_rules import GrammarRules, joined, json_terminal
+from graphml.text.answers.grammar_rules import NAME, GrammarRules, joined, json_terminal, text_bounds
 from graphml.text.answers.schema_types import (
     ALL_TYPES,
-    branches,
     choices,
     definitions,
-    followed,
     json_types,
+    leaves,
     members,
     required,
-    text_bounds,
 )
 from graphml.text.answers.text_reader import CutError, Step, TextReader, fail, parsed
 
 _WORD: Final = re.compile(r"[^\s,:{}\[\]<]*")
 _BARE_KEY: Final = re.compile(r"[^\s:,{}\[\]]*")
-_KEY: Final = r"/[A-Za-z0-9_.\-]{1,64}/"
 MAX_LEVELS: Final = 50
 
 
@@ -50,15 +47,14 @@ class QuotedArguments:
         """Read an object."""
         yield from reader.literal("{")
         calls.begin(name, id)
-        separator = "{"
         while (yield from reader.space()) != "}":
             key = yield from self._key(reader)
             value = yield from self._value(reader, 0)
-            calls.piece(f"{separator}{json_text(key)}: {value}")
-            separator = ", "
-            yield from _comma(reader, "}")
+            calls.key(key)
+            calls.piece(value)
+            yield from reader.comma("}")
         yield from reader.literal("}")
-        calls.piece("{}" if separator == "{" else "}")
+        calls.close()
 
     def _key(self, reader: TextReader) -> Step[str]:
         yield from reader.space()
@@ -92,7 +88,7 @@ class QuotedArguments:
                 key = yield from self._key(reader)
                 value = yield from self._value(reader, level + 1)
                 pairs.append(f"{json_text(key)}: {value}")
-                yield from _comma(reader, "}")
+                yield from reader.comma("}")
             yield from reader.literal("}")
             return f"{{{', '.join(pairs)}}}"
         if first == "[":
@@ -100,7 +96,7 @@ class QuotedArguments:
             elements: list[str] = []
             while (yield from reader.space()) != "]":
                 elements.append((yield from self._value(reader, level + 1)))
-                yield from _comma(reader, "]")
+                yield from reader.comma("]")
             yield from reader.literal("]")
             return f"[{', '.join(elements)}]"
         word = yield from reader.word(_WORD)
@@ -141,25 +137,21 @@ class _Values:
             (joined(json.dumps(f"{name}:", ensure_ascii=False), self.of(member)), name in needed)
             for name, member in listed.items()
         ]
-        others = "" if rest is False else joined(_KEY, '":"', self.of(rest))
+        others = "" if rest is False else joined(NAME, '":"', self.of(rest))
         return joined('"{"', self._rules.any_order("member", described, '","', others), '"}"')
 
     def of(self, schema: Any) -> str:
-        """The rule of a value."""
-        stated = followed(schema, self._root)
-        key = json.dumps([self._quote, stated, self._definitions], sort_keys=True, default=str)
-        return self._rules.shared("value", key, lambda: self._ways(stated))
+        """What a value of this schema is."""
+        return "(" + " | ".join(self._of_leaf(leaf) for leaf in leaves(schema, self._root)) + ")"
+
+    def _of_leaf(self, leaf: Mapping[str, Any]) -> str:
+        key = json.dumps([self._quote, leaf, self._definitions], sort_keys=True, default=str)
+        return self._rules.shared("value", key, lambda: self._ways(leaf))
 
     def _ways(self, schema: Mapping[str, Any]) -> str:
         listed = choices(schema)
         if listed is not None:
             return " | ".join(self._spelled(value) for value in listed)
-        parts = schema.get("allOf")
-        if isinstance(parts, list) and len(parts) == 1 and not schema.get("properties"):
-            return self.of(parts[0])
-        alternatives = branches(schema, self._root)
-        if alternatives and not schema.get("properties"):
-            return " | ".join(map(self.of, alternatives))
         kinds = json_types(schema, self._root) or ALL_TYPES
         ways = []
         if "string" in kinds:
@@ -191,12 +183,6 @@ class _Values:
             quote = self._rules.spell(self._quote)
             return joined(quote, json.dumps(value, ensure_ascii=False) if value else "", quote)
         return json.dumps(_written(value, self._quote), ensure_ascii=False)
-
-
-def _comma(reader: TextReader, close: str) -> Step[None]:
-    """Read over a comma, or up to what closes."""
-    if (yield from reader.space()) != close:
-        yield from reader.literal(",", close)
 
 
 FORMAT = AnswerFormat(

@@ -100,6 +100,7 @@ FORMAT = AnswerFormat(
     found_by=((CHANNEL, "analysis", MESSAGE),),
     rank=4,
     whole=_answer,
+    text_open=f"{CHANNEL}final{MESSAGE}",
     shown=(START, CHANNEL, MESSAGE, CONSTRAIN, "<|end|>"),
     syntax=CallSyntax(
         f"{CHANNEL}commentary to=functions.{{name}} {CONSTRAIN}json{MESSAGE}",

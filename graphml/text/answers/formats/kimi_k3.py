@@ -37,6 +37,7 @@ FORMAT = AnswerFormat(
     ),
     markers=(_opened("tools"),),
     frame=(_opened("response"), _closed("response"), _closed("message")),
+    text_open=_opened("response"),
     shown=(OPEN, CLOSE, SEPARATOR),
     reasoning=ReasoningMarks(_opened("think"), _closed("think")),
     reasons=True,

@@ -15,7 +15,15 @@ from graphml.text.answers.answer_format import AnswerFormat
 from graphml.text.answers.call_sink import CallSink, json_text
 from graphml.text.answers.call_syntax import CallSyntax
 from graphml.text.answers.grammar_rules import GrammarRules, joined, json_terminal
-from graphml.text.answers.schema_types import definitions, json_types, members, required
+from graphml.text.answers.schema_types import (
+    ALL_TYPES,
+    choices,
+    definitions,
+    json_types,
+    leaves,
+    members,
+    required,
+)
 from graphml.text.answers.text_reader import CutError, Step, TextReader, fail
 
 BEGIN, END = "<|tool_call_start|>", "<|tool_call_end|>"
@@ -61,7 +69,6 @@ class PythonArguments:
         """Read the arguments."""
         yield from reader.literal("(")
         calls.begin(name, id)
-        separator = "{"
         while (yield from reader.space()) != ")":
             key = yield from reader.word(_KEY)
             yield from reader.space()
@@ -69,11 +76,11 @@ class PythonArguments:
             if not key:
                 fail("no call with named arguments")
             value = yield from _read_value(reader, 0)
-            calls.piece(f"{separator}{json_text(key)}: {value}")
-            separator = ", "
-            yield from _comma(reader, ")")
+            calls.key(key)
+            calls.piece(value)
+            yield from reader.comma(")")
         yield from reader.literal(")")
-        calls.piece("{}" if separator == "{" else "}")
+        calls.close()
 
     def form(self) -> str:
         """One argument."""
@@ -86,10 +93,10 @@ class PythonArguments:
 
 def _value(rules: GrammarRules, schema: Any, root: Mapping[str, Any]) -> str:
     stated = schema if isinstance(schema, Mapping) else {}
-    types = json_types(stated, root)
+    types = json_types(stated, root) or ALL_TYPES
     words = {"boolean": ("True", "False"), "null": ("None",)}
-    constants = [word for kind, spelled in words.items() if not types or kind in types for word in spelled]
-    if "enum" in stated or "const" in stated:
+    constants = [word for kind, spelled in words.items() if kind in types for word in spelled]
+    if any(choices(leaf) is not None for leaf in leaves(stated, root)):
         constants = []
     ways = [json_terminal({**definitions(root), **stated}), *map(json.dumps, constants)]
     return rules.new("value", " | ".join(ways))
@@ -124,7 +131,7 @@ def _read_list(reader: TextReader, close: str, level: int) -> Step[str]:
     elements: list[str] = []
     while (yield from reader.space()) != close:
         elements.append((yield from _read_value(reader, level + 1)))
-        yield from _comma(reader, close)
+        yield from reader.comma(close)
     yield from reader.literal(close)
     return f"[{', '.join(elements)}]"
 
@@ -137,15 +144,9 @@ def _read_mapping(reader: TextReader, level: int) -> Step[str]:
         yield from reader.literal(":")
         value = yield from _read_value(reader, level + 1)
         pairs.append(f"{key if key.startswith(QUOTE) else json_text(key)}: {value}")
-        yield from _comma(reader, "}")
+        yield from reader.comma("}")
     yield from reader.literal("}")
     return f"{{{', '.join(pairs)}}}"
-
-
-def _comma(reader: TextReader, close: str) -> Step[None]:
-    """Read over a comma, or up to what closes."""
-    if (yield from reader.space()) != close:
-        yield from reader.literal(",", close)
 
 
 def _read_string(reader: TextReader) -> Step[str]:
@@ -155,9 +156,7 @@ def _read_string(reader: TextReader) -> Step[str]:
     parts: list[str] = []
     while (yield from reader.whole_until((quote, "\\"), parts.append)) != quote:
         parts.append((yield from _escape(reader)))
-    text = "".join(parts)
-    pairs = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # JSON writes them as two
-    return pairs if pairs.isascii() or "\ufffd" not in pairs else text
+    return "".join(parts)
 
 
 def _escape(reader: TextReader) -> Step[str]:

@@ -10,19 +10,18 @@ from typing import Any, Final
 from graphml.text.answers.answer_format import AnswerFormat, ReasoningMarks
 from graphml.text.answers.call_sink import CallSink, json_text
 from graphml.text.answers.call_syntax import CallSyntax
-from graphml.text.answers.grammar_rules import NAME, GrammarRules, joined, json_terminal
+from graphml.text.answers.grammar_rules import NAME, GrammarRules, joined, json_terminal, text_bounds
 from graphml.text.answers.parameter_calls import json_of, text_of
 from graphml.text.answers.schema_types import (
-    branches,
+    ALL_TYPES,
     choices,
     definitions,
-    followed,
     json_types,
+    leaves,
     members,
     required,
-    text_bounds,
 )
-from graphml.text.answers.text_reader import Step, TextReader, fail
+from graphml.text.answers.text_reader import Emit, Step, TextReader, fail
 
 MARK: Final = "]<]minimax[>["
 END: Final = f"{MARK}</invoke>"
@@ -41,12 +40,12 @@ class ElementArguments:
 
     def grammar(self, rules: GrammarRules, schema: Mapping[str, Any]) -> str:
         """Elements of a schema in any order, and the end of the call."""
-        return joined(_elements(rules, schema, schema, 0), rules.spell(END))
+        return joined(_elements(rules, schema, schema), rules.spell(END))
 
     def read(self, reader: TextReader, calls: CallSink, name: str, id: str = "") -> Step[None]:
         """Read elements up to the end of the call."""
         calls.begin(name, id)
-        schema, separator = calls.tools[name], "{"
+        schema = calls.tools[name]
         properties = members(schema)
         while True:
             yield from reader.space()
@@ -54,9 +53,9 @@ class ElementArguments:
                 break
             key = yield from reader.within((">",))
             value = yield from _value(reader, properties.get(key), schema, 0)
-            calls.piece(f"{separator}{json_text(key)}: {value}")
-            separator = ", "
-        calls.piece("{}" if separator == "{" else "}")
+            calls.key(key)
+            calls.piece(value)
+        calls.close()
 
     def form(self) -> str:
         """One element."""
@@ -68,13 +67,9 @@ class ElementArguments:
 
 
 def _stated(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a value follows: of alternatives with null the other one."""
-    stated = followed(schema, root)
-    others = [branch for branch in branches(stated, root) if branch.get("type") != "null"]
-    parts = stated.get("allOf")
-    if len(others) == 1:
-        return _stated(others[0], root)
-    return _stated(parts[0], root) if isinstance(parts, list) and len(parts) == 1 else stated
+    """What a value that is there follows; of several alternatives nothing is known but their types."""
+    there = [leaf for leaf in leaves(schema, root) if _kinds(leaf, root) or "type" not in leaf]
+    return there[0] if len(there) == 1 else {"type": sorted(json_types(schema, root) or ALL_TYPES)}
 
 
 def _kinds(schema: Mapping[str, Any], root: Mapping[str, Any]) -> frozenset[str]:
@@ -82,43 +77,41 @@ def _kinds(schema: Mapping[str, Any], root: Mapping[str, Any]) -> frozenset[str]
     return json_types(schema, root) - {"null"}
 
 
-def _elements(rules: GrammarRules, schema: Mapping[str, Any], root: Mapping[str, Any], level: int) -> str:
+def _elements(rules: GrammarRules, schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:
     needed = required(schema)
     listed = [
-        (_element(rules, json.dumps(name, ensure_ascii=False), name, member, root, level), name in needed)
-        for name, member in members(schema).items()
+        (_element(rules, name, member, root), name in needed) for name, member in members(schema).items()
     ]
-    rest = schema.get("additionalProperties", not listed)
-    if rest is False or level > 0:
-        return rules.any_order("element", listed)
-    value = joined(rules.until(f"{MARK}</"), NAME, '">"')
-    return rules.any_order("element", listed, "", joined(rules.spell(f"{MARK}<"), NAME, '">"', value))
+    others = ""
+    if schema.get("additionalProperties", not listed) is not False:
+        value = joined(rules.until(f"{MARK}</"), NAME, '">"')
+        others = joined(rules.spell(f"{MARK}<"), NAME, '">"', value)
+    return rules.any_order("element", listed, "", others)
 
 
-def _element(
-    rules: GrammarRules, tag: str, name: str, schema: Any, root: Mapping[str, Any], level: int
-) -> str:
-    """An element with what its schema says in it, over its end."""
-    opened, closed = joined(rules.spell(f"{MARK}<"), tag, '">"'), f"{MARK}</{name}>"
+def _element(rules: GrammarRules, name: str, schema: Any, root: Mapping[str, Any]) -> str:
+    """The rule of an element with what its schema says in it."""
     stated = _stated(schema, root)
+    key = json.dumps([name, stated], sort_keys=True, default=str)
+    return rules.shared("element", key, lambda: _element_of(rules, name, stated, root))
+
+
+def _element_of(rules: GrammarRules, name: str, stated: Mapping[str, Any], root: Mapping[str, Any]) -> str:
+    opened = joined(rules.spell(f"{MARK}<"), json.dumps(f"{name}>", ensure_ascii=False))
+    closed = f"{MARK}</{name}>"
     kinds, listed = _kinds(stated, root), choices(stated)
     if listed is not None:
         texts = [text_of(value, kinds) for value in listed if value is not None]
         ways = " | ".join(json.dumps(text, ensure_ascii=False) for text in texts)
         return joined(opened, f"({ways})", rules.spell(closed))
-    if kinds == {"object"} and members(stated) and level < MAX_LEVELS:
-        return joined(opened, _elements(rules, stated, root, level + 1), rules.spell(closed))
-    if kinds == {"array"} and level < MAX_LEVELS:
-        item = rules.new(
-            "item", _element(rules, json.dumps(ITEM), ITEM, stated.get("items"), root, level + 1)
-        )
-        return joined(opened, f"{item}*", rules.spell(closed))
+    if kinds == {"object"} and members(stated):
+        return joined(opened, _elements(rules, stated, root), rules.spell(closed))
+    if kinds == {"array"}:
+        return joined(opened, f"{_element(rules, ITEM, stated.get('items'), root)}*", rules.spell(closed))
     if kinds and not kinds & {"string", "object", "array"}:
         value = json_terminal({**definitions(root), **stated, "type": sorted(kinds)})
         return joined(opened, rules.new("value", value), rules.spell(closed))
-    return joined(
-        opened, rules.until(closed, text_bounds(stated) if kinds == {"string"} else text_bounds({}))
-    )
+    return joined(opened, rules.until(closed, text_bounds(stated if kinds == {"string"} else {})))
 
 
 def _value(reader: TextReader, schema: Any, root: Mapping[str, Any], level: int) -> Step[str]:
@@ -146,7 +139,7 @@ def _value(reader: TextReader, schema: Any, root: Mapping[str, Any], level: int)
     return f"[{', '.join(values)}]" if is_list else f"{{{', '.join(values)}}}"
 
 
-def _text(reader: TextReader, emit: Any) -> Step[str]:
+def _text(reader: TextReader, emit: Emit) -> Step[str]:
     """Read text up to a tag and over it; returns its name, behind a slash where it closes."""
     yield from reader.whole_until((f"{MARK}<",), emit)
     return (yield from reader.within((">",)))

@@ -42,6 +42,7 @@ FORMAT = AnswerFormat(
     syntax=CallSyntax(f"{CALL}{{id}}{NAME}{{name}}{ARGUMENTS}", CALL_END, begin=CALLS),
     calls={CALLS: _read},
     frame=("<|content|>", "<|end|>"),
+    text_open="<|content|>",
     shown=(CALL, NAME, ARGUMENTS, CALL_END),
     new_id=_id,
     reasoning=ReasoningMarks("<|think|>", "<|end|><|begin|>assistant"),
