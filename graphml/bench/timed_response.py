@@ -11,6 +11,7 @@ import math
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 LARGEST_HEAD = 1 << 20
@@ -26,8 +27,7 @@ class TimedResponse(asyncio.Protocol):
     def __init__(self, request: bytes) -> None:
         self.parts: list[tuple[float, bytes]] = []
         self._request = request
-        self._loop = asyncio.get_running_loop()
-        self.ended: asyncio.Future[None] = self._loop.create_future()
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Ask."""
@@ -106,13 +106,9 @@ async def timed_post(
     }  # fmt: skip
     head = "".join(f"{name}: {value}\r\n" for name, value in every.items())
     request = f"POST {parts.path or '/'} HTTP/1.1\r\n{head}\r\n".encode() + body
-    secure = parts.scheme == "https"
     begin = time.perf_counter()
     transport, response = await asyncio.get_running_loop().create_connection(
-        lambda: TimedResponse(request),
-        name,
-        parts.port or (443 if secure else 80),
-        ssl=ssl.create_default_context() if secure else None,
+        lambda: TimedResponse(request), **_endpoint(address)
     )
     begun(response)
     try:
@@ -126,15 +122,21 @@ async def timed_post(
     return begin, response
 
 
+def _endpoint(address: str) -> dict[str, Any]:
+    """Host, port and TLS of an address, for asyncio."""
+    parts = urlsplit(address)
+    secure = parts.scheme == "https"
+    context = ssl.create_default_context() if secure else None
+    return {"host": parts.hostname, "port": parts.port or (443 if secure else 80), "ssl": context}
+
+
 @contextlib.asynccontextmanager
 async def idle_connections(address: str, count: int) -> AsyncIterator[None]:
     """Within, so many connections are open; OSError where the server or the system refuses one."""
-    parts, opened = urlsplit(address), list[asyncio.StreamWriter]()
-    secure = parts.scheme == "https"
+    opened: list[asyncio.StreamWriter] = []
     try:
         for _ in range(count):
-            port = parts.port or (443 if secure else 80)
-            opened.append((await asyncio.open_connection(parts.hostname, port, ssl=secure or None))[1])
+            opened.append((await asyncio.open_connection(**_endpoint(address)))[1])
         yield
     finally:
         for connection in opened:

@@ -154,7 +154,7 @@ class Commands(HelpedGroup):
     def set_defaults(self, command: Any, ctx: Any, args: list[str]) -> None:
         """Let a command's options have what the file of settings states, if there is one."""
         named = [name for name in SETTINGS if ctx.parent.params.get(name) is not None]
-        named += [word for word in args if word.startswith(("--config", "--profile"))]
+        named += [word for word in args if word.partition("=")[0] in ("--config", "--profile")]
         if named or settings.has_config_file():
             from graphml.cli.options.config_file import set_defaults  # only where there is a file
 

@@ -49,14 +49,21 @@ def cache_entries() -> list[CacheEntry]:
     names = sorted(path.name for path in root.iterdir()) if root.is_dir() else []
     entries = []
     for kind in [*(kind for kind in KINDS if kind in names), *(name for name in names if name not in KINDS)]:
-        place = root / kind
-        below = place.rglob("*") if kind == "models" else place.iterdir()  # addresses are paths there
-        for path in sorted(below) if place.is_dir() and not place.is_symlink() else [place]:
-            if path.suffix != ".lock" and (
-                kind != "models" or path.is_symlink() or not path.is_dir()
-            ):  # a process may hold it
-                entries.append(_entry("partial" if path.suffix == ".part" else kind, path))
+        entries += [
+            _entry("partial" if path.suffix == ".part" else kind, path)
+            for path in _paths(kind, root / kind)
+            if path.suffix != ".lock"  # a process may hold it
+        ]
     return entries
+
+
+def _paths(kind: str, place: Path) -> list[Path]:
+    """What is an entry each at this place: of models every file, since addresses are paths there."""
+    if place.is_symlink() or not place.is_dir():
+        return [place]
+    if kind == "models":
+        return sorted(path for path in place.rglob("*") if path.is_symlink() or not path.is_dir())
+    return sorted(place.iterdir())
 
 
 def chosen_entries(

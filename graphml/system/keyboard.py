@@ -12,8 +12,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def keyboard_mode(lines: bool) -> Iterator[bool]:
-    """Within, keys are shown and come in lines, and those of before are dropped; else they wait unseen.
+    """Within, the terminal has another mode.
 
+    lines: echo and whole lines, and what was typed before is dropped; otherwise no echo, and keys are kept.
     Ctrl-C sends its signal in both. Yields whether the mode was changed.
     """
     try:

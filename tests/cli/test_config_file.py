@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from graphml import settings
 from graphml.cli.main import app
-from graphml.cli.options.config_file import chosen_tables
+from graphml.cli.options.config_file import _options_of_server, chosen_tables
 from graphml.server.options.command_line import parsed, with_stated
 from tests import tiny_model
 
@@ -121,3 +121,9 @@ def test_a_name_counts_more_than_a_pattern(tmp_path: Path) -> None:
 def test_flags_of_the_server_count_more_than_the_file() -> None:
     stated = [("f: [serve] port", "--port", ["1"]), ("f: [serve] slots", "--slots", [False])]
     assert with_stated(parsed(["--port", "2"]), stated).values == {"port": 2, "slots": False}
+
+
+def test_variables_of_the_server_count_more_than_the_file() -> None:
+    options = _options_of_server()
+    assert options["threads"].variable == "GRAPHML_THREADS"
+    assert options["port"].variable == ""

@@ -188,6 +188,24 @@ def test_all_parts_of_a_split_model_are_downloaded(hub: HubServer, address: str)
     assert seen[-1] == (2 * len(CONTENT) + 3, 2 * len(CONTENT) + 3)
     (model,) = (stored for stored in stored_models() if stored.place == OURS)
     assert model.files == (first, place_of(second))
+    for part in (second, second.replace("00002-of", "00001-of")):
+        assert named(stored_models(), part) == [model]
+    first.unlink()
+    assert [(left.place, left.files) for left in named(stored_models(), second)] == [
+        (PARTLY, (place_of(second),))
+    ]
+
+
+def test_an_address_may_be_written_otherwise_and_folders_of_others_are_no_error(
+    hub: HubServer, address: str, tmp_path: Path
+) -> None:
+    path = fetch.resolve(f"{address}?key=1")
+    stray = tmp_path / "cache" / "models" / "https" / "%FF" / "m.gguf"
+    stray.parent.mkdir(parents=True)
+    stray.write_bytes(CONTENT)
+    for written in (f"{address}?key=1", f"HTTP{address.removeprefix('http')}?key=1"):
+        (model,) = named(stored_models(), written)
+        assert model.files == (path,)
 
 
 def test_what_is_here_is_listed_and_removed_by_its_address(

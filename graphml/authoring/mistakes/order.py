@@ -142,9 +142,9 @@ def _transposed(model: EditSource) -> Iterator[Try]:
 
 
 MISTAKES = (
-    Mistake("transposed-weight", "a square matrix lies transposed", _transposed),
+    Mistake("transposed-weight", "a square matrix is transposed", _transposed),
     Mistake("taken-for-another", "two tensors are taken for each other", _taken_for),
     Mistake("head-permutation", "the rows of each head of q or k are in another order", _head_rows),
-    Mistake("qkv-order", "q, k and v lie otherwise in their common matrix", _fused),
+    Mistake("qkv-order", "q, k and v are in another order in their common matrix", _fused),
     Mistake("kv-groups", "query heads share key-value heads otherwise", _groups),
 )

@@ -19,7 +19,9 @@ from graphml import settings
 from graphml.cli.options.typer_options import CONFIG_FILE
 from graphml.errors import UsageError, did_you_mean
 from graphml.loading import fetch
-from graphml.options.option_fields import Option
+from graphml.options.option_fields import Option, options_of
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.sampling import SamplingParams
 from graphml.server.options.command_line import BY_NAME, parsed
 
 SHARED: Final = ("defaults", "models", "profiles")
@@ -169,10 +171,12 @@ def _options_of(command: Any, context: Any) -> dict[str, _Option]:
 
 
 def _options_of_server() -> dict[str, _Option]:
+    fields = options_of(LoadOptions)
     return {
         name.removeprefix("--"): _Option(
             flag.into,
             partial(_values, switch=flag.read is None, several=flag.repeated or flag.n_values > 1),
+            fields[flag.into].variable if flag.into in fields else "",
         )
         for name, flag in BY_NAME.items()
         if name.startswith("--") and (flag.read is not None or flag.value)
@@ -217,8 +221,9 @@ def _model_of(typed: Mapping[str, Any]) -> str | None:
 
 
 def _is_of_another(key: str, context: Any) -> bool:
-    """Whether another command has an option of this name; imports as few commands as it takes."""
-    if f"--{key}" in BY_NAME:
+    """Whether another command has an option of this name; imports them only where it is no shared one."""
+    shared = [*options_of(LoadOptions).values(), *options_of(SamplingParams).values()]
+    if f"--{key}" in BY_NAME or any(f"--{key}" in field.flags for field in shared):
         return True
     commands = context.parent.command
     every = (commands.get_command(context.parent, name) for name in commands.list_commands(context))

@@ -96,9 +96,12 @@ def is_given(context: typer.Context, name: str) -> bool:
 
 def sources_by_field(context: typer.Context, *kinds: Any) -> dict[str, str]:
     """The options of these dataclasses that are stated: field -> the last name of its flag, or the key."""
-    in_file = {name: stated.where for name, stated in context.meta.get(CONFIG_FILE, {}).items()}
-    flags = {name: flag for name, flag in _flags(kinds).items() if is_given(context, name)}
-    return {name: flags.get(name) or in_file[name] for name in _flags(kinds) if name in {*flags, *in_file}}
+    in_file = context.meta.get(CONFIG_FILE, {})
+    return {
+        name: flag if is_given(context, name) else in_file[name].where
+        for name, flag in _flags(kinds).items()
+        if is_given(context, name) or name in in_file
+    }
 
 
 def _flags(kinds: Iterable[Any]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from glob import escape
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
-from urllib.parse import SplitResult, quote, unquote_to_bytes, urljoin, urlsplit
+from urllib.parse import SplitResult, quote, unquote, unquote_to_bytes, urljoin, urlsplit
 
 from huggingface_hub.utils import WeakFileLock, build_hf_headers, hf_raise_for_status, http_stream_backoff
 
@@ -24,18 +24,16 @@ from graphml.loading.download.cached import PARTIAL, Partial
 from graphml.loading.download.reports import forbidden, with_progress
 from graphml.loading.download.resumed import (
     TIMEOUT_S,
-    PartialFile,
     RemoteFile,
     Report,
     bring_all,
+    complete,
     distant_files,
     failed_request,
-    fetch_missing,
     unwritable,
 )
 from graphml.loading.download.wheel import models_folder, partial_folder
 from graphml.system import cache_access
-from graphml.system.pages import let_go
 from graphml.weights.file_names import is_gguf, part_name
 from graphml.weights.model_file import ModelFile
 from graphml.weights.remote_header import open_header
@@ -89,8 +87,7 @@ def fetch_address(address: str, progress: Progress | None = None, offline: bool 
     and in all. offline: no server is asked; None: the environment's setting. Raises UsageError for another
     address, DownloadError with the address if it fails.
     """
-    every = _parts(address)
-    places = [place_of(part) for part in every]
+    every, places = _parts(address), places_of(address)
     if not all(place.is_file() for place in places):
         if settings.offline() if offline is None else offline:
             raise DownloadError(f"model {address!r}: {forbidden()}")
@@ -106,18 +103,16 @@ def open_address_header(
 
     Like `fetch_address`; nothing is stored.
     """
-    every = _parts(address)
-    if (settings.offline() if offline is None else offline) or all(
-        place_of(part).is_file() for part in every
-    ):
+    is_offline = settings.offline() if offline is None else offline
+    if is_offline or all(place.is_file() for place in places_of(address)):
         return fetch_address(address, progress, offline)
-    return open_header(distant_files([_probe(part) for part in every], _failed, progress))
+    return open_header(distant_files([_probe(part) for part in _parts(address)], _failed, progress))
 
 
 def place_of(address: str) -> Path:
     """Where the file of an address is kept; UsageError for an address that is not of a GGUF file.
 
-    A query is a folder named after its sum: other queries may mean other files.
+    A query is a folder, `~` and the first 16 hex digits of its SHA-256: other queries may mean other files.
     """
     split = _checked(address)
     port = "" if split.port in (None, {"https": 443, "http": 80}[split.scheme]) else f":{split.port}"
@@ -126,6 +121,11 @@ def place_of(address: str) -> Path:
     host = f"[{split.hostname}]" if ":" in str(split.hostname) else split.hostname
     names = [f"{host}{port}", *folders, *query, name]
     return models_folder().joinpath(split.scheme, *map(_file_name, names))
+
+
+def places_of(address: str) -> list[Path]:
+    """Where the file of an address is kept, of a split model all of them."""
+    return [place_of(part) for part in _parts(address)]
 
 
 def kept_files() -> list[tuple[str, Path]]:
@@ -147,7 +147,7 @@ def _files() -> list[Path]:
 
 def _address_of(place: Path) -> str:
     scheme, *names = place.relative_to(models_folder()).parts
-    return f"{scheme}://{'/'.join([unquote_to_bytes(names[0]).decode(), *names[1:]])}"
+    return f"{scheme}://{'/'.join([unquote(names[0]), *names[1:]])}"
 
 
 def _checked(address: str) -> SplitResult:
@@ -231,7 +231,8 @@ def _described(address: str, url: str, response: Any) -> AddressFile:
         if len(first) >= len(MAGIC):
             break
     headers = response.headers
-    _check_magic(address, first[: len(MAGIC)], f" (type {headers.get('Content-Type', 'unknown')})")
+    if wrong := _wrong_magic(first[: len(MAGIC)]):
+        raise DownloadError(f"model {address!r}: {wrong} (type {headers.get('Content-Type', 'unknown')})")
     partly = response.status_code == 206
     n_bytes = (
         headers.get("Content-Range", "").rpartition("/")[2] if partly else headers.get("Content-Length", "")
@@ -241,11 +242,8 @@ def _described(address: str, url: str, response: Any) -> AddressFile:
     return AddressFile(url, int(n_bytes), address, headers.get("ETag") or headers.get("Last-Modified") or "")
 
 
-def _check_magic(address: str, first: bytes, where: str = "") -> None:
-    if first != MAGIC:
-        raise DownloadError(
-            f"model {address!r}: wanted a GGUF file, which begins with {MAGIC!r}; got {first!r}{where}"
-        )
+def _wrong_magic(first: bytes) -> str | None:
+    return None if first == MAGIC else f"wanted a GGUF file, which begins with {MAGIC!r}; got {first!r}"
 
 
 def _bring(file: AddressFile, report: Report) -> None:
@@ -266,12 +264,7 @@ def _download(file: AddressFile, progress: Report) -> None:
             for other in file.folder.glob(f"{escape(place.name)}.*{PARTIAL}"):
                 if other != part or not file.version:
                     other.unlink()
-            with PartialFile(file, part, progress) as out:
-                fetch_missing(out)
-                let_go(out.fileno())
-                out.seek(0)
-                _check_magic(file.address, out.read(len(MAGIC)))
-            part.replace(place)
+            complete(file, part, place, lambda out: _wrong_magic(out.read(len(MAGIC))), progress)
     except OSError as error:
         raise unwritable(file, error) from error
 

@@ -186,25 +186,17 @@ def _bring(file: HubFile, progress: Report) -> None:
                 for other in partial.path.parent.glob(f"*.{escape(partial.path.name.partition('.')[2])}"):
                     if other != partial.path:  # of another version
                         other.unlink()
-                _download(file, partial.path, progress)
+                complete(file, partial.path, file.blob, lambda out: _wrong_sum(file, out), progress)
             _link(file)
     except OSError as error:
         raise unwritable(file, error) from error
 
 
-def _download(file: HubFile, part: Path, progress: Report) -> None:
-    with PartialFile(file, part, progress) as out:
-        fetch_missing(out)
-        out.flush()
-        os.fsync(out.fileno())
-        out.seek(0)
-        came = hashlib.file_digest(out, _digest_of(file)).hexdigest()
-        let_go(out.fileno())
-    if came != file.blob.name:
-        part.unlink()
-        kind = "sha256" if file.sha256 else "git's hash"
-        raise DownloadError(f"wanted {file.n_bytes} bytes with {kind} {file.blob.name}, got {came}")
-    part.replace(file.blob)
+def _wrong_sum(file: HubFile, out: FileIO) -> str | None:
+    came = hashlib.file_digest(out, _digest_of(file)).hexdigest()
+    kind = "sha256" if file.sha256 else "git's hash"
+    wanted = f"wanted {file.n_bytes} bytes with {kind} {file.blob.name}"
+    return None if came == file.blob.name else f"{wanted}, got {came}"
 
 
 def _digest_of(file: HubFile) -> Callable[[], Any]:
@@ -235,6 +227,25 @@ def fetch_missing(out: PartialFile) -> None:
         raise
     except Exception as error:  # any error of the HTTP client, which depends on its version
         raise failed_request(file, error) from error
+
+
+def complete(
+    file: RemoteFile, part: Path, place: Path, wrong: Callable[[FileIO], str | None], progress: Report
+) -> None:
+    """Fetch what is missing of a partial download, and give it its name once it is on the disk.
+
+    wrong: what is wrong with all the bytes, which are removed then; None for nothing.
+    """
+    with PartialFile(file, part, progress) as out:
+        fetch_missing(out)
+        os.fsync(out.fileno())
+        out.seek(0)
+        reason = wrong(out)
+        let_go(out.fileno())
+    if reason is not None:
+        part.unlink()
+        raise DownloadError(reason)
+    part.replace(place)
 
 
 class PartialFile(FileIO):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from graphml.errors import UsageError
 from graphml.loading.download import addresses, cached
-from graphml.loading.download.choice import REFERENCE, fits, folder_files, models_of
+from graphml.loading.download.choice import REFERENCE, fits, folder_files, is_address, models_of
 from graphml.loading.download.other_programs import LM_STUDIO, OLLAMA, other_models
 from graphml.loading.download.short_names import MODELS, HubModel, WheelModel
 from graphml.loading.download.wheel import lock_path, models_folder, partial_folder
@@ -78,12 +78,13 @@ def named(models: Iterable[StoredModel], name: str) -> list[StoredModel]:
     for those that match, or a listed path. UsageError if there is none.
     """
     every = list(models)
+    places = addresses.places_of(name) if is_address(name) else []
     match = REFERENCE.fullmatch(name)
     selected = [
         stored
         for stored in every
         if name in (stored.name, stored.short_name)
-        or any(name == str(file) for file in stored.files)
+        or any(name == str(file) or file in places for file in stored.files)
         or (
             match is not None
             and stored.repo == match["repo"]
@@ -150,10 +151,13 @@ def _addressed() -> list[StoredModel]:
     for address, file in addresses.kept_files():
         part = part_name(address)
         models.setdefault(part.model if part else address, []).append((address, file))
-    root = models_folder()
     return [
-        StoredModel(parts[0][0], tuple(file for _, file in parts), root, OURS) for parts in models.values()
-    ]
+        StoredModel(
+            parts[0][0], tuple(file for _, file in parts), models_folder(),
+            PARTLY if (part := part_name(parts[0][0])) and len(parts) < part.count else OURS,
+        )
+        for parts in models.values()
+    ]  # fmt: skip
 
 
 def _shared() -> list[StoredModel]:

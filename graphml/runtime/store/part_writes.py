@@ -28,7 +28,10 @@ class PartCells(Protocol):
 
 
 class PartWrites:
-    """save: called before something is overwritten, for what is to outlast that."""
+    """Writes windows and states of a prefix into an engine's blocks and checkpoints.
+
+    save: called before something is overwritten, for what is to outlast that.
+    """
 
     def __init__(self, scheduler: Scheduler, cells: PartCells, save: Callable[[], None]) -> None:
         self._pool, self._checkpoints = scheduler.pool, scheduler.checkpoints
