@@ -149,7 +149,7 @@ class Engine(Closing):
         sequences = tuple(sequence for sequence, _ in members)
         self._prepare(sequences)
         self._loop.add(members)
-        return Handle(self, sequences, lambda: self._loop.cancel(sequences), stream)
+        return Handle(self, sequences, self._loop, stream)
 
     def _members(
         self,

@@ -20,6 +20,17 @@ SCORES = ("mean", "sum")
 """How continuations are compared: by the mean or the sum of their tokens' log-probabilities."""
 
 
+class Steers(Protocol):
+    """A `StepLoop`."""
+
+    def cancel(self, sequences: Sequence[RunningSequence]) -> None:
+        """End sequences before the next step."""
+
+    def between_steps(self, call: Callable[[], bool]) -> bool:
+        """The result of a call that is made between two steps."""
+        ...
+
+
 class Submits(Protocol):
     """An `Engine`."""
 
@@ -44,12 +55,12 @@ class Handle:
         self,
         engine: object,
         sequences: tuple[RunningSequence, ...],
-        cancel: Callable[[], None],
+        loop: Steers,
         stream: TokenStream,
     ) -> None:
         self._engine = engine  # which ends when nobody holds it
         self.sequences = sequences
-        self._cancel, self._stream = cancel, stream
+        self._loop, self._stream = loop, stream
 
     def __iter__(self) -> Iterator[Token]:
         yield from self._stream  # and hold this handle meanwhile
@@ -82,7 +93,19 @@ class Handle:
 
     def cancel(self) -> None:
         """End it before the next step; what it has stays. Nothing, where it has ended."""
-        self._cancel()
+        self._loop.cancel(self.sequences)
+
+    def end_reasoning(self) -> bool:
+        """Have the reasoning end before the next step, as `SamplingParams.reasoning_budget` ends it.
+
+        Whether any of its sequences was in reasoning that can be ended: messages were submitted with a
+        `reasoning_budget`, however large. Waits for a step that is computed; UsageError of a closed engine.
+        """
+
+        def end() -> bool:
+            return any([*map(RunningSequence.end_reasoning, self.sequences)])
+
+        return not self.done and self._loop.between_steps(end)
 
     def result(self, timeout: float | None = None) -> Result:
         """What its first sequence became, once all have ended; raises what the request failed with."""

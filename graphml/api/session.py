@@ -148,7 +148,7 @@ class Session(EvaluatedSession, Closing):
         `error`. keep: how many of the first tokens stay then, besides a begin token; -1: the prompt.
         """
         begins = self._executor.encodes or not self.n_past
-        ids, chosen = self._prompts.ids(prompt, begins), changed_params(params, sampling)
+        ids, chosen = self._prompts.read(prompt, changed_params(params, sampling), begins)
         tokens = generation(self, ids, chosen, max_tokens, overflow, keep, new)
         if seed is not None:
             self.set_seed(seed)

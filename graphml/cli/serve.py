@@ -197,8 +197,6 @@ def server_options(command: Parsed) -> ServerOptions:
         stated.setdefault("template_variables", {}).setdefault("reasoning_effort", effort)
     if values.get("reasoning_budget", -1) == 0:
         stated["reasoning"] = "off"
-    elif values.get("reasoning_budget", -1) > 0:
-        command.ignored.append("--reasoning-budget")
     if "api_key_file" in values:
         stated["api_key_file"] = path = Path(values["api_key_file"])
         stated["file_keys"] = keys_in(path)
@@ -214,11 +212,6 @@ def _check_supported(values: dict[str, Any]) -> None:
     if not (values.get("sleep_idle", -1) == -1 or values["sleep_idle"] > 0):
         raise UsageError(
             f"--sleep-idle-seconds: wanted seconds above 0, or -1 for never; got {values['sleep_idle']:g}"
-        )
-    if values.get("reasoning_message"):
-        raise UsageError(
-            "--reasoning-budget-message: wanted none: reasoning is ended by the model alone here; "
-            "--reasoning-budget 0 is without reasoning"
         )
     if values.get("cache_reuse", 0) > 0:
         raise UsageError(f"--cache-reuse: {NO_CACHE_REUSE}; got {values['cache_reuse']}")

@@ -409,6 +409,8 @@ def test_variables_of_the_template_are_given_as_json(path: Path, tmp_path: Path)
     own.write_text("{{ tone }} {{ messages[-1]['content'] }}:", encoding="utf-8")
     more = ["--template", own, "--chat-template-kwargs", '{"tone": "kindly"}', "-n", 1, *GREEDY]
     assert graphml_command("run", path, "-p", "hi", "--show-prompt", *more).stdout.startswith("kindly hi:")
+    text = ["--chat-template", own.read_text(encoding="utf-8"), *more[2:]]
+    assert graphml_command("run", path, "-p", "hi", "--show-prompt", *text).stdout.startswith("kindly hi:")
     said = graphml_command("chat", path, *more, stdin="hi")
     assert said.stdout != graphml_command("chat", path, *more[:2], *more[4:], stdin="hi").stdout
 

@@ -68,7 +68,7 @@ def check_opening(opening: Opening) -> None:
     check_backends("--backend", opening.backend)
     for name in ("arch", "template"):
         path = getattr(opening, name)
-        check_file(f"--{name}", None if path is None else Path(path))
+        check_file(f"--{name}", path if isinstance(path, Path) else None)  # a text is no file's name
     if opening.place and opening.gpu_layers is None:  # else the CPU may join them
         parse_rules(opening.place, [name.strip() for name in opening.backend.split(",")])
     opening.compiling.fusions()

@@ -68,7 +68,7 @@ def _compiled(pattern: str) -> re.Pattern[bytes]:
         raise UsageError(f"trigger_patterns: {pattern!r:.80}: {error}") from error
 
 
-class _Free:
+class FreeText:
     """The place in a text that is free; behind: what may not end yet."""
 
     def __init__(self, vocabulary: TokenBytes, behind: bool) -> None:
@@ -78,18 +78,23 @@ class _Free:
             set_bits(self._bits, vocabulary.end_tokens, False)
 
     def bits(self) -> Bits:
+        """All tokens, but ends behind a text that must come."""
         return self._bits
 
     def forced_bytes(self) -> bytes:
+        """None."""
         return b""
 
     def walk(self, accepted: Sequence[int]) -> None:
-        return None
+        """None."""
+        return
 
     def allows(self, token: int) -> bool:
+        """Whether it is a token."""
         return 0 <= token < self._n
 
     def may_end(self) -> bool:
+        """Whether it may end."""
         return self._ends
 
     def accept(self, token: int) -> None:
@@ -98,7 +103,8 @@ class _Free:
     def rewind(self, n: int) -> None:
         """All places are the same."""
 
-    def copy(self) -> _Free:
+    def copy(self) -> FreeText:
+        """The same, which has no state."""
         return self
 
 
@@ -112,7 +118,7 @@ class LazyMatcher(Matcher):
     def __init__(
         self, make: Callable[[], Matcher], vocabulary: TokenBytes, triggers: Triggers, name: str
     ) -> None:
-        super().__init__(_Free(vocabulary, triggers.behind), vocabulary, name)
+        super().__init__(FreeText(vocabulary, triggers.behind), vocabulary, name)
         self._make, self._triggers = make, triggers
         self._inner: Matcher | None = None
         self._n_before = 0  # tokens up to the trigger's end, once it came

@@ -31,6 +31,8 @@ SAME = (
 """Fields that have the same name and meaning in `SamplingParams`."""
 FORBIDDEN = -math.inf
 ID = re.compile(r"-?[0-9]{1,18}")
+NO_LIMIT = 1 << 30
+"""Tokens of reasoning that can be ended by another request, where no budget ends it."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ def settings_of(sampling: Sampling, options: ServerOptions, tokenizer: Tokenizer
     changes |= draft_fields(sampling, options.params)
     changes |= _structure(sampling, options.limits)
     changes |= _logprobs(sampling, options.limits)
+    changes |= _reasoning(sampling, options)
     params = _checked(options.params, changes)
     seed = options.seed if sampling.seed is None else sampling.seed
     limits = (sampling.n_predict, sampling.max_completion_tokens, sampling.max_tokens)
@@ -89,6 +92,28 @@ def settings_of(sampling: Sampling, options: ServerOptions, tokenizer: Tokenizer
     count, n_shown = _counts(sampling, options.limits)
     return RequestSettings(params, None if seed == -1 else seed % 2**32, None if most < 0 else most,
                     count, ignore_eos, n_shown)  # fmt: skip
+
+
+def budget_of(chat: ChatCompletion) -> int | None:
+    """The tokens of reasoning that a request allows; None where it does not say, as with -1."""
+    for name in ("reasoning_budget_tokens", "thinking_budget_tokens"):
+        budget: int | None = getattr(chat, name)
+        if budget is not None and budget < -1:
+            raise wrong_field(name, f"wanted tokens, or -1 for the server's limit; got {budget}")
+        if budget is not None:
+            return None if budget == -1 else budget
+    return None
+
+
+def _reasoning(sampling: Sampling, options: ServerOptions) -> dict[str, Any]:
+    """How the reasoning of a conversation is limited; other texts have none."""
+    if not isinstance(sampling, ChatCompletion):
+        return {"reasoning_budget": -1, "reasoning_budget_message": ""}
+    budget, message = budget_of(sampling), sampling.reasoning_budget_message
+    if budget is None and sampling.reasoning_control and options.params.reasoning_budget < 0:
+        budget = NO_LIMIT
+    limits = {"reasoning_budget": budget, "reasoning_budget_message": message}
+    return {name: limit for name, limit in limits.items() if limit is not None}
 
 
 def _counts(sampling: Sampling, limits: RequestLimits) -> tuple[int, int | None]:

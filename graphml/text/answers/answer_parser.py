@@ -44,7 +44,7 @@ class AnswerParser:
         used_ids: Iterable[str] = (),
     ) -> None:
         self.format, self.split, self._inside = format, split, inside
-        self._marks = marks or format.reasoning
+        self._marks = None if format.whole else marks or format.reasoning
         self._events: list[Event] = []
         self.reader = TextReader()
         self.calls = CallSink(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from graphml.text.answers.answer_format import AnswerFormat, WholeAnswerParser
+from graphml.text.answers.answer_format import AnswerFormat, ReasoningMarks, WholeAnswerParser
 from graphml.text.answers.call_sink import CallSink
 from graphml.text.answers.call_syntax import CallReader, CallSyntax
 from graphml.text.answers.json_calls import json_arguments
@@ -101,6 +101,7 @@ FORMAT = AnswerFormat(
     rank=4,
     whole=_answer,
     text_open=f"{CHANNEL}final{MESSAGE}",
+    reasoning=ReasoningMarks(f"{CHANNEL}analysis{MESSAGE}", "<|end|>"),
     shown=(START, CHANNEL, MESSAGE, CONSTRAIN, "<|end|>"),
     syntax=CallSyntax(
         f"{CHANNEL}commentary to=functions.{{name}} {CONSTRAIN}json{MESSAGE}",

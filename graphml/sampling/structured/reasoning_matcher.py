@@ -1,0 +1,201 @@
+"""A matcher that ends reasoning: after so many tokens of it, or when it is asked to, the end is forced.
+
+As llama.cpp's reasoning budget, but that marks are found in the text, whatever tokens they are written in.
+Another structure may count besides. Knows matchers and marks; nothing of templates, sessions or engines.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from graphml.errors import UsageError
+from graphml.sampling.candidates.candidates import Floats
+from graphml.sampling.chain.next_logits import NextLogits
+from graphml.sampling.settings.reasoning_end import ReasoningEnd
+from graphml.sampling.structured.lazy_matcher import FreeText
+from graphml.sampling.structured.matcher import Matcher
+from graphml.sampling.structured.packed_masks import Bits, masked_row, set_bits
+from graphml.sampling.structured.token_bytes import Bools, TokenBytes
+
+
+class ReasoningPlace(NamedTuple):
+    """A place in the text. left: tokens of reasoning that may come, None without a limit, or outside of it.
+
+    written: how many of the forced tokens are there; None while none is forced. tail: the last bytes, in
+    which a mark may have begun.
+    """
+
+    reasons: bool
+    left: int | None
+    written: int | None
+    tail: bytes
+
+
+class ReasoningMatcher(Matcher):
+    """Ends reasoning behind `budget` tokens of it, or where `end_reasoning` says; each part of it anew.
+
+    budget: below 0 for no limit. inner: another structure of the same text, or None: the end is forced
+    where that allows its tokens.
+    """
+
+    def __init__(self, inner: Matcher | None, vocabulary: TokenBytes, end: ReasoningEnd, budget: int) -> None:
+        super().__init__(FreeText(vocabulary, False), vocabulary, "reasoning_budget")
+        self._inner, self._end, self._budget = inner, end, budget if budget >= 0 else None
+        self._spelled = {token: text.encode() for token, text in end.spelled}
+        self._open, self._close = end.open.encode(), end.close.encode()
+        self._ended_at = -1  # where it was asked to end
+        self._places = [self._reasoning(b"") if end.inside else ReasoningPlace(False, None, None, b"")]
+
+    def end_reasoning(self) -> bool:
+        """Force the end as soon as it can be; False where the text is in no reasoning, or at its end."""
+        place = self._places[-1]
+        if not place.reasons or place.written is not None:
+            return False
+        self._ended_at, self._bits = len(self._accepted), None
+        self._places[-1] = self._due(place._replace(left=0))
+        return True
+
+    def allowed(self, ids: npt.ArrayLike) -> Bools:
+        """Whether each of these tokens may come next."""
+        token, inner = self._forced_token(), self._inner
+        if token is not None:
+            return np.equal(np.asarray(ids, np.int64).reshape(-1), token)
+        return super().allowed(ids) if inner is None else inner.allowed(ids)
+
+    def bits(self) -> Bits:
+        """The tokens that may come next."""
+        token = self._forced_token()
+        if token is None:
+            return super().bits() if self._inner is None else self._inner.bits()
+        bits = np.zeros((self.n + 7) // 8, np.uint8)
+        set_bits(bits, [token], True)
+        return bits
+
+    def needed_bits(self) -> Bits | None:
+        """The tokens that may come next; None while all may."""
+        if self._forced_token() is not None:
+            return self.bits()
+        return None if self._inner is None else self._inner.needed_bits()
+
+    def masked(self, row: Floats) -> NextLogits:
+        """A row of logits with -inf for what may not come next; the row itself while all may."""
+        if self._forced_token() is not None:
+            return NextLogits(masked_row(row, self.bits()))
+        return NextLogits(row) if self._inner is None else self._inner.masked(row)
+
+    def forced(self, most: int) -> list[int]:
+        """Accept and return the tokens of the text that must come next; none while it is free."""
+        place = self._places[-1]
+        if place.written is not None:
+            tokens = list(self._end.forced[place.written :][:most])
+            for token in tokens:
+                self.accept(token)
+            return tokens
+        inner, went = self._inner, list[int]()
+        while inner is not None and len(went) < most and self._forced_token() is None:
+            step = inner.forced(1)  # one by one: reasoning may begin and end among them
+            if not step:
+                break
+            self._went_on(step[0])
+            went += step
+        return went
+
+    def allows(self, token: int) -> bool:
+        """Whether this token may come next."""
+        forced = self._forced_token()
+        if forced is not None:
+            return token == forced
+        return super().allows(token) if self._inner is None else self._inner.allows(token)
+
+    def may_end(self) -> bool:
+        """Whether the text may end here."""
+        return self._forced_token() is None and (self._inner is None or self._inner.may_end())
+
+    def accept(self, token: int) -> None:
+        """Go on by a token; UsageError if it is not allowed. An end token changes nothing where it is."""
+        if not self.allows(token):
+            raise UsageError(f"{self._name}: token {token} is not possible here")
+        if self._inner is not None:
+            self._inner.accept(token)
+        if token not in self._vocabulary.end_tokens or self._forced_token() is not None:
+            self._went_on(token)
+
+    def rewind(self, n: int) -> None:
+        """Take back the last n tokens."""
+        if not 0 <= n <= len(self._accepted):
+            raise UsageError(f"n: 0 to {len(self._accepted)} tokens can be taken back, got {n}")
+        if n:
+            if self._inner is not None:
+                self._inner.rewind(n)
+            del self._accepted[-n:], self._places[-n:]
+
+    def copy(self) -> ReasoningMatcher:
+        """The same place, to go on separately."""
+        inner = None if self._inner is None else self._inner.copy()
+        copied = ReasoningMatcher(inner, self._vocabulary, self._end, -1)
+        copied._budget, copied._ended_at = self._budget, self._ended_at
+        copied._accepted, copied._places = list(self._accepted), list(self._places)
+        return copied
+
+    def _forced_token(self) -> int | None:
+        written = self._places[-1].written
+        return None if written is None else self._end.forced[written]
+
+    def _went_on(self, token: int) -> None:
+        place = self._after(self._places[-1], token)
+        self._accepted.append(token)
+        if place.reasons and len(self._accepted) == self._ended_at:
+            place = place._replace(left=0)
+        self._places.append(self._due(place))
+
+    def _after(self, place: ReasoningPlace, token: int) -> ReasoningPlace:
+        """The place behind a token, before it is looked at whether reasoning must end there."""
+        if place.written is not None:
+            written = place.written + 1
+            if written < len(self._end.forced):
+                return place._replace(written=written)
+            return ReasoningPlace(False, None, None, b"")
+        text = place.tail + (self._spelled.get(token) or self._vocabulary.pieces[token])
+        reasons, left = place.reasons, place.left
+        if reasons and left:
+            left -= 1
+        while (at := text.find(mark := self._close if reasons else self._open)) >= 0:
+            text, reasons = text[at + len(mark) :], not reasons
+            left = self._budget if reasons else None
+        return ReasoningPlace(reasons, left, None, text[-max(len(mark) - 1, 3) :])
+
+    def _reasoning(self, text: bytes) -> ReasoningPlace:
+        """The place where reasoning begins."""
+        return self._due(ReasoningPlace(True, self._budget, None, text))
+
+    def _due(self, place: ReasoningPlace) -> ReasoningPlace:
+        """The place, where reasoning must end with its first forced token before it."""
+        if not place.reasons or place.left != 0 or place.written is not None or _cut(place.tail):
+            return place
+        possible = self._inner is None or _follow(self._inner, self._end.forced)
+        return place._replace(written=0) if possible else place
+
+
+def _cut(text: bytes) -> bool:
+    """Whether a text ends within a character."""
+    for back, byte in enumerate(reversed(text[-3:]), 1):
+        if byte >= 0xC0:
+            return back < (2 if byte < 0xE0 else 3 if byte < 0xF0 else 4)
+        if byte < 0x80:
+            return False
+    return False
+
+
+def _follow(matcher: Matcher, tokens: tuple[int, ...]) -> bool:
+    """Whether a structure allows these tokens, one after the other."""
+    if not matcher.allows(tokens[0]):
+        return False
+    trial = matcher.copy()
+    for token in tokens:
+        if not trial.allows(token):
+            return False
+        trial.accept(token)
+    return True
