@@ -20,6 +20,7 @@ import graphml
 from graphml import settings
 from graphml.api.load_model import load_model
 from graphml.api.mcp_servers import McpServers
+from graphml.cli.options.checks import text_or_file
 from graphml.cli.options.typer_options import CONFIG_FILE
 from graphml.cli.terminal.console import Bars, write
 from graphml.errors import UsageError
@@ -252,6 +253,8 @@ def _sampling(command: Parsed) -> dict[str, Any]:
     for name, flag in (("grammar", "grammar_file"), ("json_schema", "schema_file")):
         if flag in values:
             changes[name] = _text_of(values[flag])
+        elif name in changes:
+            changes[name] = text_or_file(f"--{name.replace('_', '-')}", changes[name])
     return changes
 
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from graphml.errors import UsageError, similar
+from graphml.errors import UsageError, did_you_mean, similar
 from graphml.loading.download.choice import REFERENCE, is_address, models_of, reference_of_address
 from graphml.loading.download.other_programs import PREFIXES, path_of_other
 from graphml.loading.download.short_names import (
@@ -176,7 +176,7 @@ def _named(model: str | os.PathLike[str] | None) -> Path | str:
     raise UsageError(
         f"model {text!r}: no such file, and no short name (`graphml models` lists them"
         + (f"; did you mean {near[0]}?)" if near else ")")
-        + ", and no user/repo:QUANT or address"
+        + f", and no user/repo:QUANT or address{_near_files(Path(text))}"
     )
 
 
@@ -217,7 +217,7 @@ def _local(text: str) -> Path:
     except (OSError, RuntimeError, ValueError) as error:  # too long, ~name of nobody, a zero byte
         raise UsageError(f"model {text!r:.200}: {error}") from None
     if not exists:
-        raise UsageError(f"model {text!r}: no such file or folder")
+        raise UsageError(f"model {text!r}: no such file or folder{_near_files(path)}")
     model = _model_in(path)
     if model is not None:
         return model
@@ -227,6 +227,15 @@ def _local(text: str) -> Path:
         f"model {text!r}: wanted a model file, a folder with a config.json, or one with a single GGUF model; "
         + (f"it has {len(models)}: {', '.join(sorted(models)[:5])}" if models else "it has no model")
     )
+
+
+def _near_files(path: Path) -> str:
+    """What a name of a file that is not there may have meant, of models in its folder, for an error."""
+    with contextlib.suppress(OSError, ValueError):
+        parts = [part.name for part in path.parent.iterdir()]
+        near = did_you_mean(path.name, [name for name in parts if name.lower().endswith(FILE_ENDINGS)])
+        return near and f".{near[:-1]} in {str(path.parent)!r}?"
+    return ""
 
 
 def _model_in(path: Path) -> Path | None:

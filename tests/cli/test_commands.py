@@ -50,15 +50,8 @@ def test_version_and_help() -> None:
     assert "No such command 'pulll'. Did you mean 'pull'?" in graphml_command("pulll", code=2).output
 
 
-def test_commands_of_other_programs_name_ours() -> None:
-    for name, ours in (
-        ("ls", "models"),
-        ("list", "models"),
-        ("show", "info"),
-        ("completion", "--install-comp"),
-    ):
-        assert f"Did you mean `graphml {ours}" in graphml_command(name, code=2).output
-    for options in (["--ctx-size", 64], ["--temperature", 0]):
+def test_options_have_the_names_of_other_programs() -> None:
+    for options in (["--ctx-size", 64], ["--temperature", 0], ["--n-predict", 1]):
         assert (
             len(graphml_command("run", "stories260k", "One", "--raw", "-n", 1, *GREEDY, *options).stdout) > 1
         )
@@ -433,11 +426,3 @@ def test_texts_to_embed_stand_behind_the_model() -> None:
     behind = graphml_command("embed", "stories260k", "One day", "Two", *options).stdout
     assert behind == graphml_command("embed", "stories260k", "-p", "One day", "-p", "Two", *options).stdout
     assert len(behind.splitlines()) == 2
-
-
-def test_a_file_in_place_of_a_grammar_names_the_option_that_reads_it(tmp_path: Path) -> None:
-    file = tmp_path / "schema.json"
-    file.write_text("{}")
-    for option in ("--json-schema", "--grammar"):
-        done = graphml_command("run", "stories260k", "One", option, file, *REFERENCE, code=2)
-        assert f"a file, which {option}-file reads" in " ".join(done.output.split())

@@ -1,0 +1,98 @@
+"""Words that people know from other programs' command lines, and what they are here.
+
+Read where graphml's own words do not fit. Knows words of ollama, llama.cpp, llm and Hugging Face; imports no
+command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+SAME_COMMANDS: Final = {
+    "ls": "models", "list": "models", "show": "info", "download": "pull", "get": "pull", "remove": "rm",
+    "delete": "rm", "server": "serve", "generate": "run", "prompt": "run", "ask": "run", "benchmark": "bench",
+    "embedding": "embed", "embeddings": "embed", "ppl": "perplexity", "quantise": "quantize",
+}  # fmt: skip
+"""Another program's command -> ours with the same meaning, or another name for one of `OTHER_COMMANDS`."""
+
+OTHER_COMMANDS: Final = {
+    "complete": "`graphml run --raw` continues a text",
+    "convert": "folders of transformers are opened as they are, `graphml run FOLDER`; `graphml import` "
+    "writes an architecture from PyTorch",
+    "detokenize": "`graphml tokenize --decode` turns ids into text",
+    "eval": "`graphml perplexity` scores a text; other tests ask `graphml serve`",
+    "login": "the hub's token is the variable HF_TOKEN",
+    "perf": "`graphml bench` measures speed, `graphml profile` where the time goes",
+    "ps": "a server tells its model at /v1/models and its requests at /slots; `graphml models` lists files",
+    "quantize": "weights are converted as a model is opened, `graphml run --quant q8`; no file is written",
+    "search": "`graphml models --suggest` lists models that fit into memory",
+    "stop": "a server ends with Ctrl-C, or when its process is ended",
+    "ui": "`graphml serve` has a page at /",
+    "web": "`graphml serve` has a page at /",
+}
+"""Another program's command -> what does it here, with other arguments."""
+
+_ONE_PROMPT: Final = '`graphml run MODEL "PROMPT"` answers one prompt'
+_TABLE: Final = "the result is on stdout: --format json > FILE"
+OPTIONS: Final = {
+    **{
+        (command, option): "wanted --backend A,B, of which A is judged and B is the judge"
+        for command in ("compare", "bisect")
+        for option in ("--a", "--b")
+    },
+    **{
+        (command, option): _TABLE
+        for command in ("profile", "compare", "bisect", "verify")
+        for option in ("-o", "--output")
+    },
+    **dict.fromkeys((("run", "-i"), ("run", "--interactive")), "`graphml chat` converses"),
+    **dict.fromkeys((("chat", "-p"), ("chat", "--prompt")), _ONE_PROMPT),
+    ("embed", "--normalize"): "embeddings have length 1; --embd-normalize -1 leaves them as they are",
+    ("embed", "-f"): "each line of stdin is a text: < FILE",
+    ("embed", "--file"): "each line of stdin is a text: < FILE",
+}
+"""A command and an option that it had, or that others have -> what it has today."""
+
+_DEVICE: Final = "--backend chooses what computes; `graphml doctor` lists what there is"
+ANY_OPTIONS: Final = {
+    "--device": _DEVICE, "--gpu": _DEVICE, "--cpu": _DEVICE,
+    "--dtype": "--quant converts weights, --kv the cache",
+    "--load-in-8bit": "--quant q8 converts weights", "--load-in-4bit": "--quant q4 converts weights",
+    "-j": "--json-schema is its long name",
+    "--stream": "answers are streamed; --json prints them at once",
+    "--no-stream": "--json prints an answer at once",
+}  # fmt: skip
+"""The same of options that are unknown to every command."""
+
+EXTRA_WORDS: Final = {
+    "bench": "-m MODEL names the model: before its options it may be a word, `graphml bench MODEL -p 512`",
+    "chat": _ONE_PROMPT,
+    "compare": "one model is compared on two backends; of two models `graphml diff A B` compares graphs, "
+    "`graphml bench -m A -m B` speed, and `graphml perplexity` says how well each predicts a text",
+    "explain": "--node NAME names the node",
+    "graph": "-o FILE names the file; `graphml diff A B` compares two graphs",
+    "info": "wanted one model; `graphml diff A B` compares the graphs of two",
+    "perplexity": "-f FILE names the text",
+    "profile": "wanted one model; -p is the number of the prompt's tokens",
+    "verify": "--against names what the model is compared with",
+}
+"""A command that was given a word too many -> where that word may belong."""
+
+
+def hint(error: Any, command: str) -> str:
+    """What to add to click's error of a command line; empty where nothing is known."""
+    if type(error).__name__ == "NoSuchOption":  # of click, which Typer has as a copy of its own
+        name = getattr(error, "option_name", "")
+        return OPTIONS.get((command, name)) or ANY_OPTIONS.get(name, "")
+    message = str(getattr(error, "message", ""))
+    is_extra = message.startswith(("Got unexpected extra argument", "No such command"))
+    return EXTRA_WORDS.get(command, "") if is_extra else ""
+
+
+def translated(words: Sequence[str]) -> list[str]:
+    """The words with our name of the command; `help COMMAND` is its page of help."""
+    first, *others = words
+    if first == "help":
+        return [*others[:1], "--help"]
+    return [SAME_COMMANDS.get(first, first), *others]
