@@ -74,17 +74,14 @@ class Commands(HelpedGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that was typed, or ours for it; an error names the nearest of one that there is not."""
         if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            from graphml.cli.other_command_lines import OTHER_COMMANDS, translated  # not for each command
-            from graphml.errors import did_you_mean
+            from graphml.cli.other_command_lines import meaning, translated  # not for each command
 
             name, *args = translated(args)
             if name == "--help":
                 print(ctx.get_help())
                 ctx.exit()
             if name not in COMMANDS:
-                ours = OTHER_COMMANDS.get(name)
-                hint = f" Here {ours}." if ours else did_you_mean(name, COMMANDS, 1)
-                ctx.fail(f"No such command {name[:80]!r}.{hint}")
+                ctx.fail(f"No such command {name[:80]!r}.{meaning(name, COMMANDS)}")
             args = [name, *args]
         return super().resolve_command(ctx, args)
 

@@ -6,8 +6,11 @@ command.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
+
+from graphml.errors import did_you_mean
 
 SAME_COMMANDS: Final = {
     "ls": "models", "list": "models", "show": "info", "download": "pull", "get": "pull", "remove": "rm",
@@ -18,10 +21,12 @@ SAME_COMMANDS: Final = {
 
 OTHER_COMMANDS: Final = {
     "complete": "`graphml run --raw` continues a text",
+    "config": "graphml.toml in the user's folder of settings, or --config FILE, holds defaults of options",
     "convert": "folders of transformers are opened as they are, `graphml run FOLDER`; `graphml import` "
     "writes an architecture from PyTorch",
     "detokenize": "`graphml tokenize --decode` turns ids into text",
     "eval": "`graphml perplexity` scores a text; other tests ask `graphml serve`",
+    "inspect": "`graphml info` shows a file, `graphml graph` its graph",
     "login": "the hub's token is the variable HF_TOKEN",
     "perf": "`graphml bench` measures speed, `graphml profile` where the time goes",
     "ps": "a server tells its model at /v1/models and its requests at /slots; `graphml models` lists files",
@@ -29,6 +34,7 @@ OTHER_COMMANDS: Final = {
     "search": "`graphml models --suggest` lists models that fit into memory",
     "stop": "a server ends with Ctrl-C, or when its process is ended",
     "ui": "`graphml serve` has a page at /",
+    "version": "`graphml --version` prints it",
     "web": "`graphml serve` has a page at /",
 }
 """Another program's command -> what does it here, with other arguments."""
@@ -57,6 +63,7 @@ OPTIONS: Final = {
 _DEVICE: Final = "--backend chooses what computes; `graphml doctor` lists what there is"
 ANY_OPTIONS: Final = {
     "--device": _DEVICE, "--gpu": _DEVICE, "--cpu": _DEVICE,
+    "--list-devices": "`graphml doctor` lists devices",
     "--dtype": "--quant converts weights, --kv the cache",
     "--load-in-8bit": "--quant q8 converts weights", "--load-in-4bit": "--quant q4 converts weights",
     "-j": "--json-schema is its long name",
@@ -66,6 +73,7 @@ ANY_OPTIONS: Final = {
 """The same of options that are unknown to every command."""
 
 EXTRA_WORDS: Final = {
+    "bisect": "one model is compared on two backends: --backend A,B",
     "bench": "-m MODEL names the model: before its options it may be a word, `graphml bench MODEL -p 512`",
     "chat": _ONE_PROMPT,
     "compare": "one model is compared on two backends; of two models `graphml diff A B` compares graphs, "
@@ -88,6 +96,15 @@ def hint(error: Any, command: str) -> str:
     message = str(getattr(error, "message", ""))
     is_extra = message.startswith(("Got unexpected extra argument", "No such command"))
     return EXTRA_WORDS.get(command, "") if is_extra else ""
+
+
+def meaning(name: str, commands: Iterable[str]) -> str:
+    """What to add to the error of a command that there is not: what does it here, or the nearest of ours."""
+    if name in OTHER_COMMANDS:
+        return f" Here {OTHER_COMMANDS[name]}."
+    if " " in name or name.lower().endswith(".gguf"):
+        return f" Did you mean `graphml run {shlex.quote(name[:80])}`?"
+    return did_you_mean(name, commands, 1)
 
 
 def translated(words: Sequence[str]) -> list[str]:

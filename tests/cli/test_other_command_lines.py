@@ -49,6 +49,12 @@ def test_help_is_a_command_too() -> None:
     assert graphml_command("help", "pull").stdout == graphml_command("pull", "--help").stdout
 
 
+def test_a_prompt_or_a_model_without_a_command_names_run() -> None:
+    for word, wanted in (("How are you?", "run 'How are you?'"), ("model.gguf", "run model.gguf")):
+        said = " ".join(graphml_command(word, code=2).output.split())
+        assert f"Did you mean `graphml {wanted}`?" in said
+
+
 @pytest.mark.parametrize("name", OTHER_COMMANDS)
 def test_a_command_of_another_meaning_names_ours(name: str) -> None:
     said = " ".join(graphml_command(name, code=2).output.split())

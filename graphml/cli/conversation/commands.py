@@ -236,9 +236,12 @@ def _count(n: int) -> str:
 
 
 def _set(conversation: Conversation, argument: str) -> None:
-    match = _SETTING.match(argument)
+    match = _SETTING.match(argument.removeprefix("parameter "))  # as ollama has it
     assert match is not None  # every text matches
     name, value = match.groups()
+    if name == "system":
+        _system(conversation, value)
+        return
     names = [sampling_settings.named(name)] if argument else list(sampling_settings.HELP)
     if value:
         now = conversation.sampling
