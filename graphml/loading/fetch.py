@@ -172,11 +172,12 @@ def _named(model: str | os.PathLike[str] | None) -> Path | str:
     reference = reference_of_address(text)
     if text in MODELS or reference is not None or is_address(text) or _is_reference(text):
         return reference or text
-    near = similar(text.lower(), MODELS, 1)
+    near_file = _near_file(Path(text))
+    near = [] if near_file else similar(text.lower(), MODELS, 1)
     raise UsageError(
         f"model {text!r}: no such file, and no short name (`graphml models` lists them"
         + (f"; did you mean {near[0]}?)" if near else ")")
-        + f", and no user/repo:QUANT or address{_near_files(Path(text))}"
+        + f", and no user/repo:QUANT or address{near_file}"
     )
 
 
@@ -217,7 +218,7 @@ def _local(text: str) -> Path:
     except (OSError, RuntimeError, ValueError) as error:  # too long, ~name of nobody, a zero byte
         raise UsageError(f"model {text!r:.200}: {error}") from None
     if not exists:
-        raise UsageError(f"model {text!r}: no such file or folder{_near_files(path)}")
+        raise UsageError(f"model {text!r}: no such file or folder{_near_file(path)}")
     model = _model_in(path)
     if model is not None:
         return model
@@ -229,11 +230,11 @@ def _local(text: str) -> Path:
     )
 
 
-def _near_files(path: Path) -> str:
-    """What a name of a file that is not there may have meant, of models in its folder, for an error."""
+def _near_file(path: Path) -> str:
+    """What the name of a file that is not there may have meant, of models in its folder, for an error."""
     with contextlib.suppress(OSError, ValueError):
         parts = [part.name for part in path.parent.iterdir()]
-        near = did_you_mean(path.name, [name for name in parts if name.lower().endswith(FILE_ENDINGS)])
+        near = did_you_mean(path.name, [name for name in parts if name.lower().endswith(FILE_ENDINGS)], 1)
         return near and f".{near[:-1]} in {str(path.parent)!r}?"
     return ""
 

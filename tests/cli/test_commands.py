@@ -172,8 +172,8 @@ OF_THE_MODEL = ("no chat template", "unknown kind of model file")
     [
         (["run", "nothing.gguf", "-p", "x"], "model 'nothing.gguf': no such file"),
         (["run", STORIES, "-p", "x", "--backend", "abacus"], "no backend 'abacus'"),
-        (["run", STORIES, "-p", "x", "-c", 1000, *REFERENCE], "n_ctx: wanted 1 to 512"),
-        (["run", STORIES, "-p", "x", "--repeat-penalty", 0, *REFERENCE], "repeat_penalty: wanted"),
+        (["run", STORIES, "-p", "x", "-c", 1000, *REFERENCE], "--ctx-size: wanted 1 to 512"),
+        (["run", STORIES, "-p", "x", "--repeat-penalty", 0, *REFERENCE], "--repeat-penalty: wanted"),
         (
             ["run", STORIES, "-p", "x", "--system", "s", *REFERENCE],
             "--system: wanted a model with a chat template",
@@ -187,7 +187,7 @@ OF_THE_MODEL = ("no chat template", "unknown kind of model file")
         (["perplexity", STORIES, "-f", STORIES, *REFERENCE], "cannot be read as UTF-8"),
         (
             ["perplexity", STORIES, "-f", __file__, "-c", 1000, *REFERENCE],
-            "n_ctx: wanted 1 to 512",
+            "--ctx-size: wanted 1 to 512",
         ),
         (["perplexity", STORIES, "-f", __file__, "--chunks", 0, *REFERENCE], "--chunks: wanted at least 1"),
     ],

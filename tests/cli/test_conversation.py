@@ -118,7 +118,7 @@ def test_commands_of_other_programs_are_understood(path: Path) -> None:
     shown = chat(path, "hello", "/regen", "/retry", "/q", "never", options=greedy).stdout.splitlines()
     assert len(shown) == 3
     done = chat(path, "/set system be kind", "/system", "/set parameter temperature 0.5", "/new", "/history")
-    assert done.stdout == "system: be kind\n"
+    assert done.stdout == "system: be kind\n" * 2
     assert "temperature  0.5 (/set)" in done.stderr
     said = chat(path, "/retri", "/regnerate", "/xyzzyx", code=1).stderr
     assert "unknown command /retri: did you mean /retry?" in said

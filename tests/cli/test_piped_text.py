@@ -118,5 +118,5 @@ def test_a_text_for_perplexity_is_piped_where_no_file_is_named(tmp_path: Path) -
     wanted = graphml_command(*options, "-f", tmp_path / "text").stdout
     for more in ([], ["-f", "-"]):
         assert graphml_command(*options, *more, stdin=text).stdout == wanted
-    short = CliRunner().invoke(app, [*map(str, options), "-c", "4000"], input=text)
+    short = CliRunner().invoke(app, [*map(str, options), "-c", "500"], input=text)
     assert "--ctx-size: wanted at most" in short.stderr
