@@ -154,6 +154,7 @@ class Commands(HelpedGroup):
 
     def _invoked(self, ctx: Any) -> Any:
         """Run the command; an error of click's says what is meant here by words of other programs."""
+        words = [*ctx._protected_args, *ctx.args]
         try:
             return super().invoke(ctx)
         except Exception as error:
@@ -161,15 +162,15 @@ class Commands(HelpedGroup):
                 raise
             from graphml.cli.other_command_lines import hint  # for errors alone
 
-            if wanted := hint(error, str(ctx.invoked_subcommand)):
-                what = getattr(error, "option_name", None) or str(error).rstrip(".")
-                raise UsageError(f"{what}: {wanted}") from None
+            if wanted := hint(error, str(ctx.invoked_subcommand), words):
+                raise UsageError(wanted) from None
             raise
 
 
 def _by_flag(error: GraphmlError, ctx: Any) -> GraphmlError:
     """The error by the flag that was typed, where its text names an argument of the library."""
     name, colon, rest = str(error).partition(":")
+    name = name.replace("-", "_")
     if type(error) is UsageError and colon:
         command = ctx.command.get_command(ctx, ctx.invoked_subcommand)
         for param in getattr(command, "params", ()):

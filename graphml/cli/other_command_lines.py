@@ -52,7 +52,15 @@ OPTIONS: Final = {
         for command in ("profile", "compare", "bisect", "verify")
         for option in ("-o", "--output")
     },
-    **dict.fromkeys((("run", "-i"), ("run", "--interactive")), "`graphml chat` converses"),
+    **dict.fromkeys((("run", "-i"), ("run", "--interactive"), ("run", "-cnv")), "`graphml chat` converses"),
+    ("run", "-no-cnv"): "--raw continues a text without the chat template",
+    ("run", "-st"): "`graphml run` answers one prompt and ends",
+    ("run", "--no-display-prompt"): "the prompt is printed with --show-prompt alone",
+    ("run", "--verbose"): "on a terminal the speed is printed; --json has figures",
+    ("run", "--format"): "--json-schema names a schema, {} for any JSON",
+    ("run", "--schema"): "--json-schema names a schema, {} for any JSON",
+    ("tokenize", "--no-bos"): "--no-special adds no BOS and EOS",
+    ("embed", "--embd-output-format"): "--json prints an object, without it a line of numbers is printed",
     **dict.fromkeys((("chat", "-p"), ("chat", "--prompt")), _ONE_PROMPT),
     ("embed", "--normalize"): "embeddings have length 1; --embd-normalize -1 leaves them as they are",
     ("embed", "-f"): "each line of stdin is a text: < FILE",
@@ -88,14 +96,19 @@ EXTRA_WORDS: Final = {
 """A command that was given a word too many -> where that word may belong."""
 
 
-def hint(error: Any, command: str) -> str:
-    """What to add to click's error of a command line; empty where nothing is known."""
-    if type(error).__name__ == "NoSuchOption":  # of click, which Typer has as a copy of its own
-        name = getattr(error, "option_name", "")
-        return OPTIONS.get((command, name)) or ANY_OPTIONS.get(name, "")
-    message = str(getattr(error, "message", ""))
+def hint(error: Any, command: str, words: Iterable[str]) -> str:
+    """What to say in place of click's error of a command line; empty where nothing is known.
+
+    words: those of the command. click takes `-st` apart, as `-s t`, so that its error names another option.
+    """
+    for word in words:
+        name = word.partition("=")[0]
+        meant = OPTIONS.get((command, name)) or ANY_OPTIONS.get(name)
+        if meant is not None:
+            return f"{name}: {meant}"
+    message = str(getattr(error, "message", "")).rstrip(".")
     is_extra = message.startswith(("Got unexpected extra argument", "No such command"))
-    return EXTRA_WORDS.get(command, "") if is_extra else ""
+    return f"{message}: {EXTRA_WORDS[command]}" if is_extra and command in EXTRA_WORDS else ""
 
 
 def meaning(name: str, commands: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from graphml.errors import UsageError, did_you_mean, similar
+from graphml.errors import UsageError, similar
 from graphml.loading.download.choice import REFERENCE, is_address, models_of, reference_of_address
 from graphml.loading.download.other_programs import PREFIXES, path_of_other
 from graphml.loading.download.short_names import (
@@ -196,6 +196,7 @@ def names_model(word: str) -> bool:
         or word.startswith(("hf.co/", "huggingface.co/"))
         or _is_reference(word)
         or bool(similar(word.lower(), MODELS, 1, 0.75))
+        or ("." in word[1:-1] and bool(_near_file(Path(word), 0.75)))
     )
 
 
@@ -230,12 +231,12 @@ def _local(text: str) -> Path:
     )
 
 
-def _near_file(path: Path) -> str:
+def _near_file(path: Path, least: float = 0.5) -> str:
     """What the name of a file that is not there may have meant, of models in its folder, for an error."""
     with contextlib.suppress(OSError, ValueError):
         parts = [part.name for part in path.parent.iterdir()]
-        near = did_you_mean(path.name, [name for name in parts if name.lower().endswith(FILE_ENDINGS)], 1)
-        return near and f".{near[:-1]} in {str(path.parent)!r}?"
+        near = similar(path.name, [name for name in parts if name.lower().endswith(FILE_ENDINGS)], 1, least)
+        return f". Did you mean {near[0]!r} in {str(path.parent)!r}?" if near else ""
     return ""
 
 

@@ -31,6 +31,7 @@ def test_the_tables_name_commands_and_hide_none() -> None:
     }
     for command, option in OPTIONS:
         assert option not in options[command]
+        assert option not in ANY_OPTIONS
     for option in ANY_OPTIONS:
         assert not [name for name in COMMANDS if option in options[name]], option
 
@@ -73,6 +74,8 @@ def test_a_command_of_another_meaning_names_ours(name: str) -> None:
     (["profile", STORIES, "-o", "x.json"], "-o: the result is on stdout"),
     (["compare", STORIES, "--a", "cpu"], "--a: wanted --backend A,B"),
     (["run", STORIES, "Hi", "--device", "cuda"], "--device: --backend chooses"),
+    (["run", STORIES, "Hi", "-st", "-no-cnv"], "-st: `graphml run` answers one prompt"),
+    (["run", STORIES, "Hi", "--verbose"], "--verbose: on a terminal the speed is printed"),
     # Errors of the library name the flag, not its argument.
     (["embed", STORIES, "x", *REFERENCE], "--pooling: "),
     (["embed", STORIES, "x", "--pooling", "median", *REFERENCE], "graphml: --pooling: wanted one of"),
@@ -127,7 +130,7 @@ def test_a_missing_file_names_those_beside_it(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     for name in ("smollm-q4.gguf", "smollm-q4.txt", "qwen.gguf"):
         Path(name).touch()
-    for typed in ("smoll-q4.gguf", str(tmp_path / "smoll-q4.gguf"), "./smollm-q8.gguf"):
+    for typed in ("smoll-q4.gguf", "smollm-q4.ggfu", str(tmp_path / "smoll-q4.gguf"), "./smollm-q8.gguf"):
         said = graphml_command("run", typed, "Hi", code=2).stderr
         assert "Did you mean 'smollm-q4.gguf' in " in said
         assert "qwen" not in said

@@ -52,7 +52,7 @@ def _is_piped(what: str) -> bool:
     if hasattr(select, "poll") and not select.select([descriptor], [], [], WAIT_S)[0]:
         say(
             f"graphml: stdin: an open pipe, from which nothing came in {WAIT_S:g} s: {what} alone; "
-            "`-` or `-f -` waits for it, `< /dev/null` does not"
+            "`-` or `-f -` waits for it, `< /dev/null` saves the wait"
         )
         return False
     return True
