@@ -153,16 +153,18 @@ class Commands(HelpedGroup):
             set_defaults(command, ctx, args)
 
     def _invoked(self, ctx: Any) -> Any:
-        """Run the command; an error of click's says what is meant here by words of other programs."""
+        """Run the command; an error of the command line says what words of other programs mean here."""
         words = [*ctx._protected_args, *ctx.args]
         try:
             return super().invoke(ctx)
         except Exception as error:
-            if not hasattr(error, "format_message"):  # of click, which Typer has as a copy of its own
+            # click's, which Typer has as a copy of its own
+            if not (hasattr(error, "format_message") or isinstance(error, UsageError)):
                 raise
             from graphml.cli.other_command_lines import hint  # for errors alone
 
-            if wanted := hint(error, str(ctx.invoked_subcommand), words):
+            name = str(ctx.invoked_subcommand)
+            if wanted := hint(error, name, ctx.command.get_command(ctx, name), words):
                 raise UsageError(wanted) from None
             raise
 

@@ -58,6 +58,9 @@ OPTIONS: Final = {
     ("run", "--no-display-prompt"): "the prompt is printed with --show-prompt alone",
     ("run", "--verbose"): "on a terminal the speed is printed; --json has figures",
     ("run", "--format"): "--json-schema names a schema, {} for any JSON",
+    **dict.fromkeys((("run", "-r"), ("run", "--reverse-prompt")), "--stop TEXT ends the answer at a text"),
+    ("run", "--prompt-file"): "-f FILE is the prompt",
+    ("tokenize", "--text"): "the text is behind MODEL, or --prompt",
     ("run", "--schema"): "--json-schema names a schema, {} for any JSON",
     ("tokenize", "--no-bos"): "--no-special adds no BOS and EOS",
     ("embed", "--embd-output-format"): "--json prints an object, without it a line of numbers is printed",
@@ -73,12 +76,16 @@ ANY_OPTIONS: Final = {
     "--device": _DEVICE, "--gpu": _DEVICE, "--cpu": _DEVICE,
     "--list-devices": "`graphml doctor` lists devices",
     "--dtype": "--quant converts weights, --kv the cache",
+    **dict.fromkeys(("-ctk", "-ctv", "--cache-type-k", "--cache-type-v"), "--kv KEYS/VALUES, as q8_0/q8_0"),
+    **dict.fromkeys(("-ub", "--ubatch-size"), "--batch is the most tokens of a step"),
+    **dict.fromkeys(("-fa", "--flash-attn"), "attention is always computed in this way"),
+    **dict.fromkeys(("--mlock", "--mmap", "--no-mmap"), "--pages says where weights are in memory"),
     "--load-in-8bit": "--quant q8 converts weights", "--load-in-4bit": "--quant q4 converts weights",
     "-j": "--json-schema is its long name",
     "--stream": "answers are streamed; --json prints them at once",
     "--no-stream": "--json prints an answer at once",
 }  # fmt: skip
-"""The same of options that are unknown to every command."""
+"""The same of every command that has no option of this name."""
 
 EXTRA_WORDS: Final = {
     "bisect": "one model is compared on two backends: --backend A,B",
@@ -96,19 +103,21 @@ EXTRA_WORDS: Final = {
 """A command that was given a word too many -> where that word may belong."""
 
 
-def hint(error: Any, command: str, words: Iterable[str]) -> str:
-    """What to say in place of click's error of a command line; empty where nothing is known.
+def hint(error: Exception, name: str, command: Any, words: Iterable[str]) -> str:
+    """What to say in place of an error of a command line; empty where nothing is known.
 
-    words: those of the command. click takes `-st` apart, as `-s t`, so that its error names another option.
+    command: click's of that name, None for none. words: of its line. click takes `-st` apart, as `-s t`, so
+    that an error may name another option, or come from what an option's value is taken for.
     """
+    own = {flag for param in getattr(command, "params", ()) for flag in param.opts}
     for word in words:
-        name = word.partition("=")[0]
-        meant = OPTIONS.get((command, name)) or ANY_OPTIONS.get(name)
+        option = word.partition("=")[0]
+        meant = None if option in own else OPTIONS.get((name, option)) or ANY_OPTIONS.get(option)
         if meant is not None:
-            return f"{name}: {meant}"
+            return f"{option}: {meant}"
     message = str(getattr(error, "message", "")).rstrip(".")
     is_extra = message.startswith(("Got unexpected extra argument", "No such command"))
-    return f"{message}: {EXTRA_WORDS[command]}" if is_extra and command in EXTRA_WORDS else ""
+    return f"{message}: {EXTRA_WORDS[name]}" if is_extra and name in EXTRA_WORDS else ""
 
 
 def meaning(name: str, commands: Iterable[str]) -> str:
