@@ -61,7 +61,9 @@ def test_a_pipe_that_stays_open_is_left_alone_and_named(
     ours, theirs = socket.socketpair()  # as Node's child processes have it
     stdin(ours.detach())
     assert text_beside("the prompt") == ""
+    theirs.sendall(b"notes\n")
     theirs.close()
+    assert text_beside("the prompt") == "notes"
 
 
 @posix_only
