@@ -162,7 +162,9 @@ def load_options(command: Parsed) -> LoadOptions:
     if "template_file" in values:
         stated["template"] = Path(values["template_file"])
     elif "template" in values:
-        stated["template"] = NAMED.get(values["template"], values["template"])
+        stated["template"] = NAMED.get(values["template"]) or text_or_file(
+            "--chat-template", values["template"]
+        )
     vectors = [x for text in values.get("control_vector", []) for x in text.split(",")]
     vectors += [x for text in values.get("control_vector_scaled", []) for x in text.split(",")]
     if vectors:

@@ -149,13 +149,33 @@ def test_run_takes_a_template_and_stops(path: Path, tmp_path: Path) -> None:
     assert stopped["text"] == ""
 
 
+def test_a_template_is_a_text_a_name_or_a_file(path: Path, tmp_path: Path) -> None:
+    text = "Q: {{ messages[0]['content'] }} A:"
+    (tmp_path / "own.jinja").write_text(text, encoding="utf-8")
+    for template, prompt in (
+        (text, "Q: hello A:"),
+        (tmp_path / "own.jinja", "Q: hello A:"),
+        ("default", "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"),
+    ):
+        options = ["-p", "hello", "-n", 1, "--json", "--chat-template", template, *GREEDY]
+        assert json.loads(graphml_command("run", path, *options).stdout)["prompt"] == prompt
+        assert graphml_command("chat", path, *options[2:4], *options[5:], stdin="hello").stdout
+    for command in (["run", path, "-p", "hello"], ["chat", path]):
+        for wrong, said in (
+            ("nonsense", "--chat-template: wanted Jinja text, or a name"),
+            ("{% for", "--chat-template: chat template 'default'"),
+            ("none.jinja", "--chat-template: none.jinja: no such file"),
+        ):
+            assert said in graphml_command(*command, "--chat-template", wrong, *REFERENCE, code=2).stderr
+
+
 def test_a_full_context_is_told(path: Path) -> None:
     done = graphml_command("run", path, "-p", "hello", "-c", 32, "-n", -1, "--raw", *REFERENCE)
     assert "the context of 32 tokens is full" in done.stderr
 
 
 def test_an_answer_that_is_cut_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = ["run", path, "-p", "hello", "--raw", "-c", 32, *REFERENCE]
+    command = ["run", path, "-p", "hello", "--raw", "-c", 32, *GREEDY]
     monkeypatch.setattr(typer.testing._NamedTextIOWrapper, "isatty", lambda stream: True)
     assert "cut at 3 tokens (-n)" in graphml_command(*command, "-n", 3).stderr
     unlimited = graphml_command(*command).stderr

@@ -19,7 +19,7 @@ import typer
 import graphml
 from graphml.cli.options.checks import check_target, text_of, text_or_file
 from graphml.cli.options.options import Opening
-from graphml.errors import UsageError
+from graphml.errors import TemplateError, UsageError
 from graphml.sampling import SamplingParams
 
 MAX_BYTES: Final = 1 << 22
@@ -65,6 +65,14 @@ def with_template(opening: Opening, template: str | None) -> Opening:
     if opening.template is not None:
         raise UsageError("--chat-template, --template: wanted one of them; got both")
     return replace(opening, template=text_or_file("--chat-template", template))
+
+
+def check_template(model: graphml.Model, template: str | None) -> None:
+    """UsageError where the template of --chat-template is no Jinja, and none of the model's names."""
+    try:
+        _ = None if template is None else model.template
+    except TemplateError as error:
+        raise UsageError(f"--chat-template: {str(error).removeprefix('template: ')}") from None
 
 
 @dataclass(frozen=True)

@@ -76,9 +76,9 @@ def check_limit(limit: float | None) -> None:
 def check_opening(opening: Opening) -> None:
     """UsageError for an option that names what is not there."""
     check_backends("--backend", opening.backend)
-    for name in ("arch", "template"):
-        path = getattr(opening, name)
-        check_file(f"--{name}", None if path is None else Path(path))
+    check_file("--arch", None if opening.arch is None else Path(opening.arch))
+    if isinstance(opening.template, Path):  # else a text, of --chat-template
+        check_file("--template", opening.template)
     if opening.place and opening.gpu_layers is None:  # else the CPU may join them
         parse_rules(opening.place, [name.strip() for name in opening.backend.split(",")])
     opening.compiling.fusions()
