@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from graphml.errors import did_you_mean
+from graphml.loading import fetch
 
 SAME_COMMANDS: Final = {
     "ls": "models", "list": "models", "show": "info", "download": "pull", "get": "pull", "remove": "rm",
@@ -126,7 +127,8 @@ def meaning(name: str, commands: Iterable[str]) -> str:
         return f" Here {OTHER_COMMANDS[name]}."
     if " " in name or name.lower().endswith(".gguf"):
         return f" Did you mean `graphml run {shlex.quote(name[:80])}`?"
-    return did_you_mean(name, commands, 1)
+    near = did_you_mean(name, commands, 1)
+    return near if near or not fetch.names_model(name) else f" Did you mean `graphml run {name}`?"
 
 
 def translated(words: Sequence[str]) -> list[str]:

@@ -64,10 +64,11 @@ def perplexity(
 
 
 def _read(file: Path | None) -> str:
-    if file is None and sys.stdin.isatty():
-        raise UsageError("--file: wanted a text file, or a text on stdin")
     if file is None or str(file) == STDIN:
-        return sys.stdin.read()
+        text = "" if sys.stdin.isatty() else sys.stdin.read()
+        if not text:
+            raise UsageError("--file: wanted a text file, or a text on stdin")
+        return text
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

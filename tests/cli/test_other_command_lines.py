@@ -51,7 +51,11 @@ def test_help_is_a_command_too() -> None:
 
 
 def test_a_prompt_or_a_model_without_a_command_names_run() -> None:
-    for word, wanted in (("How are you?", "run 'How are you?'"), ("model.gguf", "run model.gguf")):
+    for word, wanted in (
+        ("How are you?", "run 'How are you?'"),
+        ("model.gguf", "run model.gguf"),
+        ("smollm2", "run smollm2"),
+    ):
         said = " ".join(graphml_command(word, code=2).output.split())
         assert f"Did you mean `graphml {wanted}`?" in said
 

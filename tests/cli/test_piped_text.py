@@ -122,3 +122,4 @@ def test_a_text_for_perplexity_is_piped_where_no_file_is_named(tmp_path: Path) -
         assert graphml_command(*options, *more, stdin=text).stdout == wanted
     short = CliRunner().invoke(app, [*map(str, options), "-c", "500"], input=text)
     assert "--ctx-size: wanted at most" in short.stderr
+    assert "--file: wanted a text file" in graphml_command(*options, stdin="", code=2).stderr

@@ -101,8 +101,9 @@ def test_piped_text_is_before_the_prompt_unless_its_place_is_named() -> None:
 
 
 def test_a_prompt_that_is_missing_or_twice_there_is_an_error() -> None:
-    with pytest.raises(UsageError, match="prompt: wanted"):
-        parsed("here.gguf")
+    for stdin in (None, "", "\n"):
+        with pytest.raises(UsageError, match="prompt: wanted"):
+            parsed("here.gguf", stdin=stdin)
     with pytest.raises(UsageError, match="prompt: wanted one, got 'Hi' and --prompt 'Ho'"):
         parsed("Hi", prompt="Ho")
     with pytest.raises(UsageError, match=r"--file: missing\.txt: "):

@@ -61,7 +61,7 @@ def model_and_prompt(
 
     The first word is the model if it names one and no option does; the others are the prompt. Text that is
     piped beside it comes first, unless `-` names its place. UsageError for a prompt that is stated twice, or
-    for none where stdin is a terminal.
+    for none where stdin is a terminal or empty.
     """
     left, model = list(words), None
     if left and opening.named is None and opening.hf is None and left[0] != STDIN:
@@ -80,11 +80,11 @@ def model_and_prompt(
         for path in options.files or ()
     ]
     if not parts:
-        if sys.stdin.isatty():
+        parts = [""] if sys.stdin.isatty() else [_stdin()]
+        if not parts[0]:
             raise UsageError(
                 'prompt: wanted one, as `graphml run "Hello"`, -p TEXT, -f FILE, or a text on stdin'
             )
-        parts = [_stdin()]
     elif STDIN not in (*left, *map(str, options.files or ())):
         piped = text_beside("the prompt")
         parts = [piped, *filter(None, parts)] if piped else parts
