@@ -110,6 +110,8 @@ def hint(error: Exception, name: str, command: Any, words: Iterable[str]) -> str
     command: click's of that name, None for none. words: of its line. click takes `-st` apart, as `-s t`, so
     that an error may name another option, or come from what an option's value is taken for.
     """
+    if "ignore_unknown_options" in getattr(command, "context_settings", ()):  # it has flags of its own
+        return ""
     own = {flag for param in getattr(command, "params", ()) for flag in param.opts}
     for word in words:
         option = word.partition("=")[0]

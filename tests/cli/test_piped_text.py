@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from graphml.cli.main import app
 from graphml.cli.options import standard_input
 from graphml.cli.options.standard_input import text_beside
+from graphml.errors import UsageError
 from tests.api.test_embedding import write
 from tests.cli.test_commands import REFERENCE, graphml_command
 from tests.stories import STORIES
@@ -78,6 +79,17 @@ def test_a_file_is_read_unless_something_else_reads_it(stdin, tmp_path: Path) ->
     stdin(begun)
     assert text_beside("the prompt") == ""
     assert sys.stdin.read() == "second\n"
+
+
+@posix_only
+def test_a_pipe_without_an_end_is_refused(stdin, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standard_input, "MOST_CHARACTERS", 9)
+    reading, writing = os.pipe()
+    os.write(writing, b"y\n" * 9000)  # and it stays open
+    stdin(reading)
+    with pytest.raises(UsageError, match="stdin: wanted at most 9 characters beside the prompt"):
+        text_beside("the prompt")
+    os.close(writing)
 
 
 @posix_only

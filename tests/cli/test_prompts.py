@@ -32,7 +32,7 @@ class Stdin:
     def isatty(self) -> bool:
         return self.text is None
 
-    def read(self) -> str:
+    def read(self, size: int = -1) -> str:
         assert self.text is not None, "a terminal was read"
         return self.text
 

@@ -12,7 +12,9 @@ import sys
 from typing import Final
 
 from graphml.cli.terminal.console import remark, say
+from graphml.errors import UsageError
 
+MOST_CHARACTERS: Final = 64 << 20  # of a program that never ends, too
 WAIT_S: Final = 10.0
 """For the first byte of a pipe: a program that starts another often leaves its pipe open and never writes."""
 
@@ -21,12 +23,15 @@ def text_beside(what: str) -> str:
     """The text that is piped to a command whose line has texts already; empty where there is none.
 
     Read are pipes, and files that nobody has begun to read: of a loop `while read` the file is the loop's. A
-    pipe from which nothing comes in WAIT_S is left alone, and a line on stderr says so. what: the texts of
-    the command line, as a note names them.
+    pipe from which nothing comes in WAIT_S is left alone, and a line on stderr says so. UsageError for more
+    than MOST_CHARACTERS. what: the texts of the command line, as a note names them.
     """
     if not _is_piped(what):
         return ""
-    text = sys.stdin.read().removesuffix("\n")
+    text = sys.stdin.read(MOST_CHARACTERS + 1)
+    if len(text) > MOST_CHARACTERS:
+        raise UsageError(f"stdin: wanted at most {MOST_CHARACTERS} characters beside {what}")
+    text = text.removesuffix("\n")
     if text.strip():
         remark(f"stdin: its {len(text):,} characters come before {what}")
         return text
