@@ -15,6 +15,7 @@ from graphml.cli.options.answer_options import (
     CaptureOptions,
     Gap,
     InfillOptions,
+    check_template,
     template_variables,
     with_files,
     with_template,
@@ -78,6 +79,7 @@ def run(
     if not (raw or infill.suffix is not None):
         PROCESSES.prepare()  # while the model is opened
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
+        check_template(opened, chat_template)
         sampling = ChosenSampling(params)
         if not decoding.beams:
             asked_flags = sources_by_field(context, SamplingParams)

@@ -20,6 +20,7 @@ import graphml
 from graphml import settings
 from graphml.api.load_model import load_model
 from graphml.api.mcp_servers import McpServers
+from graphml.cli.options.checks import text_or_file
 from graphml.cli.options.typer_options import CONFIG_FILE
 from graphml.cli.terminal.console import Bars, write
 from graphml.errors import UsageError
@@ -161,7 +162,9 @@ def load_options(command: Parsed) -> LoadOptions:
     if "template_file" in values:
         stated["template"] = Path(values["template_file"])
     elif "template" in values:
-        stated["template"] = NAMED.get(values["template"], values["template"])
+        stated["template"] = NAMED.get(values["template"]) or text_or_file(
+            "--chat-template", values["template"]
+        )
     vectors = [x for text in values.get("control_vector", []) for x in text.split(",")]
     vectors += [x for text in values.get("control_vector_scaled", []) for x in text.split(",")]
     if vectors:
@@ -245,6 +248,8 @@ def _sampling(command: Parsed) -> dict[str, Any]:
     for name, flag in (("grammar", "grammar_file"), ("json_schema", "schema_file")):
         if flag in values:
             changes[name] = _text_of(values[flag])
+        elif name in changes:
+            changes[name] = text_or_file(f"--{name.replace('_', '-')}", changes[name])
     return changes
 
 
