@@ -72,7 +72,7 @@ def settings_of(sampling: Sampling, options: ServerOptions, tokenizer: Tokenizer
             sampling.samplers if isinstance(sampling.samplers, str) else ";".join(sampling.samplers)
         )
     if sampling.dry_sequence_breakers is not None:
-        changes["dry_sequence_breakers"] = tuple(sampling.dry_sequence_breakers)
+        changes["dry_sequence_breakers"] = _breakers(sampling.dry_sequence_breakers, options.limits)
     if sampling.stop is not None:
         changes["stop"] = _stops(sampling.stop, options.limits)
     ignore_eos = options.ignore_eos if sampling.ignore_eos is None else sampling.ignore_eos
@@ -158,6 +158,12 @@ def _stops(stop: str | list[str], limits: RequestLimits) -> tuple[str, ...]:
         most = f"at most {limits.stops} texts of at most {limits.stop_chars} characters"
         raise wrong_field("stop", f"{most} are wanted")
     return tuple(text for text in texts if text)
+
+
+def _breakers(texts: list[str], limits: RequestLimits) -> tuple[str, ...]:
+    if len(texts) > limits.breakers:
+        raise wrong_field("dry_sequence_breakers", f"at most {limits.breakers} texts are wanted")
+    return tuple(texts)
 
 
 def _biases(
