@@ -52,10 +52,23 @@ class OpenModel(NamesOthers):
     """
 
     _instead: ClassVar = {
-        "stream": "session().generate(...), chat().stream(...) or engine().submit(...)",
         "n_layer": "config.n_layer", "n_embd": "config.n_embd", "n_head": "config.n_head",
         "compare": "graphml.compare(model, ...)", "tokenize": "encode", "detokenize": "decode",
-        "capture": "session(capture=...)", "patch": "session(patch=...)",
+        "capture": "session(capture=...)", "patch": "session(patch=...)", "trace": "session(capture=...)",
+        **dict.fromkeys(("()", "logits", "forward"), "session().eval(model.encode(text)), generate or chat"),
+        **dict.fromkeys(("complete", "create_completion", "predict"), "generate"),
+        **dict.fromkeys(("ask", "respond", "create_chat_completion"), "chat().respond"),
+        **dict.fromkeys(("load_session", "load_state", "load_chat"), "restore"),
+        **dict.fromkeys(("save_session", "save_state"), "Session.save or Chat.save"),
+        **dict.fromkeys(("nodes", "layers"), "graph().nodes"), "named_modules": "graph('build').nodes",
+        **dict.fromkeys(("parameters", "num_parameters", "n_parameters"), "n_params"),
+        **dict.fromkeys(("named_parameters", "state_dict"), "executor.file.tensors"),
+        **dict.fromkeys(("to", "cuda", "device"), "load(..., backend=...), kept in opened_by.backend"),
+        **dict.fromkeys(("eval", "train"), "session().eval(ids) for logits; a model is never trained"),
+        **dict.fromkeys(("create_embedding", "embeddings", "embedding"), "embed"), "rerank": "rank",
+        **dict.fromkeys(("token_eos", "eos_token_id"), "tokenizer.eos_id"), "name": "path or arch",
+        **dict.fromkeys(("token_bos", "bos_token_id"), "tokenizer.bos_id"),
+        "apply_chat_template": "prompt_ids",
     }  # fmt: skip
 
     def __init__(
