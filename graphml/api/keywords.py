@@ -23,6 +23,7 @@ ELSEWHERE: Final = {
     "max_tokens": _GENERATES,
     "seed": f"Model.session, Model.chat, and of {_GENERATES}",
     "n_ctx": "load, Model.session, Model.chat and Model.engine",
+    "n": "Engine.submit and Model.best_of",
     "system": "Model.chat",
     "tools": "Model.chat, Chat.respond, Chat.stream and Chat.events",
     "backend": "load",

@@ -15,6 +15,7 @@ from graphml.api.model_tokenizer import no_tokenizer, tokenizer_of
 from graphml.api.prompt_encoder import Prompt, PromptEncoder
 from graphml.api.tokens import checked_ids
 from graphml.errors import TokenizerError
+from graphml.options.keyword_arguments import named_arguments
 from graphml.options.other_attributes import NamesOthers
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.programs.load_options import LoadOptions
@@ -124,10 +125,12 @@ class OpenModel(NamesOthers):
         """The default chat template; TemplateError if there is none."""
         return self.templates[DEFAULT_NAME]
 
+    @named_arguments
     def encode(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
         """Return the ids of a text; see `Tokenizer.encode`. TokenizerError without a vocabulary."""
         return self._needed().encode(text, add_special, parse_special)
 
+    @named_arguments
     def decode(self, ids: Any, skip_special: bool = False) -> str:
         """Return the text of ids; skip_special leaves control tokens out."""
         return self._needed().decode(ids, skip_special)

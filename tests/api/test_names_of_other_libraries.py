@@ -111,6 +111,10 @@ MISSES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "result.usage": (lambda m: m.generate("a", max_tokens=1).usage, "Use n_prompt and n_gen"),
     "token.text": (lambda m: next(m.session().generate("a")).text, "Use piece"),
     "handle.text": (lambda m: m.engine().submit("a", max_tokens=1).text, r"Use result\(\).text"),
+    "engine.generate": (lambda m: m.engine().generate("a"), "Use submit"),
+    "encode": (lambda m: m.encode("a", add_bos=False), "mean 'add_special'"),
+    "decode": (lambda m: m.tokenizer.decode([1], skip_special_tokens=True), "mean 'skip_special'"),
+    "n": (lambda m: m.generate("a", n=2), "'n' is an argument of Engine.submit"),
     "graphml.Llama": (lambda m: graphml.Llama("x"), r"Use graphml.load\(path\)"),
     "graphml.pipeline": (lambda m: graphml.pipeline("x"), "Use .*generate"),
 }  # fmt: skip

@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol
 
 from graphml.errors import TokenizerError
 from graphml.options.argument_checks import items_of, text_of, token_id
+from graphml.options.keyword_arguments import named_arguments
 from graphml.options.other_attributes import NamesOthers
 from graphml.system.notebook_html import html_table
 from graphml.text.tokenizer import attributes
@@ -154,6 +155,7 @@ class Tokenizer(NamesOthers):
     def __len__(self) -> int:
         return self.n_vocab
 
+    @named_arguments
     def encode(self, text: str, add_special: bool = True, parse_special: bool | None = None) -> list[int]:
         """Return the ids of a text.
 
@@ -191,6 +193,7 @@ class Tokenizer(NamesOthers):
             between = [*between, _present(self._vocabulary.roles.separator, "seperator")]
         return [*self._before(), *first, *between, *second, *self._after()]
 
+    @named_arguments
     def decode(self, ids: Iterable[int], skip_special: bool = False) -> str:
         """Return the text of ids; invalid UTF-8 becomes U+FFFD.
 
