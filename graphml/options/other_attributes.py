@@ -20,13 +20,21 @@ class NamesOthers:
         def __getattr__(self, name: str) -> Any:
             raise AttributeError(self._lacks(f"has no attribute {name!r}", name))
 
-        def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            """TypeError: it is not called."""
-            raise TypeError(self._lacks("is not callable", "()"))
-
-        def __getitem__(self, key: Any) -> Any:
-            raise TypeError(self._lacks("is not subscriptable", "[]"))
+        def __init_subclass__(cls, **kwargs: Any) -> None:
+            super().__init_subclass__(**kwargs)
+            for name, method in (("()", "__call__"), ("[]", "__getitem__")):
+                if name in cls.__dict__.get("_instead", {}):  # others stay what is not called and has no keys
+                    setattr(cls, method, _wrong_use(name))
 
         def _lacks(self, what: str, name: str) -> str:
             hint = f". Use {self._instead[name]}" if name in self._instead else ""
             return f"{type(self).__name__!r} object {what}{hint}"
+
+
+def _wrong_use(name: str) -> Any:
+    what = "is not callable" if name == "()" else "is not subscriptable"
+
+    def wrong(self: Any, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(self._lacks(what, name))
+
+    return wrong
