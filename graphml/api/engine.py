@@ -10,7 +10,7 @@ import itertools
 import weakref
 from collections.abc import Collection, Iterator, Sequence
 from statistics import fmean, median
-from typing import Any
+from typing import Any, ClassVar
 
 from graphml.api.capture import Patches, Patterns, Probe
 from graphml.api.draft_choice import DraftModel, drafts_for
@@ -32,6 +32,7 @@ from graphml.compiler.multi_device import PartsDevice
 from graphml.errors import UsageError
 from graphml.ir.op import Floats
 from graphml.options.argument_checks import seed_or_random, whole_number
+from graphml.options.other_attributes import NamesOthers
 from graphml.runtime.blocks.overflow import Overflow
 from graphml.runtime.blocks.request import Request, extra_of
 from graphml.runtime.blocks.sequence import Sequence as RunningSequence
@@ -49,11 +50,13 @@ from graphml.sampling.structured.params_structure import matcher_of
 from graphml.system.closing import Closing
 
 
-class Engine(Closing):
+class Engine(NamesOthers, Closing):
     """Requests share steps, blocks and prefixes; `submit` may be called from any thread.
 
     n_ctx: most tokens of a sequence.
     """
+
+    _instead: ClassVar = dict.fromkeys(("()", "generate", "add_request", "stream", "chat"), "submit")
 
     def __init__(
         self,

@@ -6,13 +6,14 @@ Knows streams of tokens; nothing of engines but that a request keeps its own ali
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from graphml.api.prompt_encoder import Prompt
 from graphml.api.token_stream import Result, TokenStream
 from graphml.api.tokens import Token
 from graphml.errors import UsageError
 from graphml.options.argument_checks import seed_or_random
+from graphml.options.other_attributes import NamesOthers
 from graphml.runtime.blocks.sequence import Sequence as RunningSequence
 from graphml.sampling import SamplingParams
 
@@ -45,11 +46,17 @@ class Submits(Protocol):
         """A request."""
 
 
-class Handle:
+class Handle(NamesOthers):
     """A request: its tokens as they come, each with the `index` of its sequence, and its results.
 
+    `for` and `async for` both give each `Token`; its text is `token.piece`. `await` gives the first `Result`.
     sequences: what the engine computes for it; they are the engine's, and others only look at them.
     """
+
+    _instead: ClassVar = {
+        "()": "result()", "text": "result().text", "tokens": "result().tokens", "outputs": "results()",
+        "wait": "result()", "get": "result()", "stream": "for token in handle", "abort": "cancel()",
+    }  # fmt: skip
 
     def __init__(
         self,

@@ -50,6 +50,9 @@ def _message(parser: WholeAnswerParser, opened: str) -> Step[None]:
     reader.set_mark(begin)
     parts = [opened]
     stop = yield from reader.until((MESSAGE, *ENDS), parts.append)
+    if stop is None and reader.cut and sum(map(len, parts)) < _LONGEST_HEADER:
+        reader.at = len(reader.text)  # a header that was cut is no text
+        return
     text = _STRAY.sub("", "".join(parts).removeprefix(START))
     header = _HEADER.fullmatch(text) if stop == MESSAGE and len(text) < _LONGEST_HEADER else None
     if header is None:  # no header after all
