@@ -161,21 +161,30 @@ def behind_reasoning(
 
 
 def ending_reasoning(
-    params: SamplingParams, marks: ReasoningMarks | None, inside: bool, tokenizer: Tokenizer
+    params: SamplingParams,
+    format: AnswerFormat,
+    marks: ReasoningMarks | None,
+    inside: bool,
+    tokenizer: Tokenizer,
 ) -> SamplingParams:
     """The settings with how reasoning is ended, where they limit it; no limit where nothing marks it.
 
-    marks, inside: as of `behind_reasoning`.
+    marks, inside: as of `behind_reasoning`. UsageError for a message that spells a mark.
     """
+    marks = marks or format.reasoning
     if params.reasoning_budget < 0:
         return params
     if marks is None:
         return dataclasses.replace(params, reasoning_budget=-1)
-    controls = _spelled_controls(tokenizer, [marks.open, marks.close])
-    text = fenced(tokenizer, params.reasoning_budget_message) + marks.close
+    message = params.reasoning_budget_message
+    if marks.open in message or marks.close in message:
+        wanted = f"wanted a text without {marks.open} and {marks.close}"
+        raise UsageError(f"reasoning_budget_message: {wanted}; got {message!r:.80}")
+    controls = _spelled_controls(tokenizer, [marks.open, marks.close, *format.frame])
+    text = fenced(tokenizer, message) + marks.close
     end = ReasoningEnd(
         marks.open, marks.close, inside, tuple(encode_fenced(tokenizer, text, False)),
-        tuple((control.token, control.value) for control in controls),
+        tuple((control.token, control.value) for control in controls), format.frame, format.whole is not None,
     )  # fmt: skip
     return dataclasses.replace(params, reasoning_end=end)
 

@@ -72,7 +72,7 @@ class ChatPrompt:
 
     def sampled(self, params: SamplingParams) -> ChatPrompt:
         """The same with these settings; UsageError where the answer is to follow another grammar, too."""
-        params = ending_reasoning(params, self.marks or self.format.reasoning, self.inside, self.tokenizer)
+        params = ending_reasoning(params, self.format, self.marks, self.inside, self.tokenizer)
         followed = params if self.calls is None else self.calls.sampled(params)
         if followed is not params:
             return dataclasses.replace(self, params=followed, follows=True)

@@ -45,6 +45,7 @@ from graphml.runtime.steps.guidance import GuidancePair
 from graphml.runtime.store.stored_prefixes import StoredPrefixes
 from graphml.sampling import SamplingParams, changed_params
 from graphml.sampling.candidates.logprobs import TokenLogprobs
+from graphml.sampling.chain.sampler import sampler_of
 from graphml.sampling.structured.params_structure import matcher_of
 from graphml.system.closing import Closing
 
@@ -166,11 +167,13 @@ class Engine(NamesOthers, Closing):
         """The sequences of a request, and who gets their tokens. negative: of guidance by this scale."""
         params, first = request.params, seed_or_random(seed)
         matcher = matcher_of(params, self._tokenizer)
+        prepared = sampler_of(params).prepared(self._tokenizer)
         scores: list[TokenLogprobs | None] | None = None if params.prompt_logprobs is None else [None]
         members = []
         for index in range(request.n):
             sequence = RunningSequence(request, next(self._orders), index, first + index)
             sequence.matcher = None if matcher is None else matcher.copy()
+            sequence.numbers.prepared = prepared
             sequence.prompt_scores = scores
             sequence.captured = probe.rows if probe is not None and probe.captures else None
             if request.options is None and negative is None:

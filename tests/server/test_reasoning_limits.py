@@ -61,6 +61,20 @@ def test_a_schema_counts_behind_the_limit(agent: Agent) -> None:
     assert json.loads(said["content"]).keys() == {"a"}
 
 
+def test_a_mark_in_an_answer_is_text(agent: Agent) -> None:
+    text = "The tag <think> opens it, and more than the budget follows."
+    agent.play(Turn("Hm.", text))
+    assert message(agent.server, thinking_budget_tokens=9)["content"] == text
+
+
+@pytest.mark.parametrize("text", ["x" * 5000, "so </think> no", "<think>"])
+def test_a_message_is_short_and_has_no_marks(agent: Agent, text: str) -> None:
+    fields = {"reasoning_budget_tokens": 4, "reasoning_budget_message": text}
+    refused = agent.server.post("/v1/chat/completions", {**CHAT, **fields})
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "reasoning_budget_message"
+
+
 def test_a_stream_is_limited_alike(agent: Agent) -> None:
     agent.play(Turn(THOUGHT, "The answer."))
     chunks = agent.server.events("/v1/chat/completions", {**CHAT, "reasoning_budget_tokens": 12})

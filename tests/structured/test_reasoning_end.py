@@ -59,17 +59,46 @@ def test_marks_are_found_in_any_tokens(spelled: bytes) -> None:
     limited = matcher(12)
     take(limited, spelled + b"abcdefghijkl")
     assert limited.forced(1) == []
-    take(limited, b"<think>abcdefghijkl")
+    limited = matcher(3, inside=False)
+    take(limited, b" \n<think>abc")
     assert limited.forced(1) == [MESSAGE[0]]
 
 
 def test_each_part_of_reasoning_has_the_budget() -> None:
     limited = matcher(2, inside=False)
-    take(limited, b"free")
     for _ in range(2):
+        take(limited, b"\n ")
         limited.accept(OPEN)
         take(limited, b"ab")
         assert limited.forced(64)[-1] == CLOSE
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_mark_in_the_text_is_text(inside: bool) -> None:
+    """As for those who read answers: behind text no reasoning begins."""
+    limited = matcher(0 if not inside else 2, inside)
+    limited.accept(CLOSE) if inside else take(limited, b" ")
+    take(limited, b"x <think> y")
+    limited.accept(OPEN)
+    take(limited, b"and more")
+    assert limited.forced(64) == []
+    assert not limited.end_reasoning()
+
+
+def test_a_frame_may_stand_before_it() -> None:
+    end = ReasoningEnd("<think>", "</think>", False, (*MESSAGE, CLOSE), frame=("<a>",))
+    limited = ReasoningMatcher(None, WORDS, end, 1)
+    take(limited, b" <a> <think>x")
+    assert limited.forced(1) == [MESSAGE[0]]
+
+
+def test_channels_of_reasoning_may_follow_text() -> None:
+    end = ReasoningEnd("<think>", "</think>", False, (*MESSAGE, CLOSE), anywhere=True)
+    limited = ReasoningMatcher(None, WORDS, end, 1)
+    take(limited, b"text<think>x")
+    assert limited.forced(64)[-1] == CLOSE
+    take(limited, b"text<think>x")
+    assert limited.forced(1) == [MESSAGE[0]]
 
 
 def test_a_budget_of_nothing_ends_it_at_once() -> None:

@@ -6,6 +6,7 @@ Another structure may count besides. Knows matchers and marks; nothing of templa
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,12 @@ from graphml.sampling.structured.packed_masks import Bits, masked_row, set_bits
 from graphml.sampling.structured.token_bytes import Bools, TokenBytes
 
 
+class Part(Enum):
+    """Where a text is: where reasoning may begin, within it, or in text behind which none can."""
+
+    BEFORE, WITHIN, BEHIND = range(3)
+
+
 class ReasoningPlace(NamedTuple):
     """A place in the text. left: tokens of reasoning that may come, None without a limit, or outside of it.
 
@@ -28,14 +35,16 @@ class ReasoningPlace(NamedTuple):
     which a mark may have begun.
     """
 
-    reasons: bool
-    left: int | None
-    written: int | None
-    tail: bytes
+    part: Part
+    left: int | None = None
+    written: int | None = None
+    tail: bytes = b""
 
 
 class ReasoningMatcher(Matcher):
     """Ends reasoning behind `budget` tokens of it, or where `end_reasoning` says; each part of it anew.
+
+    It begins where those who read answers find it: at the begin, and not in text that spells a mark.
 
     budget: below 0 for no limit. inner: another structure of the same text, or None: the end is forced
     where that allows its tokens.
@@ -46,13 +55,15 @@ class ReasoningMatcher(Matcher):
         self._inner, self._end, self._budget = inner, end, budget if budget >= 0 else None
         self._spelled = {token: text.encode() for token, text in end.spelled}
         self._open, self._close = end.open.encode(), end.close.encode()
+        self._frame = tuple(text.encode() for text in end.frame)
         self._ended_at = -1  # where it was asked to end
-        self._places = [self._reasoning(b"") if end.inside else ReasoningPlace(False, None, None, b"")]
+        begin = ReasoningPlace(Part.WITHIN, self._budget) if end.inside else ReasoningPlace(Part.BEFORE)
+        self._places = [self._due(begin)]
 
     def end_reasoning(self) -> bool:
         """Force the end as soon as it can be; False where the text is in no reasoning, or at its end."""
         place = self._places[-1]
-        if not place.reasons or place.written is not None:
+        if place.part is not Part.WITHIN or place.written is not None:
             return False
         self._ended_at, self._bits = len(self._accepted), None
         self._places[-1] = self._due(place._replace(left=0))
@@ -147,7 +158,7 @@ class ReasoningMatcher(Matcher):
     def _went_on(self, token: int) -> None:
         place = self._after(self._places[-1], token)
         self._accepted.append(token)
-        if place.reasons and len(self._accepted) == self._ended_at:
+        if place.part is Part.WITHIN and len(self._accepted) == self._ended_at:
             place = place._replace(left=0)
         self._places.append(self._due(place))
 
@@ -157,26 +168,46 @@ class ReasoningMatcher(Matcher):
             written = place.written + 1
             if written < len(self._end.forced):
                 return place._replace(written=written)
-            return ReasoningPlace(False, None, None, b"")
+            return ReasoningPlace(Part.BEFORE)
+        if place.part is Part.BEHIND:
+            return place
         text = place.tail + (self._spelled.get(token) or self._vocabulary.pieces[token])
-        reasons, left = place.reasons, place.left
-        if reasons and left:
-            left -= 1
-        while (at := text.find(mark := self._close if reasons else self._open)) >= 0:
-            text, reasons = text[at + len(mark) :], not reasons
-            left = self._budget if reasons else None
-        return ReasoningPlace(reasons, left, None, text[-max(len(mark) - 1, 3) :])
+        if place.part is Part.BEFORE:
+            return self._begun(text)
+        left = place.left - 1 if place.left else place.left
+        _, close, behind = text.partition(self._close)
+        if close:
+            return self._begun(behind)
+        return place._replace(left=left, tail=_end_of(text, self._close))
 
-    def _reasoning(self, text: bytes) -> ReasoningPlace:
-        """The place where reasoning begins."""
-        return self._due(ReasoningPlace(True, self._budget, None, text))
+    def _begun(self, text: bytes) -> ReasoningPlace:
+        """The place behind a text that begins outside of reasoning."""
+        while text := text.lstrip():
+            frame = next((frame for frame in self._frame if text.startswith(frame)), None)
+            if frame is None:
+                break
+            text = text[len(frame) :]
+        at = text.find(self._open) if self._end.anywhere else 0 if text.startswith(self._open) else -1
+        if at >= 0:
+            text, close, behind = text[at + len(self._open) :].partition(self._close)
+            within = ReasoningPlace(Part.WITHIN, self._budget, None, _end_of(text, self._close))
+            return self._begun(behind) if close else within
+        if self._end.anywhere:
+            return ReasoningPlace(Part.BEFORE, tail=_end_of(text, self._open))
+        begins = any(mark.startswith(text) for mark in (self._open, *self._frame))
+        return ReasoningPlace(Part.BEFORE, tail=text) if begins else ReasoningPlace(Part.BEHIND)
 
     def _due(self, place: ReasoningPlace) -> ReasoningPlace:
         """The place, where reasoning must end with its first forced token before it."""
-        if not place.reasons or place.left != 0 or place.written is not None or _cut(place.tail):
+        if place.part is not Part.WITHIN or place.left != 0 or place.written is not None or _cut(place.tail):
             return place
         possible = self._inner is None or _follow(self._inner, self._end.forced)
         return place._replace(written=0) if possible else place
+
+
+def _end_of(text: bytes, mark: bytes) -> bytes:
+    """The last bytes, in which a mark or a character may have begun."""
+    return text[-max(len(mark) - 1, 3) :]
 
 
 def _cut(text: bytes) -> bool:

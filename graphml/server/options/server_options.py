@@ -45,6 +45,8 @@ class RequestLimits:
     messages: int = 4096
     stops: int = 64
     stop_chars: int = 4096
+    breakers: int = 64
+    """Texts at which repetitions end for DRY."""
     logit_biases: int = 4096
     logprobs: int = 64
     grammar_chars: int = 256 << 10

@@ -7,6 +7,7 @@ messages and templates; nothing of protocols or of steps.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from graphml.sampling import SamplingParams
 from graphml.server.access.text_limits import check_fits
 from graphml.server.engine.service import Service
 from graphml.server.requests.request_fields import ChatCompletion
-from graphml.server.requests.sampling_settings import budget_of
+from graphml.server.requests.sampling_settings import budget_of, reasoning_limits
 from graphml.server.responses.api_errors import wrong_field
 from graphml.text.answers import ToolCall
 from graphml.text.messages import Message, checked_messages, parts_of, role_of
@@ -39,6 +40,7 @@ def conversation_of(
     check_fits([message["content"] for message in messages], service.tokenizer, service.access.n_ctx)
     _check_begun(chat, messages)
     variables = {**_variables(service, chat), **more}
+    params = replace(params or SamplingParams(), **reasoning_limits(chat, service.options))
     form = chat.reasoning_format or service.options.reasoning_format
     form = "deepseek" if form == LEGACY else form
     if form not in REASONING_FORMATS:

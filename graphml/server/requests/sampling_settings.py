@@ -72,7 +72,7 @@ def settings_of(sampling: Sampling, options: ServerOptions, tokenizer: Tokenizer
             sampling.samplers if isinstance(sampling.samplers, str) else ";".join(sampling.samplers)
         )
     if sampling.dry_sequence_breakers is not None:
-        changes["dry_sequence_breakers"] = tuple(sampling.dry_sequence_breakers)
+        changes["dry_sequence_breakers"] = _breakers(sampling.dry_sequence_breakers, options.limits)
     if sampling.stop is not None:
         changes["stop"] = _stops(sampling.stop, options.limits)
     ignore_eos = options.ignore_eos if sampling.ignore_eos is None else sampling.ignore_eos
@@ -84,8 +84,7 @@ def settings_of(sampling: Sampling, options: ServerOptions, tokenizer: Tokenizer
     changes |= draft_fields(sampling, options.params)
     changes |= _structure(sampling, options.limits)
     changes |= _logprobs(sampling, options.limits)
-    changes |= _reasoning(sampling, options)
-    params = _checked(options.params, changes)
+    params = _checked(replace(options.params, reasoning_budget=-1, reasoning_budget_message=""), changes)
     seed = options.seed if sampling.seed is None else sampling.seed
     limits = (sampling.n_predict, sampling.max_completion_tokens, sampling.max_tokens)
     most = next((limit for limit in limits if limit is not None), options.n_predict)
@@ -105,15 +104,19 @@ def budget_of(chat: ChatCompletion) -> int | None:
     return None
 
 
-def _reasoning(sampling: Sampling, options: ServerOptions) -> dict[str, Any]:
-    """How the reasoning of a conversation is limited; other texts have none."""
-    if not isinstance(sampling, ChatCompletion):
-        return {"reasoning_budget": -1, "reasoning_budget_message": ""}
-    budget, message = budget_of(sampling), sampling.reasoning_budget_message
-    if budget is None and sampling.reasoning_control and options.params.reasoning_budget < 0:
+def reasoning_limits(chat: ChatCompletion, options: ServerOptions) -> dict[str, Any]:
+    """How the reasoning of a conversation is limited, as fields of `SamplingParams`."""
+    budget, message = budget_of(chat), chat.reasoning_budget_message
+    if budget is None:
+        budget = options.params.reasoning_budget
+    if budget < 0 and chat.reasoning_control:
         budget = NO_LIMIT
-    limits = {"reasoning_budget": budget, "reasoning_budget_message": message}
-    return {name: limit for name, limit in limits.items() if limit is not None}
+    message = options.params.reasoning_budget_message if message is None else message
+    if len(message) > options.limits.stop_chars:
+        raise wrong_field(
+            "reasoning_budget_message", f"at most {options.limits.stop_chars} characters are wanted"
+        )
+    return {"reasoning_budget": budget, "reasoning_budget_message": message}
 
 
 def _counts(sampling: Sampling, limits: RequestLimits) -> tuple[int, int | None]:
@@ -158,6 +161,12 @@ def _stops(stop: str | list[str], limits: RequestLimits) -> tuple[str, ...]:
         most = f"at most {limits.stops} texts of at most {limits.stop_chars} characters"
         raise wrong_field("stop", f"{most} are wanted")
     return tuple(text for text in texts if text)
+
+
+def _breakers(texts: list[str], limits: RequestLimits) -> tuple[str, ...]:
+    if len(texts) > limits.breakers:
+        raise wrong_field("dry_sequence_breakers", f"at most {limits.breakers} texts are wanted")
+    return tuple(texts)
 
 
 def _biases(
