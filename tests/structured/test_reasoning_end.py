@@ -30,6 +30,12 @@ def take(limited: Matcher, text: bytes) -> None:
         limited.accept(WORDS.of_byte[byte] or 0)
 
 
+def take_all(limited: Matcher, text: bytes) -> list[int]:
+    """What is forced behind a text."""
+    take(limited, text)
+    return limited.forced(64)
+
+
 def test_the_end_is_forced_behind_the_budget() -> None:
     limited = matcher(3)
     take(limited, b"abc")
@@ -117,6 +123,15 @@ def test_a_character_is_not_cut() -> None:
     limited.accept(second)
     assert limited.forced(9) == []
     limited.accept(third)
+    assert limited.forced(1) == [MESSAGE[0]]
+
+
+def test_an_end_that_the_model_writes_is_waited_for() -> None:
+    limited = matcher(3)
+    take(limited, b"a</t")
+    assert limited.forced(64) == []
+    assert take_all(limited.copy(), b"hink>text") == []
+    take(limited, b"x")
     assert limited.forced(1) == [MESSAGE[0]]
 
 

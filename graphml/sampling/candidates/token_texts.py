@@ -80,8 +80,8 @@ class Breakers:
 
     def alone(self, tokens: Indices) -> NDArray[np.bool_]:
         """Which of these tokens are breakers by themselves."""
-        found: NDArray[np.bool_] = self._alone[np.minimum(tokens, len(self._alone) - 1)]
-        return found
+        alone: NDArray[np.bool_] = self._alone[np.minimum(tokens, len(self._alone) - 1)]
+        return alone
 
     def limit(self, window: Indices) -> int:
         """How many tokens stand behind the nearest breaker from the end; all where there is none."""

@@ -197,9 +197,15 @@ class ReasoningMatcher(Matcher):
         begins = any(mark.startswith(text) for mark in (self._open, *self._frame))
         return ReasoningPlace(Part.BEFORE, tail=text) if begins else ReasoningPlace(Part.BEHIND)
 
+    def _closes(self, tail: bytes) -> bool:
+        """Whether the model may be writing the end itself."""
+        return any(tail.endswith(self._close[:size]) for size in range(1, len(self._close)))
+
     def _due(self, place: ReasoningPlace) -> ReasoningPlace:
         """The place, where reasoning must end with its first forced token before it."""
-        if place.part is not Part.WITHIN or place.left != 0 or place.written is not None or _cut(place.tail):
+        if place.part is not Part.WITHIN or place.left != 0 or place.written is not None:
+            return place
+        if _cut(place.tail) or self._closes(place.tail):
             return place
         possible = self._inner is None or _follow(self._inner, self._end.forced)
         return place._replace(written=0) if possible else place
