@@ -59,7 +59,7 @@ SAME_OF_LOAD = (
 )  # fmt: skip
 SAME_OF_SERVER = (
     "port", "n_predict", "cache_prompt", "ignore_eos", "seed", "slots", "props", "metrics", "page",
-    "reranking", "reasoning", "reasoning_format", "unsafe_bind", "salt_by_key", "log_requests", "verbose",
+    "reranking", "reasoning", "reasoning_format", "unsafe_bind", "share_prefixes", "log_requests", "verbose",
     "otlp_endpoint", "prefix", "timeout", "ping", "sleep_idle", "drain", "keep", "pooling",
     "embd_normalize", "activations",
 )  # fmt: skip

@@ -126,7 +126,7 @@ FLAGS: Final = (
     Flag("--sleep-idle-seconds", "sleep_idle", float, "Seconds until an idle model is closed; -1: never."),
     Flag("--max-waiting", "waiting", int, "Requests at a time, answered ones included; one more is 429."),
     Flag("--max-body", "body_mib", int, "Largest body in MiB; more is 413."),
-    Flag("--salt-by-key", "salt_by_key", None, "Prefixes are not shared between keys."),
+    Flag("--share-prefixes", "share_prefixes", None, "Prefixes are shared between keys."),
     Flag("--slots", "slots", None, "GET /slots answers (the default)."),
     Flag("--no-slots", "slots", None, "It does not.", value=False),
     Flag("--metrics", "metrics", None, "GET /metrics answers."),

@@ -120,7 +120,7 @@ class ServerOptions:
     slot_save_path: Path | None = None
     models_dir: Path | None = None
     mcp: Path | None = None
-    salt_by_key: bool = False
+    share_prefixes: bool = False
     log_requests: bool = False
     otlp_endpoint: str | None = None
     verbose: bool = False
