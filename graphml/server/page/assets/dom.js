@@ -22,7 +22,8 @@ function fill(node, attributes, children) {
     else if (name.startsWith("--")) node.style.setProperty(name, value); // allowed where style attributes are not
     else node.setAttribute(name, value === true ? "" : value);
   }
-  node.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  for (const child of children.flat()) // one by one: a call has room for so many arguments only
+    if (child !== null && child !== undefined && child !== false) node.append(child);
   return node;
 }
 
