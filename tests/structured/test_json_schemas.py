@@ -16,6 +16,7 @@ from graphml.errors import UsageError
 from graphml.sampling import json_schema
 from graphml.sampling.schemas.type_schemas import schema_of_type
 from graphml.sampling.structured import Matcher
+from graphml.sampling.structured.schema_structure import forceable_part
 from tests.looped import looped
 
 VALUES: list[Any] = [
@@ -214,6 +215,33 @@ def test_hostile_schemas_are_refused() -> None:
             json_schema(schema)
     with pytest.raises(UsageError, match="json_schema"):
         json_schema({"type": "object", "x-guidance": {"whitespace_pattern": "("}, "not": {"format": "email"}})
+
+
+@pytest.mark.parametrize(
+    ("schema", "place"),
+    [
+        ({"multipleOf": 999983}, "#/multipleOf"),
+        (
+            {"properties": {"a": {"allOf": [{"multipleOf": 97}, {"multipleOf": 0.991}]}}},
+            "#/properties/a/allOf/",
+        ),
+        ({"anyOf": [{"type": "integer", "multipleOf": p} for p in (997, 991, 983, 977)]}, "#/anyOf/"),
+    ],
+)
+def test_multiples_that_take_the_memory_of_all_are_refused(schema: Any, place: str) -> None:
+    """As compiled before they ended the process; of a tool the rest is still forced."""
+    with pytest.raises(UsageError, match=f"^json_schema, at {place}.*above 10,000"):
+        json_schema(schema)
+    part, left_out = forceable_part(json.dumps({**schema, "title": "x"}))
+    assert "multipleOf" not in json.dumps(part)
+    assert left_out[0].startswith(place)
+
+
+def test_multiples_of_usual_numbers_are_taken() -> None:
+    usual = [{"type": "integer", "multipleOf": step} for step in (5, 10, 15, 60, 1000)]
+    assert json_schema({"anyOf": usual}).accepts("25")
+    assert not json_schema({"type": "integer", "multipleOf": 9973}).accepts("9974")
+    assert json_schema({"type": "number", "multipleOf": 0.01}).accepts("1.25")
 
 
 def test_an_error_of_an_expression_has_it_and_the_reason() -> None:

@@ -12,6 +12,7 @@ import graphml
 from graphml.errors import UsageError
 from graphml.sampling import SamplingParams
 from graphml.sampling.schemas.time_limit import within_seconds
+from graphml.sampling.structured import params_structure
 from graphml.sampling.structured.gbnf_grammar import GbnfGrammar
 from graphml.sampling.structured.gbnf_parser import parse_gbnf
 from graphml.sampling.structured.lazy_matcher import LazyMatcher, Triggers
@@ -221,6 +222,15 @@ def test_an_expression_that_takes_exponential_time_ends_its_request_alone(model:
     params = SamplingParams(grammar=TAG, grammar_lazy=True, grammar_triggers=[hostile])
     with pytest.raises(UsageError, match=r"trigger_patterns: '\(x\|xx\)\+y': wanted expressions"):
         accepted(model, params, "x" * 80)
+
+
+def test_structures_that_are_kept_have_a_size(model: graphml.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(params_structure, "KEPT_CHARS", 250)
+    for letter in "abc":
+        matcher_of(SamplingParams(grammar=f'root ::= "{letter * 90}"'), model.tokenizer)
+    kept = [key.text for key in params_structure._COMPILED]
+    assert len(kept) == 2
+    assert "aaa" not in "".join(map(str, kept))
 
 
 def test_compiling_has_a_limit_of_time() -> None:

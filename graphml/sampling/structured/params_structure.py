@@ -108,7 +108,8 @@ class SpelledBytes:
         return SpelledBytes(self._of, list(self._spelled))
 
 
-KEPT: Final = 64
+KEPT, KEPT_CHARS = 64, 1 << 21
+"""So many of the latest structures are kept, of so many characters together."""
 MAX_TEXT: Final = 1 << 20
 LARK: Final = "%llguidance"
 """A grammar whose first line begins so is Lark of llguidance, as in llama.cpp."""
@@ -159,9 +160,13 @@ def _structure_matcher(params: SamplingParams, tokens: TokenBytes, name: str) ->
         compiled = within_seconds(name, lambda: _compiled(key))
         with _LOCK:
             _COMPILED[key] = compiled
-            while len(_COMPILED) > KEPT:
+            while len(_COMPILED) > KEPT or sum(map(_size, _COMPILED)) > KEPT_CHARS:
                 _COMPILED.popitem(last=False)
     return _begun(params, compiled, tokens, name)
+
+
+def _size(key: _Key) -> int:
+    return sum(map(len, [key.text] if isinstance(key.text, str) else key.text))
 
 
 def _compiled(key: _Key) -> _Compiled:
@@ -198,7 +203,7 @@ def _begun(params: SamplingParams, compiled: _Compiled, tokens: TokenBytes, name
 
 def compiled_structure(name: str, text: str | Sequence[str], tokens: TokenBytes) -> Structure:
     """Compile a structure: name is a field of `STRUCTURES`, or lark; text is what it says."""
-    if sum(map(len, [text] if isinstance(text, str) else text)) > MAX_TEXT:
+    if _size(_Key(tokens, name, text if isinstance(text, str) else tuple(text))) > MAX_TEXT:
         raise UsageError(f"{name}: at most {MAX_TEXT} characters are wanted")
     if name == "choices":
         return _by_llguidance(name, _choices_grammar(text), tokens)

@@ -21,6 +21,7 @@ from graphml.sampling.schemas.schema_words import (
     ASSERTIONS,
     Schema,
     UnsupportedSchemaError,
+    check_multiples,
     check_words,
     checked_schema,
     placed,
@@ -328,7 +329,7 @@ def _without_word(schema: Schema, word: str) -> Schema:
 
 
 def _checked(schema: Schema) -> Schema:
-    return check_words(checked_schema(schema))
+    return check_multiples(check_words(checked_schema(schema)))
 
 
 def _supported(
