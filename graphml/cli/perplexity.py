@@ -15,6 +15,7 @@ from graphml.cli.options.prompts import STDIN
 from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import Bars, write_json
 from graphml.errors import TokenizerError, UsageError
+from graphml.system.read_files import plain_text
 
 
 @grouped
@@ -63,13 +64,13 @@ def perplexity(
         print(f"{estimate.value:.4f}")
 
 
+MOST_OF_TEXT = 1 << 30
+
+
 def _read(file: Path | None) -> str:
     if file is None or str(file) == STDIN:
         text = "" if sys.stdin.isatty() else sys.stdin.read()
         if not text:
             raise UsageError("--file: wanted a text file, or a text on stdin")
         return text
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--file {file}: cannot be read as UTF-8 text: {error}") from error
+    return plain_text(file, UsageError, MOST_OF_TEXT, "--file: cannot be read as UTF-8 text")

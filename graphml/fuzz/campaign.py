@@ -28,6 +28,7 @@ from graphml.ir.op import Array
 from graphml.ir.ops.leaf import LEAVES, input_leaf
 from graphml.ir.shape import Symbol
 from graphml.ir.verify import verify
+from graphml.system.read_files import guarded, plain_json
 from graphml.system.replaced_file import replacing
 
 TRIALS = 400
@@ -196,11 +197,11 @@ class CampaignRecord:
         drawn = _digest()
         if path is None or not path.exists():
             return cls(list(backends), first, first, drawn)
-        try:
-            record = cls(**json.loads(path.read_text()))
+        what = "wanted the record of a `graphml fuzz`"
+        fields_of = plain_json(path, UsageError, what=what)
+        with guarded(path, UsageError, what):
+            record = cls(**fields_of)
             same = record.backends == list(backends) and record.first == first
-        except (OSError, ValueError, TypeError) as error:
-            raise UsageError(f"{path}: wanted the record of a `graphml fuzz`; got {error}") from None
         if not same:
             raise UsageError(
                 f"{path} is the record of {','.join(record.backends)} from graph {record.first}; wanted "

@@ -9,7 +9,6 @@ nothing of models, nor of how records are compared.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from graphml.authoring.peer_process import ask
 from graphml.errors import BackendError, UsageError
 from graphml.inspect.compare import archive
 from graphml.ir.op import Array
+from graphml.system.read_files import guarded, plain_json
 
 FORMAT = "graphml-record-1"
 MOST_TOKENS = 1 << 16
@@ -65,25 +65,14 @@ def read(path: str | Path) -> PeerRecord:
 
 
 def _is_golden(path: Path) -> bool:
-    try:
-        with np.load(path, allow_pickle=False) as held:
-            return archive.HEADER not in held.files
-    except Exception as error:  # zip files fail in many ways
-        raise UsageError(f"{path}: cannot be read as a record: {error}") from None
+    with guarded(path, UsageError, "cannot be read as a record"), np.load(path, allow_pickle=False) as held:
+        return archive.HEADER not in held.files
 
 
 def _golden(path: Path, beside: Path) -> PeerRecord:
-    try:
-        if beside.stat().st_size > LARGEST_SPEC_BYTES:
-            raise ValueError(f"{beside} is larger than {LARGEST_SPEC_BYTES >> 20} MiB")
-        ids = json.loads(beside.read_text(encoding="utf-8"))["tokens"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{path}: wanted {beside.name} beside it, with `tokens`: {error!r}") from None
-    with np.load(path, allow_pickle=False) as held:
-        try:
-            logits = held["logits"]
-        except (KeyError, ValueError) as error:
-            raise UsageError(f"{path}: wanted an array `logits`: {error}") from None
+    with guarded(path, UsageError, f"wanted {beside.name} beside it, with `tokens`"):
+        ids = plain_json(beside, UsageError, LARGEST_SPEC_BYTES)["tokens"]
+    logits = archive.arrays_of(path, UsageError, "wanted an array `logits`", ("logits",))["logits"]
     return _checked(path, f"golden {path.stem}", ids, logits, {})
 
 
@@ -116,13 +105,8 @@ def record_of(
         out = Path(folder) / "record.npz"
         request = {"model": path or str(model), "ids": list(ids), "out": str(out)}
         by = ask(name, PEERS[name], python, request)
-        try:
-            with np.load(out, allow_pickle=False) as held:
-                arrays = {
-                    array_name: held[array_name].astype(np.float32, copy=False) for array_name in held.files
-                }
-        except (OSError, ValueError) as error:
-            raise BackendError(f"{name}: its process left no record: {error}") from None
+        left = archive.arrays_of(out, BackendError, f"{name}: its process left no record")
+        arrays = {array_name: array.astype(np.float32, copy=False) for array_name, array in left.items()}
     logits = arrays.pop("logits", None)
     if logits is None:
         raise BackendError(f"{name}: its process left no logits")

@@ -23,7 +23,9 @@ from graphml.options.option_fields import Option, options_of
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.sampling import SamplingParams
 from graphml.server.options.command_line import BY_NAME, parsed
+from graphml.system.read_files import guarded, plain_text
 
+LARGEST_BYTES: Final = 1 << 20
 SHARED: Final = ("defaults", "models", "profiles")
 WHICH_MODEL: Final = ("named", "hf", "model")
 
@@ -39,10 +41,10 @@ class Stated:
 
 def read_tables(path: Path, commands: Iterable[str]) -> dict[str, dict[str, Any]]:
     """The tables of a file; UsageError for a file that cannot be read, and for a table that is not known."""
-    try:
-        tables = tomllib.loads(path.read_bytes().decode())
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: wanted a file of settings in TOML: {error}") from None
+    what = "wanted a file of settings in TOML"
+    text = plain_text(path, UsageError, LARGEST_BYTES, what)
+    with guarded(path, UsageError, what):
+        tables = tomllib.loads(text)
     known = (*SHARED, *commands)
     for name, table in tables.items():
         if name not in known:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from graphml.errors import UsageError
 from graphml.server.options.key_limits import KeyLimits, KeyUse
+from graphml.system.read_files import plain_text
 
 LOG = logging.getLogger(__name__)
 SETTINGS = tuple(field.name for field in fields(KeyLimits))
@@ -35,17 +36,14 @@ def keys_in(path: Path) -> tuple[FileKey, ...]:
 
     UsageError for a file without any, and for settings that are none: it names the line, never the key.
     """
-    try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from None
+    lines = [line.strip() for line in plain_text(path, UsageError).splitlines()]
     keys: dict[str, FileKey] = {}
     for number, line in enumerate(lines, 1):
         if line and not line.startswith("#"):
             key, *settings = line.split()
             keys.setdefault(key, FileKey(key, number, _limits(settings, f"{path}, line {number}")))
     if not keys:
-        raise UsageError("--api-key-file: the file has no keys")
+        raise UsageError(f"--api-key-file: {path}: the file has no keys")
     return tuple(keys.values())
 
 
