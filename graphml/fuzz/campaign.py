@@ -201,10 +201,14 @@ class CampaignRecord:
         fields_of = plain_json(path, UsageError, what=what)
         with guarded(path, UsageError, what):
             record = cls(**fields_of)
+            for field_name, value in vars(cls(list(backends), first, first, drawn)).items():
+                if type(getattr(record, field_name)) is not type(value):
+                    raise TypeError(f"{field_name}: wanted a {type(value).__name__}")
             same = record.backends == list(backends) and record.first == first
+            named = ",".join(record.backends)
         if not same:
             raise UsageError(
-                f"{path} is the record of {','.join(record.backends)} from graph {record.first}; wanted "
+                f"{path} is the record of {named} from graph {record.first}; wanted "
                 f"{','.join(backends)} from {first}: name another file"
             )
         if record.drawn != drawn:

@@ -12,14 +12,16 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from graphml.errors import GraphmlError, UsageError
 
 MOST_BYTES = 64 << 20
+_CHUNK = 1 << 20
 CANNOT = "cannot be read"
+LONGEST_TEXT = 1500  # characters of an error
 LONGEST = 240  # characters of a reason: a file may make it a megabyte
 DESCRIPTORS = ("/dev/fd", "/proc/self/fd")
 """Folders of pipes that this process was started with, as `<(command)` of a shell names them."""
@@ -38,10 +40,13 @@ def guarded(path: Path, kind: type[GraphmlError], what: str = CANNOT) -> Iterato
         with np.errstate(over="raise", divide="raise", invalid="raise"):
             yield
     except GraphmlError as error:
+        text = str(error)
         of_argument = isinstance(error, UsageError) and not issubclass(kind, UsageError)
-        if of_argument or name in str(error) or f"{path.parent}{os.sep}" in str(error):
+        named = of_argument or name in text or f"{path.parent}{os.sep}" in text
+        if named and len(text) <= LONGEST_TEXT:
             raise
-        raise type(error)(f"{name}: {error}") from error
+        text = text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]} ..."
+        raise type(error)(text if named else f"{name}: {text}") from error
     except Exception as error:  # zip files, decompressors, tokenizers and families fail in many ways
         raise kind(f"{name}: {what}: {reason(error)}") from error
 
@@ -63,13 +68,13 @@ def shown(path: Path) -> str:
 def plain_bytes(path: Path, kind: type[GraphmlError], most: int = MOST_BYTES, what: str = CANNOT) -> bytes:
     """The bytes of a plain file of at most `most` bytes, or of a pipe that this process was started with."""
     with guarded(path, kind, what):
-        inherited = str(path.parent) in DESCRIPTORS or str(path) == "/dev/stdin"
+        inherited = str(path.parent) in DESCRIPTORS or str(path) in ("/dev/stdin", os.devnull)
         waits = 0 if inherited else getattr(os, "O_NONBLOCK", 0)  # opening a pipe waits for a writer
         descriptor = os.open(path, os.O_RDONLY | waits | getattr(os, "O_BINARY", 0))
         with os.fdopen(descriptor, "rb") as file:
             if not inherited and not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise OSError("wanted a plain file")
-            content = file.read(most + 1)
+            content = b"".join(_chunks(file, most))
         if len(content) > most:
             raise ValueError(f"it is larger than {_size(most)}")
         return content
@@ -99,6 +104,14 @@ def plain_json(
     text = plain_text(path, kind, most, what, encoding)
     with guarded(path, kind, what):
         return json.loads(text)
+
+
+def _chunks(file: IO[bytes], most: int) -> Iterator[bytes]:
+    """What a file has, until it is more than `most` bytes: to ask for all at once would take their memory."""
+    n_bytes = 0
+    while n_bytes <= most and (chunk := file.read(_CHUNK)):
+        n_bytes += len(chunk)
+        yield chunk
 
 
 def _size(n_bytes: int) -> str:

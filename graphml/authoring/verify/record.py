@@ -70,24 +70,35 @@ def _is_golden(path: Path) -> bool:
 
 
 def _golden(path: Path, beside: Path) -> PeerRecord:
-    with guarded(path, UsageError, f"wanted {beside.name} beside it, with `tokens`"):
+    if not beside.exists():
+        raise UsageError(f"{path}: wanted a record, or {beside.name} beside it, with `tokens`")
+    with guarded(beside, UsageError, "wanted `tokens`"):
         ids = plain_json(beside, UsageError, LARGEST_SPEC_BYTES)["tokens"]
     logits = archive.arrays_of(path, UsageError, "wanted an array `logits`", ("logits",))["logits"]
-    return _checked(path, f"golden {path.stem}", ids, logits, {})
+    with guarded(beside, UsageError):
+        _check_ids(ids)
+    return _checked(path, f"golden {path.stem}", ids, logits, {}, f" of {beside.name}")
 
 
-def _checked(path: Path, by: Any, ids: Any, logits: Any, values: Mapping[str, Array]) -> PeerRecord:
-    whole = isinstance(ids, list) and all(isinstance(token, int) and token >= 0 for token in ids)
-    if not whole or not 0 < len(ids) <= MOST_TOKENS:
-        raise UsageError(f"{path}: wanted a list of 1 to {MOST_TOKENS} token ids; got {str(ids)[:60]}")
+def _checked(
+    path: Path, by: Any, ids: Any, logits: Any, values: Mapping[str, Array], where: str = ""
+) -> PeerRecord:
+    with guarded(path, UsageError):
+        _check_ids(ids)
     for name, array in {"logits": logits, **values}.items():
         fits = isinstance(array, np.ndarray) and array.ndim == 2 and len(array) == len(ids)
         if not fits or array.dtype.kind != "f":
             got = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else "nothing"
             raise UsageError(
-                f"{path}: {name}: wanted floats [{len(ids)}, n], a row for each token; got {got}"
+                f"{path}: {name}: wanted floats [{len(ids)}, n], a row for each token{where}; got {got}"
             )
     return PeerRecord(str(by), tuple(ids), logits.astype(np.float32, copy=False), dict(values))
+
+
+def _check_ids(ids: Any) -> None:
+    whole = isinstance(ids, list) and all(type(token) is int and 0 <= token < 1 << 31 for token in ids)
+    if not whole or not 0 < len(ids) <= MOST_TOKENS:
+        raise UsageError(f"wanted a list of 1 to {MOST_TOKENS} token ids; got {str(ids)[:60]}")
 
 
 PEERS = {"llama.cpp": "record_llama_cpp.py", "hf": "record_transformers.py"}

@@ -44,7 +44,7 @@ def arrays_of(
         if not path.is_file():  # a pipe would block
             raise OSError("wanted a plain file" if path.exists() else "no such file")
         with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
-            if not isinstance(held, np.lib.npyio.NpzFile):
+            if not isinstance(held, np.lib.npyio.NpzFile) or held.zip is None:
                 raise ValueError("wanted an archive of arrays; got one array")
             _check_sizes(held.zip)
             return {name: held[name] for name in (held.files if names is None else names)}
@@ -56,6 +56,8 @@ def _check_sizes(archive: zipfile.ZipFile) -> None:
     if sum(member.file_size for member in members) > LARGEST_BYTES:
         raise ValueError(f"its arrays take more than {LARGEST_BYTES >> 30} GiB")
     for member in members:
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ValueError(f"{member.filename} is compressed in another way than NumPy does")
         with archive.open(member) as stream:
             if npy.read_magic(stream) != (1, 0):
                 raise ValueError(f"{member.filename} is no array of format 1.0")

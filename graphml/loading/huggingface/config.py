@@ -63,8 +63,10 @@ class HfConfig:
         value = self.get(*names)
         if value is None and default is not None:
             return default
-        if type(value) is not int or not 0 <= value <= LARGEST:
-            raise self.error(f"{' or '.join(names)}: wanted a number from 0 up; got {str(value)[:60]!r}")
+        least = int(key == "block_count")
+        if type(value) is not int or not least <= value <= LARGEST:
+            wanted = f"wanted a number from {least} up; got {str(value)[:60]!r}"
+            raise self.error(f"{' or '.join(names)}: {wanted}")
         most = MOST_LAYERS if key == "block_count" else self._largest if key in EXTENTS else LARGEST
         if value > most:
             where = "" if key == "block_count" else ", as no tensor of the checkpoint is larger"

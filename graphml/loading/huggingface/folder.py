@@ -66,11 +66,12 @@ def open_folder(path: Path, families: Mapping[str, Family], stated_family: Famil
         with guarded(path / CONFIG, ArchitectureError, "does not fit the family, or the tensors"):
             config = HfConfig(path / CONFIG, fields, family.defaults, _largest(stored_tensors))
             keys, tensors = _read(config, family, stored_tensors)
+            own = {f"{family.architecture}.{key}": stored(value) for key, value in keys.items()}
         values: dict[str, StoredValue] = {
             "general.architecture": stored(family.architecture),
             "general.name": stored(_name(path)),
             **sampling_metadata(path),
-            **{f"{family.architecture}.{key}": stored(value) for key, value in keys.items()},
+            **own,
         }
         values |= tokenizer_metadata(path, fields, int(str(keys.get("vocab_size", 0))))
         return ModelFile(path, Metadata(path, values, {"tokenizer.": NO_TOKENIZER}), tensors, opened)

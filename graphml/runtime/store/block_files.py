@@ -178,7 +178,7 @@ def _open_store(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if not mark.exists():
         if any(folder.iterdir()):
-            raise UsageError(f"store: {folder} holds other files; wanted a folder of its own")
+            raise UsageError(f"store: {folder} holds other files, and no {MARK}; wanted a folder of its own")
         with replacing(mark) as partial:
             partial.write_text(json.dumps({"format": FORMAT, "version": VERSION}))
         return

@@ -19,6 +19,7 @@ from graphml.server.options.key_limits import KeyLimits, KeyUse
 from graphml.system.read_files import plain_text
 
 LOG = logging.getLogger(__name__)
+LARGEST_BYTES = 4 << 20
 SETTINGS = tuple(field.name for field in fields(KeyLimits))
 
 
@@ -36,7 +37,7 @@ def keys_in(path: Path) -> tuple[FileKey, ...]:
 
     UsageError for a file without any, and for settings that are none: it names the line, never the key.
     """
-    lines = [line.strip() for line in plain_text(path, UsageError).splitlines()]
+    lines = [line.strip() for line in plain_text(path, UsageError, LARGEST_BYTES).splitlines()]
     keys: dict[str, FileKey] = {}
     for number, line in enumerate(lines, 1):
         if line and not line.startswith("#"):
@@ -52,14 +53,15 @@ def _limits(settings: list[str], where: str) -> KeyLimits:
     for setting in settings:
         name, _, text = setting.partition("=")
         if name not in SETTINGS or name in limits:
-            raise UsageError(f"{where}: wanted {', '.join(SETTINGS)} once, each as NAME=NUMBER; got {name!r}")
+            wanted = f"wanted {', '.join(SETTINGS)} once, each as NAME=NUMBER"
+            raise UsageError(f"{where}: {wanted}; got {name!r:.60}")
         try:
             value = float(text) if name == "weight" else int(text)
         except ValueError:
             value = math.nan
         least = 0 if name in ("priority", "admin") else 1e-3 if name == "weight" else 1
         if not least <= value <= 1e9:
-            raise UsageError(f"{where}: {name}: wanted a number from {least} to 1e9, got {text!r}")
+            raise UsageError(f"{where}: {name}: wanted a number from {least} to 1e9, got {text!r:.60}")
         limits[name] = value
     return KeyLimits(**limits)  # type: ignore[arg-type]
 
