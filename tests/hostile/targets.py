@@ -43,6 +43,7 @@ from graphml.server.options.api_keys import keys_in
 from graphml.text.chat_template import template_text
 from graphml.text.tokenizer import load_tokenizer
 from graphml.weights import ModelFile, open_model
+from graphml.weights.deferred import computed
 from tests import adapter_files, tiny_model
 from tests.folder_records import about, write_folder
 from tests.import_records import FOLDER as IMPORTS
@@ -85,6 +86,7 @@ def _opened(path: Path) -> None:
     """A model file and everything of it that is not computed."""
     with open_path(path) as file:
         architecture, _ = read_architecture(file)
+        computed(file)
         if file.metadata.has("tokenizer.ggml.model"):
             load_tokenizer(file.metadata)
         sampling_defaults(file.metadata)
