@@ -182,7 +182,10 @@ def _params_of(path: Path, about: Mapping[str, Any]) -> SamplingParams:
     with guarded(path, UsageError, "params"):
         values = dict(about["params"])
         values["logit_bias"] = {int(token): float(bias) for token, bias in values["logit_bias"]}
-        return SamplingParams(**values)
+        try:
+            return SamplingParams(**values)
+        except UsageError as error:
+            raise UsageError(f"params: {error}") from None
 
 
 def _chat_of(file: TensorFile) -> Mapping[str, Any] | None:

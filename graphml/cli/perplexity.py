@@ -10,12 +10,12 @@ import typer
 
 from graphml.api.perplexity import perplexity as estimates
 from graphml.cli.options import options
+from graphml.cli.options.checks import text_of
 from graphml.cli.options.opening import find, load
 from graphml.cli.options.prompts import STDIN
 from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import Bars, write_json
 from graphml.errors import TokenizerError, UsageError
-from graphml.system.read_files import plain_text
 
 
 @grouped
@@ -73,4 +73,4 @@ def _read(file: Path | None) -> str:
         if not text:
             raise UsageError("--file: wanted a text file, or a text on stdin")
         return text
-    return plain_text(file, UsageError, MOST_OF_TEXT, "--file: cannot be read as UTF-8 text")
+    return text_of(file, MOST_OF_TEXT, "--file ")

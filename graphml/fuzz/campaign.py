@@ -194,14 +194,13 @@ class CampaignRecord:
     @classmethod
     def read(cls, path: Path | None, backends: Sequence[str], first: int) -> CampaignRecord:
         """The record of a file, or a new one; a `UsageError` for the record of other backends or graphs."""
-        drawn = _digest()
         if path is None or not path.exists():
-            return cls(list(backends), first, first, drawn)
+            return cls(list(backends), first, first, _digest())
         what = "wanted the record of a `graphml fuzz`"
         fields_of = plain_json(path, UsageError, what=what)
         with guarded(path, UsageError, what):
             record = cls(**fields_of)
-            for field_name, value in vars(cls(list(backends), first, first, drawn)).items():
+            for field_name, value in vars(cls(list(backends), first, first, "")).items():
                 if type(getattr(record, field_name)) is not type(value):
                     raise TypeError(f"{field_name}: wanted a {type(value).__name__}")
             same = record.backends == list(backends) and record.first == first
@@ -211,7 +210,7 @@ class CampaignRecord:
                 f"{path} is the record of {named} from graph {record.first}; wanted "
                 f"{','.join(backends)} from {first}: name another file"
             )
-        if record.drawn != drawn:
+        if record.drawn != _digest():
             raise UsageError(
                 f"{path} is the record of other graphs: ops have changed since, and what a number draws with "
                 "them; name another file"

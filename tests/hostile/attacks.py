@@ -112,7 +112,10 @@ def _wrong_refusal(name: str, error: BaseException | None) -> str:
         return f"an error of {len(text)} characters: {text[:500]}"
     while error is not None and not isinstance(error, MemoryError):
         error = error.__cause__
-    return "" if error is None else f"wanted more memory than there is: {text}"
+    of_parser = error is None or traceback.extract_tb(error.__traceback__)[-1].name == "parse"
+    return (
+        "" if of_parser else f"wanted more memory than there is: {text}"
+    )  # Python's parser says so of depth
 
 
 def main() -> None:

@@ -48,7 +48,7 @@ def damaged_json(text: str, numbers: Numbers) -> str:
 
 
 def _changed(value: Any, numbers: Numbers) -> Any:
-    places = _places(value)
+    places = _places(value) if isinstance(value, dict | list) else []
     if not places:
         return copy.deepcopy(numbers.choice(VALUES))
     holder, key = numbers.choice(places)

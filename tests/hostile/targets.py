@@ -178,10 +178,17 @@ for _name in (
     _add(f"config.json of {_name}", "json", "config.json", _folder(_name), _of_folder)
 for _name in (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json",
-    "chat_template.json",
 ):  # fmt: skip
     _add(_name, "json", _name, _whole_folder, _of_folder)
 _add("tokenizer.model", "bytes", "tokenizer.model", _with_sentencepiece, _of_sentencepiece)
+
+
+def _with_template_in_json(folder: Path) -> None:
+    _whole_folder(folder)
+    (folder / "tokenizer_config.json").unlink()
+
+
+_add("chat_template.json", "json", "chat_template.json", _with_template_in_json, _of_folder)
 
 
 def _with_templates(folder: Path) -> None:

@@ -65,8 +65,7 @@ def read(path: str | Path) -> PeerRecord:
 
 
 def _is_golden(path: Path) -> bool:
-    with guarded(path, UsageError, "cannot be read as a record"), np.load(path, allow_pickle=False) as held:
-        return archive.HEADER not in held.files
+    return archive.HEADER not in archive.names_in(path, UsageError, "cannot be read as a record")
 
 
 def _golden(path: Path, beside: Path) -> PeerRecord:

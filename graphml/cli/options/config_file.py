@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -45,7 +45,11 @@ def read_tables(path: Path, commands: Iterable[str]) -> dict[str, dict[str, Any]
     text = plain_text(path, UsageError, LARGEST_BYTES, what)
     with guarded(path, UsageError, what):
         tables = tomllib.loads(text)
-    known = (*SHARED, *commands)
+        _check_tables(path, tables, (*SHARED, *commands))
+    return tables
+
+
+def _check_tables(path: Path, tables: Mapping[str, Any], known: Sequence[str]) -> None:
     for name, table in tables.items():
         if name not in known:
             raise UsageError(
@@ -57,7 +61,6 @@ def read_tables(path: Path, commands: Iterable[str]) -> dict[str, dict[str, Any]
         ):
             if not isinstance(value, dict):
                 raise UsageError(f"{path}: {inner}: wanted a table, got {value!r:.40}")
-    return tables
 
 
 def chosen_tables(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy
+from numpy.lib.npyio import NpzFile
 
 from graphml.errors import GraphmlError, UsageError
 from graphml.ir.op import Array
@@ -40,14 +42,26 @@ def arrays_of(
     path: Path, kind: type[GraphmlError], what: str, names: Sequence[str] | None = None
 ) -> dict[str, Array]:
     """The arrays of an .npz file, all or those of these names; an error of `kind` for any other file."""
+    with _opened(path, kind, what) as held:
+        return {name: held[name] for name in (held.files if names is None else names)}
+
+
+def names_in(path: Path, kind: type[GraphmlError], what: str) -> list[str]:
+    """The names of the arrays of an .npz file; an error of `kind` for any other file."""
+    with _opened(path, kind, what) as held:
+        return list(held.files)
+
+
+@contextmanager
+def _opened(path: Path, kind: type[GraphmlError], what: str) -> Iterator[NpzFile]:
     with guarded(path, kind, what):
         if not path.is_file():  # a pipe would block
             raise OSError("wanted a plain file" if path.exists() else "no such file")
         with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
-            if not isinstance(held, np.lib.npyio.NpzFile) or held.zip is None:
+            if not isinstance(held, NpzFile) or held.zip is None:
                 raise ValueError("wanted an archive of arrays; got one array")
             _check_sizes(held.zip)
-            return {name: held[name] for name in (held.files if names is None else names)}
+            yield held
 
 
 def _check_sizes(archive: zipfile.ZipFile) -> None:

@@ -112,8 +112,11 @@ def read_dump(path: Path) -> Document:
         document: Document = json.loads(text)
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise UsageError(f"{path}: wanted a dump of the format {FORMAT!r}")
-        for pass_ in document["passes"]:
-            graph_of(pass_["nodes"], pass_["outputs"])
+        try:
+            for pass_ in document["passes"]:
+                graph_of(pass_["nodes"], pass_["outputs"])
+        except GraphError as error:
+            raise UsageError(f"{path}: {what}: {error}") from None
         return document
 
 
