@@ -1,6 +1,26 @@
-"""`python -m graphml` is the same as the command `graphml`."""
+"""The start of `graphml` and of `python -m graphml`: signals first, then the command line, which loads long.
 
-from graphml.cli.main import main
+SIGHUP, which ends a process that does not take it, tells a server to read its keys again: one that comes
+while a server starts is kept until it can. Knows which command takes signals; nothing of commands.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from graphml.system.signals import keep
+
+
+def main() -> None:
+    """Run the command line."""
+    if "serve" in sys.argv:
+        keep("SIGHUP")
+    try:
+        from graphml.cli.main import main as run
+    except KeyboardInterrupt:
+        sys.exit(130)
+    run()
+
 
 if __name__ == "__main__":
     main()

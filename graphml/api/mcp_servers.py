@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphml.api.tools import Tool
 from graphml.errors import UsageError
+from graphml.system.read_files import guarded, plain_json
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -60,12 +61,12 @@ class McpServer:
 
 def servers_in(path: Path) -> tuple[McpServer, ...]:
     """The servers of a file; UsageError names the file, the server and the key, but no value (secrets)."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: cannot be read as JSON: {error}") from None
+    content = plain_json(path, UsageError, what="cannot be read as JSON", encoding="utf-8-sig")
+    with guarded(path, UsageError):
+        return _servers(path, content)
+
+
+def _servers(path: Path, content: object) -> tuple[McpServer, ...]:
     if not isinstance(content, dict) or list(content) != ["mcpServers"]:
         keys = f"the keys {', '.join(content)}" if isinstance(content, dict) else type(content).__name__
         raise UsageError(f"{path}: wanted an object with the key mcpServers alone, got {keys:.80}")

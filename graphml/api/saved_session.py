@@ -19,7 +19,7 @@ import numpy as np
 
 from graphml.api.saved_file import array_name, model_identity, named_arrays, open_saved, write_saved
 from graphml.compiler.options import CompileOptions
-from graphml.errors import GraphmlError, UsageError
+from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.options.argument_checks import path_of, seed_or_random, whole_number
 from graphml.runtime.programs.executor import Executor
@@ -29,6 +29,7 @@ from graphml.runtime.sessions.sequence_arrays import fill_sequence, sequence_arr
 from graphml.runtime.sessions.shared_room import session_sequence
 from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, TopK
 from graphml.sampling.chain.next_logits import NOTHING_KNOWN
+from graphml.system.read_files import guarded
 from graphml.weights.tensor_file import TensorFile
 
 WHAT = "session"
@@ -88,17 +89,18 @@ def restore_session(
     another model, cache type or version, or one that cannot be read.
     """
     target = Path(path_of("path", path))
-    with open_saved(target, WHAT, model_identity(executor, executor.options)) as file:
+    with (
+        guarded(target, UsageError),
+        open_saved(target, WHAT, model_identity(executor, executor.options)) as file,
+    ):
         about = file.about
         n_ctx, n_evaluated, seed = (_count(target, about, name) for name in ("n_ctx", "n_evaluated", "seed"))
-        try:
-            check_n_ctx(n_ctx)
-        except UsageError as error:
-            raise UsageError(f"{target}: {error}") from None
+        check_n_ctx(n_ctx)
         ids, source = (_ids(file, name, executor.n_vocab, n_ctx) for name in (IDS, SOURCE))
         if n_evaluated > len(ids) or (len(source) and not executor.encodes):
             raise UsageError(f"{target}: {n_evaluated} tokens evaluated of {len(ids)}, {len(source)} read")
-        params, random = _params_of(target, about), _random_of(target, about)
+        params = _params_of(target, about)
+        random = PeekableRandom.restored(about.get("random", {}), seed_or_random(about.get("seed")))
         next_logits, chat = _next_of(file, executor.n_vocab), _chat_of(file)
         sequence = session_sequence(executor, executor.options, n_ctx)
         nodes = sequence.room.runner.parts.nodes
@@ -177,28 +179,20 @@ def _params_as_json(params: SamplingParams) -> dict[str, Any]:
 
 
 def _params_of(path: Path, about: Mapping[str, Any]) -> SamplingParams:
-    try:
+    with guarded(path, UsageError, "params"):
         values = dict(about["params"])
         values["logit_bias"] = {int(token): float(bias) for token, bias in values["logit_bias"]}
-        return SamplingParams(**values)
-    except (GraphmlError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{path}: params: {error!r:.200}") from None
-
-
-def _random_of(path: Path, about: Mapping[str, Any]) -> PeekableRandom:
-    try:
-        return PeekableRandom.restored(about.get("random", {}), seed_or_random(about.get("seed")))
-    except (UsageError, AttributeError) as error:
-        raise UsageError(f"{path}: {error}") from None
+        try:
+            return SamplingParams(**values)
+        except UsageError as error:
+            raise UsageError(f"params: {error}") from None
 
 
 def _chat_of(file: TensorFile) -> Mapping[str, Any] | None:
     if file.about.get("kind") != "chat":
         return None
-    try:
+    with guarded(file.path, UsageError, "chat: no JSON"):
         chat = json.loads(file.array(CHAT, (None,), "u1").tobytes())
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{file.path}: chat: no JSON: {error}") from None
     if not isinstance(chat, dict):
         raise UsageError(f"{file.path}: chat: wanted an object, got {type(chat).__name__}")
     return chat

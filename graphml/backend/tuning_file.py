@@ -15,9 +15,11 @@ from typing import Any, TypeVar
 from graphml import settings
 from graphml.errors import BackendError
 from graphml.system import cache_access
+from graphml.system.read_files import guarded, plain_json
 from graphml.system.replaced_file import replacing
 
 _MOST_BYTES = 4 << 20
+DAMAGED = "is no file of `graphml tune`; remove it"
 Key = TypeVar("Key")
 
 
@@ -28,22 +30,14 @@ def path() -> Path:
 
 def read(file: Path) -> list[dict[str, Any]]:
     """All entries, of whatever backend and machine; none without a file. `BackendError` if it is another."""
-    try:
-        with file.open("rb") as opened:
-            content = opened.read(_MOST_BYTES + 1)
-    except FileNotFoundError:
+    if not file.exists():
         return []
-    except OSError as error:
-        raise BackendError(f"{file}: {error}") from None
-    try:
-        if len(content) > _MOST_BYTES:
-            raise ValueError(f"more than {_MOST_BYTES} bytes")
-        entries = json.loads(content)["entries"]
+    content = plain_json(file, BackendError, _MOST_BYTES, DAMAGED)
+    with guarded(file, BackendError, DAMAGED):
+        entries: list[dict[str, Any]] = content["entries"]
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise ValueError("entries are no list of objects")
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise damaged(file, error) from None
-    return entries
+        return entries
 
 
 def parameters_of(
@@ -57,10 +51,8 @@ def parameters_of(
     for entry in read(file):
         if any(entry.get(name) != value for name, value in wanted.items()):
             continue
-        try:
+        with guarded(file, BackendError, DAMAGED):
             by_key[key_of(entry)] = dict(entry["parameters"])
-        except (ValueError, KeyError, TypeError, OverflowError) as error:  # the last for n of 1e999
-            raise damaged(file, error) from None
     return by_key
 
 
@@ -81,11 +73,6 @@ def put(
                 if not of_device or (entry.get("version") == version and key_of(entry) not in results):
                     kept.append(entry)
     write(file, [*kept, *({**device, "version": version, **fields} for fields in results.values())])
-
-
-def damaged(file: Path, error: Exception) -> BackendError:
-    """What to raise for a file that does not hold what it should."""
-    return BackendError(f"{file} is no file of `graphml tune` ({error}); remove it")
 
 
 def ready(file: Path) -> None:

@@ -16,6 +16,7 @@ from graphml.bench.logit_check import WRONG
 from graphml.bench.result_rows import quartiles, too_noisy
 from graphml.errors import UsageError
 from graphml.inspect.dumps.node_names import printable
+from graphml.system.read_files import guarded, plain_text
 
 LARGEST_BYTES = 64 << 20
 LARGEST = 1e18  # of any figure
@@ -72,24 +73,15 @@ class RowChange:
 
 def read(path: Path) -> list[Record]:
     """The rows of a file; UsageError for one that cannot be read or is no result file."""
-    try:
-        with path.open("rb") as file:
-            raw = file.read(LARGEST_BYTES + 1)
-        text = raw[:LARGEST_BYTES].decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from None
-    if len(raw) > LARGEST_BYTES:
-        raise UsageError(f"{path}: wanted results of a benchmark; it has more than {LARGEST_BYTES >> 20} MiB")
-    try:
+    text = plain_text(path, UsageError, LARGEST_BYTES, encoding="utf-8-sig")
+    with guarded(path, UsageError, "wanted the JSON of a benchmark"):
         if text.lstrip().startswith("["):
             rows = json.loads(text)
         else:
             rows = [json.loads(line) for line in text.splitlines() if line.strip()]
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: wanted the JSON of a benchmark: {error}") from None
-    for number, row in enumerate(rows):
-        _check(path, number, row)
-    return list(rows)
+        for number, row in enumerate(rows):
+            _check(path, number, row)
+        return list(rows)
 
 
 def _check(path: Path, number: int, row: Any) -> None:

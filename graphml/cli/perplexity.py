@@ -10,6 +10,7 @@ import typer
 
 from graphml.api.perplexity import perplexity as estimates
 from graphml.cli.options import options
+from graphml.cli.options.checks import text_of
 from graphml.cli.options.opening import find, load
 from graphml.cli.options.prompts import STDIN
 from graphml.cli.options.typer_options import grouped
@@ -63,13 +64,13 @@ def perplexity(
         print(f"{estimate.value:.4f}")
 
 
+MOST_OF_TEXT = 1 << 30
+
+
 def _read(file: Path | None) -> str:
     if file is None or str(file) == STDIN:
         text = "" if sys.stdin.isatty() else sys.stdin.read()
         if not text:
             raise UsageError("--file: wanted a text file, or a text on stdin")
         return text
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--file {file}: cannot be read as UTF-8 text: {error}") from error
+    return text_of(file, MOST_OF_TEXT, "--file ")

@@ -49,6 +49,7 @@ from graphml.server.options.server_options import (
 )
 from graphml.server.options.tensor_overrides import placed
 from graphml.server.requests.draft_names import draft_flags
+from graphml.system.read_files import plain_text
 from graphml.text.template_process import PROCESSES
 
 DEFAULT_PARALLEL = 8
@@ -264,10 +265,7 @@ def _listed(text: str) -> tuple[str, ...]:
 
 
 def _text_of(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from None
+    return plain_text(Path(path), UsageError)
 
 
 def _json_object(flag: str, text: str) -> dict[str, Any]:

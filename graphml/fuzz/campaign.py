@@ -28,6 +28,7 @@ from graphml.ir.op import Array
 from graphml.ir.ops.leaf import LEAVES, input_leaf
 from graphml.ir.shape import Symbol
 from graphml.ir.verify import verify
+from graphml.system.read_files import guarded, plain_json
 from graphml.system.replaced_file import replacing
 
 TRIALS = 400
@@ -193,20 +194,23 @@ class CampaignRecord:
     @classmethod
     def read(cls, path: Path | None, backends: Sequence[str], first: int) -> CampaignRecord:
         """The record of a file, or a new one; a `UsageError` for the record of other backends or graphs."""
-        drawn = _digest()
         if path is None or not path.exists():
-            return cls(list(backends), first, first, drawn)
-        try:
-            record = cls(**json.loads(path.read_text()))
+            return cls(list(backends), first, first, _digest())
+        what = "wanted the record of a `graphml fuzz`"
+        fields_of = plain_json(path, UsageError, what=what)
+        with guarded(path, UsageError, what):
+            record = cls(**fields_of)
+            for field_name, value in vars(cls(list(backends), first, first, "")).items():
+                if type(getattr(record, field_name)) is not type(value):
+                    raise TypeError(f"{field_name}: wanted a {type(value).__name__}")
             same = record.backends == list(backends) and record.first == first
-        except (OSError, ValueError, TypeError) as error:
-            raise UsageError(f"{path}: wanted the record of a `graphml fuzz`; got {error}") from None
+            named = ",".join(record.backends)
         if not same:
             raise UsageError(
-                f"{path} is the record of {','.join(record.backends)} from graph {record.first}; wanted "
+                f"{path} is the record of {named} from graph {record.first}; wanted "
                 f"{','.join(backends)} from {first}: name another file"
             )
-        if record.drawn != drawn:
+        if record.drawn != _digest():
             raise UsageError(
                 f"{path} is the record of other graphs: ops have changed since, and what a number draws with "
                 "them; name another file"

@@ -16,6 +16,7 @@ from graphml.errors import WeightsError
 from graphml.ir.op import Array
 from graphml.passes.control_vectors import ControlVectors
 from graphml.passes.lora import EMBEDDING, Adapter
+from graphml.system.read_files import guarded
 from graphml.weights import ModelFile, Tensor, open_model
 
 A, B = ".lora_a", ".lora_b"
@@ -26,7 +27,7 @@ def read_adapter(path: Path, model: ModelFile) -> Adapter:
 
     Tensors of norms are left out, as llama.cpp leaves them out.
     """
-    with open_model(path) as file:
+    with guarded(path, WeightsError), open_model(path) as file:
         _check_says(file, "general.type", "adapter")
         _check_says(file, "adapter.type", "lora")
         _check_says(file, "general.architecture", model.metadata.text("general.architecture"))
@@ -46,7 +47,7 @@ def read_control_vectors(
     """
     directions: dict[int, Array] = {}
     for path, scale in files:
-        with open_model(path) as file:
+        with guarded(path, WeightsError), open_model(path) as file:
             _check_says(file, "general.architecture", "controlvector")
             for name, tensor in file.tensors.items():
                 start, _, number = name.rpartition(".")

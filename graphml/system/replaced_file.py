@@ -1,5 +1,7 @@
 """A file that is replaced whole or not at all: a full disk or a kill leaves what was there.
 
+What a killed process has left beside a file is removed by the next process that writes into the folder.
+
 Knows paths; nothing of what is written.
 """
 
@@ -17,7 +19,11 @@ from pathlib import Path
 
 PARTIAL = ".graphml-{}.partial"
 STALE_S = 3600.0
-"""Seconds without a change after which nobody writes to such a file any more."""
+"""Seconds without a change after which a file is no process's of another machine or container any more.
+
+Those of this one are told by the number in their name; a write that pauses for so long is of a dead disk.
+"""
+_SWEPT: set[Path] = set()
 
 
 @contextmanager
@@ -30,7 +36,10 @@ def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
         raise OSError(errno.EINVAL, "is not a plain file", str(path))
-    partial = target.with_name(PARTIAL.format(secrets.token_hex(8)))
+    if target.parent not in _SWEPT:
+        _SWEPT.add(target.parent)
+        remove_stale([target.parent])
+    partial = target.with_name(_new_name())
     try:
         os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         yield partial
@@ -50,7 +59,7 @@ def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
 @contextmanager
 def folder_beside(partial: Path) -> Iterator[Path]:
     """A folder for a library that writes to files whose names it makes up; gone afterwards with them."""
-    folder = partial.with_name(PARTIAL.format(secrets.token_hex(8)))
+    folder = partial.with_name(_new_name())
     folder.mkdir(0o700)
     try:
         yield folder
@@ -59,15 +68,38 @@ def folder_beside(partial: Path) -> Iterator[Path]:
 
 
 def remove_stale(folders: Iterable[Path]) -> None:
-    """Remove what processes which were killed have left beside the files of these folders."""
+    """Remove what processes which were killed have left beside the files of these folders.
+
+    That is what has not changed for `STALE_S`, unless its process still runs.
+    """
     for path in (path for folder in folders for path in folder.glob(PARTIAL.format("*"))):
         with contextlib.suppress(OSError):
-            if path.lstat().st_mtime >= time.time() - STALE_S:
+            within = path.iterdir() if path.is_dir() and not path.is_symlink() else ()
+            newest = max(each.lstat().st_mtime for each in (path, *within))
+            if newest >= time.time() - STALE_S or _is_written(path):
                 continue
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink()
+
+
+def _new_name() -> str:
+    return PARTIAL.format(f"{os.getpid()}-{secrets.token_hex(8)}")
+
+
+def _is_written(path: Path) -> bool:
+    """Whether the process whose number is in the name runs, as far as this system tells."""
+    number = path.name.split("-")[1]
+    if os.name != "posix" or not number.isascii() or not number.isdecimal():
+        return False
+    try:
+        os.kill(int(number), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # of another user
+        return True
+    return True
 
 
 def _to_disk(path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from graphml.errors import TemplateError, UsageError
 from graphml.options.argument_checks import path_of
+from graphml.system.read_files import plain_text
 from graphml.text.template_process import PROCESSES, RenderingError, TemplateLimits
 
 __all__ = ["ChatTemplate", "TemplateLimits", "template_names", "template_source", "template_text"]
@@ -171,9 +172,4 @@ def template_text(template: str | os.PathLike[str] | None) -> str | None:
     if template is None or isinstance(template, str):
         return template
     path = Path(path_of("template", template))
-    try:
-        if path.stat().st_size > LARGEST_FILE_BYTES:
-            raise TemplateError(f"{path}: wanted a template of at most {LARGEST_FILE_BYTES} bytes")
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TemplateError(f"{path}: cannot be read as a chat template: {error}") from error
+    return plain_text(path, TemplateError, LARGEST_FILE_BYTES, "cannot be read as a chat template")

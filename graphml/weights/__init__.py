@@ -10,6 +10,7 @@ from os import PathLike
 from pathlib import Path
 
 from graphml.errors import WeightsError
+from graphml.system.read_files import guarded
 from graphml.weights import gguf, llama2c
 from graphml.weights.filemap import FileMap
 from graphml.weights.metadata import Metadata, ValueSummary
@@ -43,17 +44,23 @@ def open_model(path: str | PathLike[str]) -> ModelFile:
     """
     opened = [FileMap(Path(path))]
     try:
-        file = opened[0]
-        head = bytes(file.data[:64])
-        if head.startswith(gguf.MAGIC):
-            return open_gguf(file, opened)
-        if not head.startswith(b"24ka") and llama2c.read_header(head) is not None:
-            return llama2c.open_llama2c(file, opened)
-        raise _unknown_kind(file.path, head)
+        with guarded(Path(path), WeightsError):
+            return _opened(opened)
     except BaseException:
         for file in opened:
             file.close()
         raise
+
+
+def _opened(opened: list[FileMap]) -> ModelFile:
+    """The model of the first of these files; further parts of it are added."""
+    file = opened[0]
+    head = bytes(file.data[:64])
+    if head.startswith(gguf.MAGIC):
+        return open_gguf(file, opened)
+    if not head.startswith(b"24ka") and llama2c.read_header(head) is not None:
+        return llama2c.open_llama2c(file, opened)
+    raise _unknown_kind(file.path, head)
 
 
 def _unknown_kind(path: Path, head: bytes) -> WeightsError:

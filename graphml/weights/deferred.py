@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from graphml.backend import Progress, no_progress
+from graphml.errors import WeightsError
+from graphml.system.read_files import guarded
 from graphml.weights.filemap import Bytes
 from graphml.weights.model_file import ModelFile
 from graphml.weights.tensor import Tensor
@@ -54,7 +56,8 @@ class DeferredTensor(Tensor):
 def computed(file: ModelFile, threads: int = 1, progress: Progress = no_progress) -> ModelFile:
     """The file, with the bytes of all deferred tensors computed by several threads.
 
-    progress: called as progress("converting", done, total) in bytes.
+    progress: called as progress("converting", done, total) in bytes. WeightsError for one whose numbers do
+    not fit the metadata, or overflow.
     """
     todo = [
         tensor
@@ -64,9 +67,14 @@ def computed(file: ModelFile, threads: int = 1, progress: Progress = no_progress
     if not todo:
         return file
     total, done = sum(tensor.n_bytes for tensor in todo), 0
+
+    def data_of(tensor: DeferredTensor) -> Bytes:
+        with guarded(file.path, WeightsError, f"tensor {tensor.name!r}"):
+            return tensor.data
+
     progress("converting", 0, total)
     with ThreadPoolExecutor(max(threads, 1)) as pool:
-        for data in pool.map(lambda tensor: tensor.data, todo):
+        for data in pool.map(data_of, todo):
             done += data.nbytes
             progress("converting", done, total)
     file.forget_pages()  # what was converted would be in memory twice

@@ -18,6 +18,7 @@ import numpy as np
 from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.system.closing import Closing
+from graphml.system.read_files import guarded
 from graphml.system.replaced_file import folder_beside, replacing
 
 MAX_HEADER_BYTES = 1 << 24
@@ -64,33 +65,31 @@ class TensorFile(Closing):
     """
 
     def __init__(self, path: Path) -> None:
-        from safetensors import SafetensorError, safe_open
+        from safetensors import safe_open
 
         self.path = path
-        try:
+        with guarded(path, UsageError, "no whole safetensors file"):
             _check_lengths(path)
             opened: Any = safe_open
             self._file = opened(path, framework="np")
             said = self._file.metadata() or {}
-        except OSError as error:
-            raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
-        except SafetensorError as error:
-            raise UsageError(f"{path}: no whole safetensors file: {error}") from None
         text = said.get(ABOUT)
         if text is None:
             raise UsageError(f"{path}: wanted a file that graphml has saved; it is of something else")
         if hashlib.sha256(text.encode()).hexdigest() != said.get(DIGEST):
             raise self._damaged("what it says of itself")
-        try:
+        with guarded(path, UsageError, "wanted a JSON object in its header"):
             found = json.loads(text)
             self.about: Mapping[str, Any] = dict(found["about"])
             self._hashes = dict(found["arrays"])
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise UsageError(f"{path}: wanted a JSON object in its header: {error!r:.200}") from None
         self.names = frozenset(self._file.keys())
 
     def array(self, name: str, shape: tuple[int | None, ...], dtype: np.dtype[Any] | str) -> Array:
         """An array of the file, of this shape (None: any size) and dtype."""
+        with guarded(self.path, UsageError, f"array {name!r}"):
+            return self._array(name, shape, dtype)
+
+    def _array(self, name: str, shape: tuple[int | None, ...], dtype: np.dtype[Any] | str) -> Array:
         if name not in self.names:
             raise UsageError(f"{self.path}: wanted an array {name!r}; it has none")
         stored = self._file.get_slice(name)

@@ -281,14 +281,14 @@ def test_any_text_is_saved(tmp_path: Path) -> None:
 
 def test_places_that_are_no_files_are_told(tmp_path: Path) -> None:
     for place, reading, writing in (
-        (tmp_path, "is not a file", "is there already"),
-        (tmp_path / "no" / "file", "no such file", "cannot be written: No such file or directory"),
+        (tmp_path, "a directory", "is there already"),
+        (tmp_path / "no" / "file", "No such file", "cannot be written: No such file or directory"),
         (
             tmp_path / ("x" * 300),
-            "cannot be read: File name too long",
+            "cannot be read as JSON: File name too long",
             "cannot be written: File name too long",
         ),
-        (Path("a\0b"), "no such file", "cannot be written"),
+        (Path("a\0b"), "null byte", "cannot be written"),
     ):
         with pytest.raises(UsageError, match=reading):
             read_messages(place)

@@ -124,7 +124,7 @@ def test_without_being_asked_for_nothing_is_read(own_cache: Path) -> None:
     own_cache.write_text("damaged")
     device = BACKEND.open(1)
     tuned_program("q4_0", device)
-    with pytest.raises(BackendError, match=r"tuning.json is no file of `graphml tune`"):
+    with pytest.raises(BackendError, match=r"tuning.json: is no file of `graphml tune`"):
         device.use_tuning(True)  # type: ignore[attr-defined]
     device.close()
 
@@ -200,7 +200,7 @@ def test_parameters_that_no_kernel_has_are_refused(own_cache: Path) -> None:
 )
 def test_damaged_files_are_told_and_replaced(content: str, own_cache: Path) -> None:
     own_cache.write_text(content)
-    with pytest.raises(BackendError, match=r"tuning.json is no file of `graphml tune`.*remove it"):
+    with pytest.raises(BackendError, match=r"tuning.json: is no file of `graphml tune`.*remove it"):
         tuning.load()
     tuning.save({KEY: RESULT})
     assert list(tuning.load().entries) == [KEY]

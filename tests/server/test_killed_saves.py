@@ -133,7 +133,7 @@ def test_what_a_killed_save_has_left_is_removed_by_a_later_server(
     folder = tmp_path / PARTIAL.format("folder")
     folder.mkdir()
     (folder / ".tmpXYZ").write_bytes(b"x")  # the library's own
-    for one in (old, folder):
+    for one in (old, folder / ".tmpXYZ", folder):
         os.utime(one, (long_ago, long_ago))
     with running(ServerOptions(parallel=1, n_ctx=64, slot_save_path=tmp_path), stories):
         assert [one.name for one in tmp_path.iterdir()] == [new.name]

@@ -11,14 +11,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from graphml.errors import ArchitectureError
+from graphml.inspect.compare import archive
+from graphml.system.read_files import guarded, plain_json
 
 FORMAT = "graphml-trace-1"
 Array = NDArray[Any]
 MOST_NODES = 1 << 20
+LARGEST_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,15 +117,13 @@ def _operands(value: Any) -> Iterator[str]:
 def read_description(folder: Path) -> TracedModule:
     """Read a folder that the tracer wrote; ArchitectureError if it is damaged or of another version."""
     path = folder / "description.json"
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        with np.load(folder / "values.npz", allow_pickle=False) as held:
-            values = {name: held[name] for name in held.files}
+    what = "the description cannot be read"
+    document = plain_json(path, ArchitectureError, LARGEST_BYTES, what)
+    values = archive.arrays_of(folder / "values.npz", ArchitectureError, what)
+    with guarded(path, ArchitectureError, what):
         if document["format"] != FORMAT or len(document["nodes"]) > MOST_NODES:
             raise ValueError(f"wanted format {FORMAT}; got {str(document['format'])[:40]!r}")
         return _built(document, values)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ArchitectureError(f"{path}: the description cannot be read: {error}") from None
 
 
 def _built(document: Mapping[str, Any], values: dict[str, Array]) -> TracedModule:

@@ -9,7 +9,6 @@ nothing of models, nor of how records are compared.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from graphml.authoring.peer_process import ask
 from graphml.errors import BackendError, UsageError
 from graphml.inspect.compare import archive
 from graphml.ir.op import Array
+from graphml.system.read_files import guarded, plain_json
 
 FORMAT = "graphml-record-1"
 MOST_TOKENS = 1 << 16
@@ -65,40 +65,39 @@ def read(path: str | Path) -> PeerRecord:
 
 
 def _is_golden(path: Path) -> bool:
-    try:
-        with np.load(path, allow_pickle=False) as held:
-            return archive.HEADER not in held.files
-    except Exception as error:  # zip files fail in many ways
-        raise UsageError(f"{path}: cannot be read as a record: {error}") from None
+    return archive.HEADER not in archive.names_in(path, UsageError, "cannot be read as a record")
 
 
 def _golden(path: Path, beside: Path) -> PeerRecord:
-    try:
-        if beside.stat().st_size > LARGEST_SPEC_BYTES:
-            raise ValueError(f"{beside} is larger than {LARGEST_SPEC_BYTES >> 20} MiB")
-        ids = json.loads(beside.read_text(encoding="utf-8"))["tokens"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{path}: wanted {beside.name} beside it, with `tokens`: {error!r}") from None
-    with np.load(path, allow_pickle=False) as held:
-        try:
-            logits = held["logits"]
-        except (KeyError, ValueError) as error:
-            raise UsageError(f"{path}: wanted an array `logits`: {error}") from None
-    return _checked(path, f"golden {path.stem}", ids, logits, {})
+    if not beside.exists():
+        raise UsageError(f"{path}: wanted a record, or {beside.name} beside it, with `tokens`")
+    with guarded(beside, UsageError, "wanted `tokens`"):
+        ids = plain_json(beside, UsageError, LARGEST_SPEC_BYTES)["tokens"]
+    logits = archive.arrays_of(path, UsageError, "wanted an array `logits`", ("logits",))["logits"]
+    with guarded(beside, UsageError):
+        _check_ids(ids)
+    return _checked(path, f"golden {path.stem}", ids, logits, {}, f" of {beside.name}")
 
 
-def _checked(path: Path, by: Any, ids: Any, logits: Any, values: Mapping[str, Array]) -> PeerRecord:
-    whole = isinstance(ids, list) and all(isinstance(token, int) and token >= 0 for token in ids)
-    if not whole or not 0 < len(ids) <= MOST_TOKENS:
-        raise UsageError(f"{path}: wanted a list of 1 to {MOST_TOKENS} token ids; got {str(ids)[:60]}")
+def _checked(
+    path: Path, by: Any, ids: Any, logits: Any, values: Mapping[str, Array], where: str = ""
+) -> PeerRecord:
+    with guarded(path, UsageError):
+        _check_ids(ids)
     for name, array in {"logits": logits, **values}.items():
         fits = isinstance(array, np.ndarray) and array.ndim == 2 and len(array) == len(ids)
         if not fits or array.dtype.kind != "f":
             got = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else "nothing"
             raise UsageError(
-                f"{path}: {name}: wanted floats [{len(ids)}, n], a row for each token; got {got}"
+                f"{path}: {name}: wanted floats [{len(ids)}, n], a row for each token{where}; got {got}"
             )
     return PeerRecord(str(by), tuple(ids), logits.astype(np.float32, copy=False), dict(values))
+
+
+def _check_ids(ids: Any) -> None:
+    whole = isinstance(ids, list) and all(type(token) is int and 0 <= token < 1 << 31 for token in ids)
+    if not whole or not 0 < len(ids) <= MOST_TOKENS:
+        raise UsageError(f"wanted a list of 1 to {MOST_TOKENS} token ids; got {str(ids)[:60]}")
 
 
 PEERS = {"llama.cpp": "record_llama_cpp.py", "hf": "record_transformers.py"}
@@ -116,13 +115,8 @@ def record_of(
         out = Path(folder) / "record.npz"
         request = {"model": path or str(model), "ids": list(ids), "out": str(out)}
         by = ask(name, PEERS[name], python, request)
-        try:
-            with np.load(out, allow_pickle=False) as held:
-                arrays = {
-                    array_name: held[array_name].astype(np.float32, copy=False) for array_name in held.files
-                }
-        except (OSError, ValueError) as error:
-            raise BackendError(f"{name}: its process left no record: {error}") from None
+        left = archive.arrays_of(out, BackendError, f"{name}: its process left no record")
+        arrays = {array_name: array.astype(np.float32, copy=False) for array_name, array in left.items()}
     logits = arrays.pop("logits", None)
     if logits is None:
         raise BackendError(f"{name}: its process left no logits")

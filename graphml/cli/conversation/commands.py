@@ -22,6 +22,7 @@ from graphml.cli.conversation.sampling_settings import HELP
 from graphml.cli.options.checks import text_of
 from graphml.cli.terminal.console import say, write
 from graphml.errors import GraphmlError, UsageError, similar
+from graphml.system.read_files import guarded, plain_json
 from graphml.system.replaced_file import replacing
 from graphml.text.messages import Message, checked_messages
 
@@ -30,22 +31,11 @@ LARGEST_BYTES = 1 << 26
 
 def read_messages(path: Path) -> list[Message]:
     """Return the messages of a file; it may also be an object with them as "messages", as requests are."""
-    try:
-        if not path.is_file():
-            raise UsageError(f"{path}: " + ("is not a file" if path.exists() else "no such file"))
-        if path.stat().st_size > LARGEST_BYTES:
-            raise UsageError(f"{path}: wanted at most {LARGEST_BYTES} bytes, got {path.stat().st_size}")
-        value = json.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: cannot be read as JSON: {error}") from None
+    value = plain_json(path, UsageError, LARGEST_BYTES, "cannot be read as JSON", "utf-8-sig")
     if isinstance(value, dict) and "messages" in value:
         value = value["messages"]
-    try:
+    with guarded(path, UsageError):
         return checked_messages(value)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
 
 
 def write_messages(path: Path, messages: list[Message]) -> None:

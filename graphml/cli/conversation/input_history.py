@@ -10,6 +10,9 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from graphml.errors import GraphmlError, UsageError
+from graphml.system.read_files import plain_bytes
+
 LONGEST = 1 << 16  # characters of an input; a longer one is not kept
 MOST = 1000  # inputs kept; the file holds up to twice as many between two starts
 PRIVATE = 0o600
@@ -36,8 +39,8 @@ class InputHistory:
 
     def _read(self) -> list[str]:
         inputs = []
-        with suppress(OSError):
-            for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
+        with suppress(GraphmlError):
+            for line in plain_bytes(self._path, UsageError).decode(errors="replace").splitlines():
                 with suppress(ValueError, RecursionError):
                     value = json.loads(line)
                     if isinstance(value, str):

@@ -14,6 +14,7 @@ from graphml.cli.options.options import Opening
 from graphml.errors import TokenizerError, UsageError
 from graphml.loading import discovery
 from graphml.passes.placement_rules import named_backends, parse_rules
+from graphml.system.read_files import plain_text
 
 MOST_OF_A_PATH: Final = 200
 _FILE_NAME = re.compile(r"[^\s{}\"\[\]()|]+\.(json|gbnf|lark|jinja2?|j2|txt)", re.IGNORECASE)
@@ -99,10 +100,7 @@ def key_of(key: str) -> str:
     """The key itself, or the one that a file has, which no list of processes shows."""
     if not key.startswith("@"):
         return key
-    try:
-        return Path(key[1:]).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--api-key: wanted a file that can be read; got {key!r}: {error}") from None
+    return plain_text(Path(key[1:]), UsageError, what="--api-key: cannot be read").strip()
 
 
 def bytes_of(option: str, text: str) -> int:
@@ -118,13 +116,9 @@ def bytes_of(option: str, text: str) -> int:
 def text_of(path: Path, most: int = 64 << 20, said: str = "") -> str:
     """The text of a file in UTF-8; UsageError, beginning with `said`, for others and for more bytes."""
     try:
-        with path.open("rb") as file:
-            data = file.read(most + 1)
-        if len(data) > most:
-            raise UsageError(f"{said}{path}: wanted at most {most} bytes")
-        return data.decode()
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{said}{path}: {error}") from None
+        return plain_text(path, UsageError, most, "cannot be read as UTF-8 text")
+    except UsageError as error:
+        raise UsageError(f"{said}{error}") from None
 
 
 def text_or_file(option: str, text: str) -> str:

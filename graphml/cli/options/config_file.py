@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -23,7 +23,9 @@ from graphml.options.option_fields import Option, options_of
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.sampling import SamplingParams
 from graphml.server.options.command_line import BY_NAME, parsed
+from graphml.system.read_files import guarded, plain_text
 
+LARGEST_BYTES: Final = 1 << 20
 SHARED: Final = ("defaults", "models", "profiles")
 WHICH_MODEL: Final = ("named", "hf", "model")
 
@@ -39,11 +41,15 @@ class Stated:
 
 def read_tables(path: Path, commands: Iterable[str]) -> dict[str, dict[str, Any]]:
     """The tables of a file; UsageError for a file that cannot be read, and for a table that is not known."""
-    try:
-        tables = tomllib.loads(path.read_bytes().decode())
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: wanted a file of settings in TOML: {error}") from None
-    known = (*SHARED, *commands)
+    what = "wanted a file of settings in TOML"
+    text = plain_text(path, UsageError, LARGEST_BYTES, what)
+    with guarded(path, UsageError, what):
+        tables = tomllib.loads(text)
+        _check_tables(path, tables, (*SHARED, *commands))
+    return tables
+
+
+def _check_tables(path: Path, tables: Mapping[str, Any], known: Sequence[str]) -> None:
     for name, table in tables.items():
         if name not in known:
             raise UsageError(
@@ -55,7 +61,6 @@ def read_tables(path: Path, commands: Iterable[str]) -> dict[str, dict[str, Any]
         ):
             if not isinstance(value, dict):
                 raise UsageError(f"{path}: {inner}: wanted a table, got {value!r:.40}")
-    return tables
 
 
 def chosen_tables(

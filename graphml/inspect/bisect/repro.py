@@ -28,6 +28,7 @@ from graphml.ir.shape import Dim, Symbol
 from graphml.ir.verify import verify
 from graphml.loading import discovery
 from graphml.loading.own_ops import known_ops, load_ops_of_file, op_files
+from graphml.system.read_files import guarded
 
 COLUMNS = (16, 64)  # kept columns of a product's weight, the first number that is enough
 PRODUCTS = {"linear": 1, "mul_mat": 1, "linears": 0, "mul_mat_glu": 2}  # op -> index of the activation
@@ -79,13 +80,11 @@ def load(path: Path) -> LeafArrays:
     """The arrays of a repro; a UsageError for any other file."""
     dims, held = archive.read(path, "the arrays of a repro")
     parts: dict[str, dict[str, Array]] = {"inputs": {}, "weights": {}, "states": {}}
-    try:
+    with guarded(path, UsageError, "cannot be read as the arrays of a repro"):
         for name, array in held.items():
             kind, _, leaf = name.partition("/")
             parts[kind][leaf] = array
         return LeafArrays(dims={name: int(size) for name, size in dims.items()}, **parts)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{path}: cannot be read as the arrays of a repro: {error}") from None
 
 
 @dataclass(frozen=True)

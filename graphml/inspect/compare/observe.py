@@ -18,7 +18,7 @@ from graphml.backend import Program, no_progress
 from graphml.compiler.compile import prepare
 from graphml.compiler.multi_device import PartsDevice
 from graphml.compiler.options import CompileOptions
-from graphml.errors import GraphError, UsageError
+from graphml.errors import UsageError
 from graphml.inspect.compare import archive
 from graphml.inspect.compare.copies import Copied, with_copies
 from graphml.inspect.compare.forced import OUTPUT, LeafArrays, Lowered, feed, observed, shown
@@ -34,6 +34,7 @@ from graphml.loading.own_ops import known_ops
 from graphml.passes.fusion_log import AppliedFusion
 from graphml.passes.refusals import refusals
 from graphml.runtime.programs.executor import Executor
+from graphml.system.read_files import guarded
 
 FORMAT = "graphml-observation-1"
 
@@ -265,15 +266,13 @@ def save(observation: Observation, path: Path) -> None:
 def restore(path: Path, weights: Mapping[str, Array]) -> Observation:
     """Read what `save` wrote; weights: those of the model it was made with. A UsageError for another."""
     header, held = archive.read(path, "a saved run")
-    try:
+    with guarded(path, UsageError, "cannot be read as a saved run"):
         if header["format"] != FORMAT:
             raise ValueError(f"wanted the format {FORMAT}; got {header['format']!r}")
         ops = known_ops()
         steps = tuple(_restored(step, held, weights, ops) for step in header["steps"])
         in_numpy = tuple(map(str, header.get("in_numpy", ())))
         return Observation(tuple(map(int, header["ids"])), steps, dict(header["facts"]), in_numpy)
-    except (ValueError, KeyError, TypeError, AttributeError, GraphError) as error:
-        raise UsageError(f"{path}: cannot be read as a saved run: {error}") from None
 
 
 def _restored(step: Any, held: Mapping[str, Array], weights: Mapping[str, Array], ops: Any) -> ObservedStep:

@@ -21,6 +21,7 @@ from graphml.ir.source import Source
 from graphml.ir.text import parse, parse_type, unknown_op
 from graphml.ir.verify import verify
 from graphml.loading.own_ops import known_ops
+from graphml.system.read_files import guarded, plain_text
 
 MAX_BYTES = 1 << 28
 _ODD = ("inf", "-inf", "nan")  # floats that JSON lacks
@@ -88,6 +89,8 @@ def _attribute(op: Op, name: str, value: Any) -> Attribute:
 
 def is_dump(path: Path) -> bool:
     """Whether a file begins as a dump does, in JSON or as text."""
+    if not path.is_file():  # a pipe would block
+        return False
     try:
         with path.open("rb") as file:
             start = file.read(64).lstrip()
@@ -101,25 +104,20 @@ def read_dump(path: Path) -> Document:
 
     A text has one pass, called `text`, and no backends, plans or fusions.
     """
-    if path.stat().st_size > MAX_BYTES:
-        raise UsageError(f"{path}: wanted a dump of at most {MAX_BYTES >> 20} MiB")
-    try:
-        text = path.read_text(encoding="utf-8")
+    what = "not a dump of graphml"
+    text = plain_text(path, UsageError, MAX_BYTES, what)
+    with guarded(path, UsageError, what):
         if not text.lstrip().startswith("{"):
             return _from_text(path.name, text)
-        document = json.loads(text)
-    except GraphError as error:
-        raise GraphError(f"{path}: {error}") from None
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: not a dump of graphml: {error}") from None
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise UsageError(f"{path}: wanted a dump of the format {FORMAT!r}")
-    try:
-        for pass_ in document["passes"]:
-            graph_of(pass_["nodes"], pass_["outputs"])
-    except (GraphError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{path}: not a dump of graphml: {error}") from None
-    return document
+        document: Document = json.loads(text)
+        if not isinstance(document, dict) or document.get("format") != FORMAT:
+            raise UsageError(f"{path}: wanted a dump of the format {FORMAT!r}")
+        try:
+            for pass_ in document["passes"]:
+                graph_of(pass_["nodes"], pass_["outputs"])
+        except GraphError as error:
+            raise UsageError(f"{path}: {what}: {error}") from None
+        return document
 
 
 def _from_text(name: str, text: str) -> Document:

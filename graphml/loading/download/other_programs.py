@@ -6,7 +6,6 @@ Reads names and manifests; changes nothing there and opens no model.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphml import settings
-from graphml.errors import UsageError, did_you_mean
+from graphml.errors import GraphmlError, UsageError, did_you_mean
 from graphml.loading.download.choice import models_of
+from graphml.system.read_files import guarded, plain_json
 
 OLLAMA, LM_STUDIO = "ollama", "lmstudio"
 PREFIXES = (f"{OLLAMA}:", f"{LM_STUDIO}:")
@@ -65,10 +65,8 @@ def _of_ollama() -> Iterator[OtherModel]:
 
 def _blob_of(manifest: Path, root: Path) -> Path | None:
     """The GGUF file that a manifest names; None for other files, and for one that is not there."""
-    with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
-        with manifest.open("rb") as file:
-            layers = json.loads(file.read(_LARGEST_MANIFEST))["layers"]
-        for layer in layers:
+    with suppress(GraphmlError), guarded(manifest, UsageError):
+        for layer in plain_json(manifest, UsageError, _LARGEST_MANIFEST)["layers"]:
             digest = _DIGEST.fullmatch(layer["digest"])
             if layer["mediaType"] == _MODEL_LAYER and digest:
                 blob = root / "blobs" / f"sha256-{digest[1]}"

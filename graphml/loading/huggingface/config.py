@@ -18,18 +18,33 @@ from graphml.loading.huggingface.config_names import ACTIVATIONS, HARMLESS, NUMB
 
 Value = int | float | str | bool | list[int] | list[bool] | list[str] | list[float]
 LARGEST = 1 << 40
+MOST_LAYERS = 1 << 14
+EXTENTS = frozenset((
+    "vocab_size", "embedding_length", "feed_forward_length", "attention.head_count",
+    "attention.head_count_kv", "attention.key_length", "attention.kv_lora_rank", "attention.q_lora_rank",
+    "rope.dimension_count", "expert_count", "expert_feed_forward_length", "expert_shared_feed_forward_length",
+))  # fmt: skip
+"""Keys of sizes that some tensor has: arrays are made of them before they are compared with it."""
 
 
 class HfConfig:
     """The fields of a config.json, and of what its class assumes for those that it lacks.
 
-    tensors: further tensors that follow from the fields, by our name, such as factors of rope.
+    tensors: further tensors that follow from the fields, by our name, such as factors of rope. largest: the
+    most that a size of the checkpoint's tensors can be.
     """
 
-    def __init__(self, path: Path, fields: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        fields: Mapping[str, Any],
+        defaults: Mapping[str, Any],
+        largest: int = LARGEST,
+    ) -> None:
         self.path = path
         self._own = fields
         self._fields = {**defaults, **fields}
+        self._largest = largest
         self._read: set[str] = set()
         self.tensors: dict[str, NDArray[np.float32]] = {}
 
@@ -48,8 +63,14 @@ class HfConfig:
         value = self.get(*names)
         if value is None and default is not None:
             return default
-        if type(value) is not int or not 0 <= value <= LARGEST:
-            raise self.error(f"{' or '.join(names)}: wanted a number from 0 up; got {str(value)[:60]!r}")
+        least = int(key == "block_count")
+        if type(value) is not int or not least <= value <= LARGEST:
+            wanted = f"wanted a number from {least} up; got {str(value)[:60]!r}"
+            raise self.error(f"{' or '.join(names)}: {wanted}")
+        most = MOST_LAYERS if key == "block_count" else self._largest if key in EXTENTS else LARGEST
+        if value > most:
+            where = "" if key == "block_count" else ", as no tensor of the checkpoint is larger"
+            raise self.error(f"{names[0]}: wanted at most {most}{where}; got {value}")
         return value
 
     def number(self, key: str, default: float | None = None) -> float:

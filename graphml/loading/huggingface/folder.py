@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from graphml.errors import ArchitectureError, WeightsError, did_you_mean
-from graphml.loading.huggingface.config import HfConfig
+from graphml.loading.huggingface.config import HfConfig, Value
 from graphml.loading.huggingface.family import Family
 from graphml.loading.huggingface.generation_settings import sampling_metadata
 from graphml.loading.huggingface.json_files import read_json
-from graphml.loading.huggingface.packed import read_packing, unpacked
+from graphml.loading.huggingface.packed import PER_WORD, read_packing, unpacked
 from graphml.loading.huggingface.tensors import our_tensors
 from graphml.loading.huggingface.tokenizer_files import NO_TOKENIZER, tokenizer_metadata
-from graphml.weights import Metadata, ModelFile
+from graphml.system.read_files import guarded
+from graphml.weights import Metadata, ModelFile, Tensor
 from graphml.weights.filemap import FileMap
 from graphml.weights.metadata import StoredValue, stored
 from graphml.weights.safetensors import StoredTensor, read_safetensors
@@ -51,31 +52,26 @@ def open_folder(path: Path, families: Mapping[str, Family], stated_family: Famil
     ArchitectureError for a model_type or a field that is not known, WeightsError for missing, damaged or
     pickled files.
     """
-    whole = read_json(path / CONFIG)
-    fields = _language_model(whole)
+    fields = _language_model(read_json(path / CONFIG))
     kind = fields.get("model_type")
     family = stated_family or _family(path / CONFIG, kind, families)
-    config = HfConfig(path / CONFIG, fields, family.defaults)
-    packing = read_packing(config.path, config.get("quantization_config"))
-    config.only("is_encoder_decoder", False)
-    tied = config.flag("tie_word_embeddings", False)
-    keys = dict(family.keys(config))
-    config.check_all_read(family.ignored)
-    files = _weight_files(path)
     opened: list[FileMap] = []
     try:
         stored_tensors: dict[str, StoredTensor] = {}
-        for shard, wanted in files.items():
+        for shard, wanted in _weight_files(path).items():
             opened.append(FileMap(path / shard))
             held = read_safetensors(opened[-1])
             _check_shard(path / shard, held, wanted, stored_tensors)
             stored_tensors |= held
-        tensors = our_tensors(config, family, unpacked(path, packing, stored_tensors), tied)
+        with guarded(path / CONFIG, ArchitectureError, "does not fit the family, or the tensors"):
+            config = HfConfig(path / CONFIG, fields, family.defaults, _largest(stored_tensors))
+            keys, tensors = _read(config, family, stored_tensors)
+            own = {f"{family.architecture}.{key}": stored(value) for key, value in keys.items()}
         values: dict[str, StoredValue] = {
             "general.architecture": stored(family.architecture),
             "general.name": stored(_name(path)),
             **sampling_metadata(path),
-            **{f"{family.architecture}.{key}": stored(value) for key, value in keys.items()},
+            **own,
         }
         values |= tokenizer_metadata(path, fields, int(str(keys.get("vocab_size", 0))))
         return ModelFile(path, Metadata(path, values, {"tokenizer.": NO_TOKENIZER}), tensors, opened)
@@ -83,6 +79,23 @@ def open_folder(path: Path, families: Mapping[str, Family], stated_family: Famil
         for one_map in opened:
             one_map.close()
         raise
+
+
+def _read(
+    config: HfConfig, family: Family, held: Mapping[str, StoredTensor]
+) -> tuple[dict[str, Value], dict[str, Tensor]]:
+    """The keys of a config, and the tensors as its family has them."""
+    packing = read_packing(config.path, config.get("quantization_config"))
+    config.only("is_encoder_decoder", False)
+    tied = config.flag("tie_word_embeddings", False)
+    keys = dict(family.keys(config))
+    config.check_all_read(family.ignored)
+    return keys, our_tensors(config, family, unpacked(config.path.parent, packing, held), tied)
+
+
+def _largest(held: Mapping[str, StoredTensor]) -> int:
+    """The most that a size of these tensors can be: of packed ones the shapes are smaller."""
+    return PER_WORD * max((extent for tensor in held.values() for extent in tensor.shape), default=0)
 
 
 def _name(path: Path) -> str:
@@ -122,7 +135,8 @@ def _weight_files(path: Path) -> dict[str, set[str] | None]:
     index = path / INDEX
     if index.is_file():
         files = read_index(index)
-        missing = sorted(file for file in files if not index.with_name(file).is_file())
+        with guarded(index, WeightsError):
+            missing = sorted(file for file in files if not index.with_name(file).is_file())
         if missing:
             raise WeightsError(
                 f"{index}: {missing[0]} is not there: {len(missing)} of {len(files)} files are missing"

@@ -5,18 +5,18 @@ Knows JSON; nothing of what it means.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from graphml.errors import WeightsError
+from graphml.system.read_files import plain_json, plain_text
 
 LARGEST_BYTES = 8 << 20
 
 
 def read_json(path: Path, largest: int = LARGEST_BYTES) -> dict[str, Any]:
     """The object of a file; WeightsError for any other content, and for more than `largest` bytes."""
-    content = _parsed(path, read_text(path, largest))
+    content = plain_json(path, WeightsError, largest, _cannot(path))
     if not isinstance(content, dict):
         raise WeightsError(f"{path}: wanted an object; got {type(content).__name__}")
     return content
@@ -24,21 +24,11 @@ def read_json(path: Path, largest: int = LARGEST_BYTES) -> dict[str, Any]:
 
 def read_text(path: Path, largest: int = LARGEST_BYTES) -> str:
     """The text of a plain file of at most `largest` bytes."""
-    try:
-        if not path.is_file():
-            raise WeightsError(f"{path}: wanted a plain file")
-        if path.stat().st_size > largest:
-            raise WeightsError(f"{path}: cannot be read: it is larger than {largest >> 20} MiB")
-        return path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise WeightsError(f"{path}: cannot be read as {path.name}: {error}") from None
+    return plain_text(path, WeightsError, largest, _cannot(path))
 
 
-def _parsed(path: Path, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise WeightsError(f"{path}: cannot be read as {path.name}: {error}") from None
+def _cannot(path: Path) -> str:
+    return f"cannot be read as {path.name}"
 
 
 def with_text_config(config: dict[str, Any]) -> dict[str, Any]:

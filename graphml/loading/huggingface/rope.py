@@ -30,7 +30,10 @@ def rope_keys(
     full = {name: value for name, value in full.items() if name not in known}
     head_dim = int(str(keys["attention.key_length"]))
     part = full.pop("partial_rotary_factor", None)
-    n_rot = head_dim if part is None else int(head_dim * config.checked_number("partial_rotary_factor", part))
+    factor = 1.0 if part is None else config.checked_number("partial_rotary_factor", part)
+    if not 0 <= factor <= 1:
+        raise config.error(f"partial_rotary_factor: wanted a number from 0 to 1; got {factor}")
+    n_rot = int(head_dim * factor)
     theta = config.checked_number("rope_theta", full.pop("rope_theta", base))
     rope_values: dict[str, Value] = {"rope.dimension_count": n_rot, "rope.freq_base": theta}
     rope_values |= _scaling(config, full, n_rot, theta, int(str(keys["context_length"])))

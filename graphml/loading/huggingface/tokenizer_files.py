@@ -16,6 +16,7 @@ from typing import Any
 
 from graphml.errors import WeightsError
 from graphml.loading.huggingface.json_files import read_json, read_text
+from graphml.system.read_files import guarded, plain_bytes
 from graphml.weights.metadata import StoredValue, stored
 
 LARGEST = 64 << 20
@@ -30,9 +31,12 @@ Field = int | bytes
 
 def sentencepiece_metadata(path: Path, settings: Mapping[str, Any], n_vocab: int) -> dict[str, StoredValue]:
     """The keys of the vocabulary; settings: tokenizer_config.json, whose added tokens follow the pieces."""
-    if path.stat().st_size > LARGEST:
-        raise WeightsError(f"{path}: cannot be read: it is larger than {LARGEST >> 20} MiB")
-    whole = _message(path, path.read_bytes())
+    with guarded(path, WeightsError, "wanted a model of sentencepiece"):
+        return _sentencepiece_metadata(path, settings, n_vocab)
+
+
+def _sentencepiece_metadata(path: Path, settings: Mapping[str, Any], n_vocab: int) -> dict[str, StoredValue]:
+    whole = _message(path, plain_bytes(path, WeightsError, LARGEST))
     tokens, scores, types = _pieces(path, whole.get(PIECES, []))
     trainer = _message(path, _last_bytes(whole, TRAINER))
     normalizer = _message(path, _last_bytes(whole, NORMALIZER))
@@ -91,8 +95,9 @@ def _add(
         if str(id).isdecimal() and isinstance(token, dict) and isinstance(token.get("content"), str):
             by_id[int(id)] = token["content"], bool(token.get("special"))
     count = max(len(tokens), n_vocab, *(id + 1 for id in by_id)) if by_id else max(len(tokens), n_vocab)
-    if count > MAX_TOKENS:
-        raise WeightsError(f"{path}: {count} tokens; at most {MAX_TOKENS} are allowed")
+    most = min(max(len(tokens), n_vocab) + MAX_UNUSED, MAX_TOKENS)
+    if count > most:
+        raise WeightsError(f"{path}: {count} tokens; at most {most} are allowed")
     for id in range(len(tokens), count):
         tokens.append(f"[PAD{id}]")
         scores.append(-1000.0)
@@ -155,7 +160,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 NO_TOKENIZER = "the folder has no tokenizer.json and no tokenizer.model"
 LARGEST_TOKENIZER = 256 << 20
-MAX_TOKENS = 1 << 22
+MAX_TOKENS, MAX_UNUSED = 1 << 22, 1 << 16
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # GGUF's token types
 ROLES = {
     "bos_token": "bos_token_id", "eos_token": "eos_token_id", "unk_token": "unknown_token_id",
@@ -173,10 +178,11 @@ def tokenizer_metadata(path: Path, config: Mapping[str, Any], n_vocab: int) -> d
         metadata = _from_json(path / "tokenizer.json", settings, n_vocab)
     elif (path / "tokenizer.model").is_file():
         metadata = sentencepiece_metadata(path / "tokenizer.model", settings, n_vocab)
-    if metadata:
-        tokens: list[str] = metadata["tokenizer.ggml.tokens"].read(None)
-        metadata |= _roles(path, settings, config, {text: i for i, text in enumerate(tokens)})
-    return metadata | _templates(path, settings)
+    with guarded(path / "tokenizer_config.json", WeightsError):
+        if metadata:
+            tokens: list[str] = metadata["tokenizer.ggml.tokens"].read(None)
+            metadata |= _roles(path, settings, config, {text: i for i, text in enumerate(tokens)})
+        return metadata | _templates(path, settings)
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -184,18 +190,21 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def _from_json(path: Path, settings: Mapping[str, Any], n_vocab: int) -> dict[str, StoredValue]:
+    with guarded(path, WeightsError, "wanted a tokenizer of the `tokenizers` library"):
+        return _json_metadata(path, settings, n_vocab)
+
+
+def _json_metadata(path: Path, settings: Mapping[str, Any], n_vocab: int) -> dict[str, StoredValue]:
     text = read_text(path, LARGEST_TOKENIZER)
-    try:
-        whole = json.loads(text)
-        model, added = whole["model"], whole.get("added_tokens") or []
-        vocabulary = _vocabulary(model)
-        entries = [(token["content"], int(token["id"]), bool(token.get("special"))) for token in added]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise WeightsError(f"{path}: wanted a tokenizer of the `tokenizers` library: {error!r}") from None
+    whole = json.loads(text)
+    model, added = whole["model"], whole.get("added_tokens") or []
+    vocabulary = _vocabulary(model)
+    entries = [(_name(token["content"]), int(token["id"]), bool(token.get("special"))) for token in added]
     ids = {**vocabulary, **{content: id for content, id, _ in entries}}
     count = max([n_vocab, *(id + 1 for id in ids.values())])
-    if min(ids.values(), default=0) < 0 or count > MAX_TOKENS:
-        raise WeightsError(f"{path}: wanted ids from 0 to {MAX_TOKENS - 1}; got {count - 1}")
+    most = min(max(n_vocab, len(ids)) + MAX_UNUSED, MAX_TOKENS)
+    if min(ids.values(), default=0) < 0 or count > most:
+        raise WeightsError(f"{path}: wanted ids from 0 to {most - 1}; got {min(ids.values())} to {count - 1}")
     tokens, types = [f"[PAD{i}]" for i in range(count)], [UNUSED] * count
     for content, id in ids.items():
         tokens[id], types[id] = content, NORMAL
@@ -224,8 +233,14 @@ def _vocabulary(model: Mapping[str, Any]) -> dict[str, int]:
     """Token -> id: an object, or for unigram a list of tokens and scores."""
     vocabulary = model["vocab"]
     if isinstance(vocabulary, list):
-        return {str(entry[0]): id for id, entry in enumerate(vocabulary)}
+        return {_name(entry[0]): id for id, entry in enumerate(vocabulary)}
     return {str(token): int(id) for token, id in vocabulary.items()}
+
+
+def _name(text: Any) -> str:
+    if not isinstance(text, str):
+        raise TypeError(f"wanted the text of a token; got {text!r:.60}")
+    return text
 
 
 def _parts(step: Any) -> Iterator[Mapping[str, Any]]:

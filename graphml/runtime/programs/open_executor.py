@@ -32,6 +32,7 @@ from graphml.runtime.programs.load_options import LoadOptions
 from graphml.runtime.programs.metadata_overrides import check_read, overridden
 from graphml.sampling.candidates import score_order
 from graphml.system.pages import main_memory
+from graphml.system.read_files import guarded
 from graphml.weights import ModelFile
 from graphml.weights.deferred import computed
 from graphml.weights.page_policy import settled
@@ -44,22 +45,19 @@ READ_LATER = ("tokenizer.", "general.sampling.")  # what keys begin with that th
 def read_architecture(file: ModelFile, arch_file: Path | None = None) -> tuple[Architecture, Any]:
     """The file's architecture (or the one that a Python file defines) and its configuration."""
     name = file.metadata.text("general.architecture")
-    try:
-        known = discovery.architecture_from_file(arch_file) if arch_file else discovery.architecture(name)
-        keys = Keys(file.metadata, name)
-        known = replace(known, causal=keys.boolean("attention.causal", True) and known.causal)
-        config = known.read(keys)
+    with guarded(file.path, WeightsError, f"the metadata of architecture {name!r} make no sense"):
+        try:
+            known = discovery.architecture_from_file(arch_file) if arch_file else discovery.architecture(name)
+            keys = Keys(file.metadata, name)
+            known = replace(known, causal=keys.boolean("attention.causal", True) and known.causal)
+            config = known.read(keys)
+        except GraphmlError:
+            raise
+        except Exception as error:  # an architecture may be a stranger's file
+            if arch_file is None:
+                raise
+            raise ArchitectureError(f"architecture {name!r}: {described(error)}") from error
         _check_width(file, f"{name}.embedding_length")
-    except ArchitectureError as error:
-        raise ArchitectureError(f"{file.path}: {error}") from None
-    except GraphmlError:
-        raise
-    except Exception as error:  # an architecture may be a stranger's file
-        if arch_file is None and isinstance(error, TypeError | ZeroDivisionError | OverflowError):
-            raise WeightsError(
-                f"{file.path}: the metadata of architecture {name!r} make no sense: {error}"
-            ) from None
-        raise ArchitectureError(f"{file.path}: architecture {name!r}: {described(error)}") from error
     return known, config
 
 

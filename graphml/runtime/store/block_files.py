@@ -27,10 +27,12 @@ from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.runtime.blocks.block_content import ContentPart
 from graphml.runtime.blocks.state_rows import StateRow
+from graphml.system.read_files import guarded, plain_json
 from graphml.system.replaced_file import remove_stale, replacing
 from graphml.weights.tensor_file import TensorFile, write_tensors
 
 MARK, FORMAT, VERSION = "graphml-store.json", "graphml-store", 1
+MOST_OF_MARK = 1000
 SUFFIX = ".safetensors"
 OWN_FOLDER, OWN_FILE = re.compile("[0-9a-f]{24}"), re.compile(r"[0-9a-f]*(\.[a-z0-9_]+)?\.safetensors")
 TOKENS, CELLS = "tokens", "cells/"
@@ -176,15 +178,14 @@ def _open_store(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if not mark.exists():
         if any(folder.iterdir()):
-            raise UsageError(f"store: {folder} holds other files; wanted a folder of its own")
+            raise UsageError(f"store: {folder} holds other files, and no {MARK}; wanted a folder of its own")
         with replacing(mark) as partial:
             partial.write_text(json.dumps({"format": FORMAT, "version": VERSION}))
         return
-    try:
-        said = json.loads(mark.read_bytes()[:1000])
+    damaged = "is damaged; remove the folder, or give another one"
+    said = plain_json(mark, UsageError, MOST_OF_MARK, damaged)
+    with guarded(mark, UsageError, damaged):
         stated = said["format"], said["version"]
-    except (ValueError, TypeError, KeyError):
-        raise UsageError(f"store: {mark} is damaged; remove the folder, or give another one") from None
     if stated != (FORMAT, VERSION):
         raise UsageError(f"store: {mark}: wanted version {VERSION} of {FORMAT}, got {stated!r:.60}")
 

@@ -16,8 +16,10 @@ from pathlib import Path
 
 from graphml.errors import UsageError
 from graphml.server.options.key_limits import KeyLimits, KeyUse
+from graphml.system.read_files import plain_text
 
 LOG = logging.getLogger(__name__)
+LARGEST_BYTES = 4 << 20
 SETTINGS = tuple(field.name for field in fields(KeyLimits))
 
 
@@ -35,17 +37,14 @@ def keys_in(path: Path) -> tuple[FileKey, ...]:
 
     UsageError for a file without any, and for settings that are none: it names the line, never the key.
     """
-    try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from None
+    lines = [line.strip() for line in plain_text(path, UsageError, LARGEST_BYTES).splitlines()]
     keys: dict[str, FileKey] = {}
     for number, line in enumerate(lines, 1):
         if line and not line.startswith("#"):
             key, *settings = line.split()
             keys.setdefault(key, FileKey(key, number, _limits(settings, f"{path}, line {number}")))
     if not keys:
-        raise UsageError("--api-key-file: the file has no keys")
+        raise UsageError(f"--api-key-file: {path}: the file has no keys")
     return tuple(keys.values())
 
 
@@ -54,14 +53,15 @@ def _limits(settings: list[str], where: str) -> KeyLimits:
     for setting in settings:
         name, _, text = setting.partition("=")
         if name not in SETTINGS or name in limits:
-            raise UsageError(f"{where}: wanted {', '.join(SETTINGS)} once, each as NAME=NUMBER; got {name!r}")
+            wanted = f"wanted {', '.join(SETTINGS)} once, each as NAME=NUMBER"
+            raise UsageError(f"{where}: {wanted}; got {name!r:.60}")
         try:
             value = float(text) if name == "weight" else int(text)
         except ValueError:
             value = math.nan
         least = 0 if name in ("priority", "admin") else 1e-3 if name == "weight" else 1
         if not least <= value <= 1e9:
-            raise UsageError(f"{where}: {name}: wanted a number from {least} to 1e9, got {text!r}")
+            raise UsageError(f"{where}: {name}: wanted a number from {least} to 1e9, got {text!r:.60}")
         limits[name] = value
     return KeyLimits(**limits)  # type: ignore[arg-type]
 

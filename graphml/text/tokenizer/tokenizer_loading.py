@@ -5,6 +5,8 @@ Knows which encoder is for which kind; encodes nothing.
 
 from __future__ import annotations
 
+from graphml.errors import TokenizerError
+from graphml.system.read_files import guarded
 from graphml.text.tokenizer.byte_bpe import byte_pair_encoder
 from graphml.text.tokenizer.huggingface import KEY, HuggingFaceTokenizer
 from graphml.text.tokenizer.spm import ScoredPairEncoder
@@ -24,10 +26,11 @@ def load_tokenizer(metadata: Metadata, pre: str | None = None) -> Tokenizer:
     for a damaged vocabulary, UsageError for `pre` with a kind that has no pre-tokenizer, WeightsError for
     a missing key or one of a wrong type.
     """
-    vocabulary = read_vocabulary(metadata, pre)
-    if vocabulary.kind == "huggingface":
-        return HuggingFaceTokenizer(vocabulary, metadata.text(KEY))
-    return Tokenizer(vocabulary, _encoder(vocabulary, metadata))
+    with guarded(metadata.path, TokenizerError, "its vocabulary is damaged"):
+        vocabulary = read_vocabulary(metadata, pre)
+        if vocabulary.kind == "huggingface":
+            return HuggingFaceTokenizer(vocabulary, metadata.text(KEY))
+        return Tokenizer(vocabulary, _encoder(vocabulary, metadata))
 
 
 def _encoder(vocabulary: Vocabulary, metadata: Metadata) -> Encoder | None:
