@@ -60,6 +60,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--rng": NO_NAME,
     "--logprobs": (*NO_NUMBER, *BELOW, "257"),
     "--prompt-logprobs": (*NO_NUMBER, *BELOW, "257"),
+    "--reasoning-budget": (*NO_NUMBER, "-2"),
     "--spec-type": NO_NAME,
     "--spec-draft-n-max": (*NO_NUMBER, *BELOW, "0", "65"),
     "--spec-draft-n-min": (*NO_NUMBER, *BELOW, "65"),
@@ -196,7 +197,16 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--long-prompt": (*NO_NUMBER, "-1"),
     "--idle": (*NO_NUMBER, "-1"),
 }
-ANY = {"--begins-with", "--prompt", "--system", "--text", "--query", "--python", "--dry-sequence-breaker"}
+ANY = {
+    "--begins-with",
+    "--prompt",
+    "--system",
+    "--text",
+    "--query",
+    "--python",
+    "--dry-sequence-breaker",
+    "--reasoning-budget-message",
+}
 """Options whose value may be any text; a Python is started, and only then known to be none."""
 APART = {
     ("test-backend", "--type"): ("nonsense",),
