@@ -25,7 +25,7 @@ from graphml.api.request_handle import Handle
 from graphml.api.request_output import Counts, RequestOutput
 from graphml.api.request_probes import Probed, RequestProbes
 from graphml.api.stats import EngineStats
-from graphml.api.text_rows import rows_of_texts
+from graphml.api.text_rows import Cancellation, rows_of_texts
 from graphml.api.token_stream import TokenStream
 from graphml.api.tokens import NO_IDS
 from graphml.compiler.multi_device import PartsDevice
@@ -208,11 +208,18 @@ class Engine(NamesOthers, Closing):
         return not isinstance(self._executor.device, PartsDevice)
 
     def embed_ids(
-        self, texts: Sequence[Sequence[int]], pooling: str, *, key: str | None = None, priority: int = 0
+        self,
+        texts: Sequence[Sequence[int]],
+        pooling: str,
+        *,
+        key: str | None = None,
+        priority: int = 0,
+        cancellation: Cancellation | None = None,
     ) -> list[Floats]:
         """The rows of each text's ids, float32 [rows, d], as `Model.embed_ids` has them; waits for them.
 
-        In steps of this engine, each text whole and before the rows of others; key, priority: as of `submit`.
+        In steps of this engine, each text whole and before the rows of others; key, priority: as of `submit`;
+        cancellation: ends them, with a BackendError.
         UsageError as of `Model.embed`, for a text that the blocks do not hold, and on several devices.
         """
         if not self.embeds:
@@ -220,7 +227,7 @@ class Engine(NamesOthers, Closing):
         requests, runner = self._requests.texts(texts, pooling, key, priority), self._runner()
         if runner is not None and requests:
             runner.prepare_texts(pooling, map(len, texts))
-        return rows_of_texts(self._loop, lambda: next(self._orders), requests)
+        return rows_of_texts(self._loop, lambda: next(self._orders), requests, cancellation=cancellation)
 
     def stats(self) -> EngineStats:
         """What runs and waits now, and counts so far."""

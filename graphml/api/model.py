@@ -28,7 +28,7 @@ from graphml.api.prompt_encoder import WANTED, Prompt, is_single
 from graphml.api.request_handle import SCORES, generate
 from graphml.api.saved_session import AnyPath, restore_session
 from graphml.api.session import Session
-from graphml.api.text_rows import TOGETHER, TextEngines, chosen_pooling, normalized, texts_of
+from graphml.api.text_rows import TOGETHER, Cancellation, TextEngines, chosen_pooling, normalized, texts_of
 from graphml.api.token_stream import Result
 from graphml.api.tools import tools_of
 from graphml.backend import Progress, no_progress
@@ -378,13 +378,16 @@ class Model(InspectedModel, Closing):
         rows = self.embed_ids(ids, pooling)
         return np.concatenate(rows) if rows else np.empty((0, 0), np.float32)
 
-    def embed_ids(self, texts: Sequence[Sequence[int]], pooling: str) -> list[Floats]:
+    def embed_ids(
+        self, texts: Sequence[Sequence[int]], pooling: str, *, cancellation: Cancellation | None = None
+    ) -> list[Floats]:
         """The rows of each text's ids, float32 [rows, d]: one, with the pooling `none` one for each id.
 
-        Texts of several threads share steps. Errors as of `embed`.
+        Texts of several threads share steps; cancellation: ends these. Errors as of `embed`.
         """
         self._open()
-        return self._texts.rows(texts, pooling, self._progress if len(texts) > TOGETHER else no_progress)
+        progress = self._progress if len(texts) > TOGETHER else no_progress
+        return self._texts.rows(texts, pooling, progress, cancellation)
 
     def _open(self) -> None:
         if self.executor.closed:

@@ -92,6 +92,27 @@ def longest_text(executor: Executor) -> int:
     return int(min(executor.n_batch, executor.config.n_ctx))
 
 
+class Cancellation:
+    """Ends texts that are computed, and those that begin later, once it is called; from any thread."""
+
+    def __init__(self) -> None:
+        self._lock, self._called = threading.Lock(), False
+        self._cancel: Callable[[], None] = lambda: None
+
+    def __call__(self) -> None:
+        """Nobody wants the texts any more."""
+        with self._lock:
+            self._called, cancel = True, self._cancel
+        cancel()
+
+    def begun(self, cancel: Callable[[], None]) -> None:
+        """Texts are being computed that `cancel` ends."""
+        with self._lock:
+            self._cancel, called = cancel, self._called
+        if called:
+            cancel()
+
+
 class _Text:
     """The listener of one text. rows: float32 [rows, d], once they are computed."""
 
@@ -112,7 +133,7 @@ class _Text:
         """See `Listener`."""
         rows, self._sequence.pooled = self._sequence.pooled, None
         if rows is None:
-            self.rows.set_exception(BackendError("engine: it was closed"))
+            self.rows.set_exception(BackendError("engine: the text was cancelled, or the engine closed"))
         else:
             self.rows.set_result(rows)
 
@@ -126,11 +147,17 @@ def rows_of_texts(
     orders: Callable[[], int],
     requests: Sequence[Request],
     progress: Progress = no_progress,
+    cancellation: Cancellation | None = None,
 ) -> list[Floats]:
-    """Have a loop compute requests for rows, and wait for them; raises what one has failed with."""
+    """Have a loop compute requests for rows, and wait for them; raises what one has failed with.
+
+    BackendError where they are cancelled.
+    """
     sequences = [RunningSequence(request, orders()) for request in requests]
     texts = [_Text(sequence) for sequence in sequences]
     loop.add(zip(sequences, texts, strict=True))
+    if cancellation is not None:
+        cancellation.begun(lambda: loop.cancel(sequences))
     rows: list[Floats] = []
     try:
         for text in texts:
@@ -166,11 +193,13 @@ class TextEngine:
         self._count = itertools.count()
         opened(self, self._loop)
 
-    def rows(self, texts: Sequence[Sequence[int]], progress: Progress) -> list[Floats]:
+    def rows(
+        self, texts: Sequence[Sequence[int]], progress: Progress, cancellation: Cancellation | None
+    ) -> list[Floats]:
         """The rows of each text's ids, which were checked."""
         self._runner.prepare_texts(self._pooling, map(len, texts))
         requests = [Request(np.asarray(ids, np.int32), pooling=self._pooling) for ids in texts]
-        return rows_of_texts(self._loop, lambda: next(self._count), requests, progress)
+        return rows_of_texts(self._loop, lambda: next(self._count), requests, progress, cancellation)
 
     def close(self) -> None:
         """Give its memory back; a second call does nothing."""
@@ -186,7 +215,11 @@ class TextEngines:
         self._engines: dict[str, TextEngine] = {}
 
     def rows(
-        self, texts: Sequence[Sequence[int]], pooling: str, progress: Progress = no_progress
+        self,
+        texts: Sequence[Sequence[int]],
+        pooling: str,
+        progress: Progress = no_progress,
+        cancellation: Cancellation | None = None,
     ) -> list[Floats]:
         """The rows of each text's ids, float32 [rows, d]; UsageError as of `check_texts`."""
         check_texts(self._executor, texts)
@@ -194,7 +227,7 @@ class TextEngines:
             if pooling not in self._engines:
                 self._engines[pooling] = TextEngine(self._executor, pooling)
             engine = self._engines[pooling]
-        return engine.rows(texts, progress)
+        return engine.rows(texts, progress, cancellation)
 
     def close(self) -> None:
         """Give the memory of all back; a second call does nothing."""

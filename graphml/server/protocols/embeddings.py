@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import base64
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from starlette.requests import Request
 from starlette.responses import Response
 
-from graphml.api.text_rows import chosen_pooling, normalized
+from graphml.api.text_rows import Cancellation, chosen_pooling, normalized
 from graphml.server.access.text_limits import check_fits
 from graphml.server.engine.service import Service
 from graphml.server.observing.request_log import ModelOperation
@@ -23,9 +24,11 @@ from graphml.server.protocols.request_body import body_of
 from graphml.server.requests.prompts import prompts_of
 from graphml.server.requests.request_fields import Embeddings, Rerank
 from graphml.server.responses.api_errors import ApiError, wrong_field
+from graphml.server.responses.event_stream import unless_left
 from graphml.server.responses.json_response import json_response
 
 Floats = NDArray[np.float32]
+T = TypeVar("T")
 
 
 async def embeddings(service: Service, request: Request) -> Response:
@@ -76,6 +79,8 @@ async def embedded_texts(
     if content is None:
         raise wrong_field("input", "it is missing")
 
+    cancellation = Cancellation()
+
     def work() -> tuple[list[list[int]], list[Floats]]:
         most = service.options.limits.embedded
         every, _ = prompts_of(content, service.tokenizer, most, _most_tokens(service), "input")
@@ -85,9 +90,19 @@ async def embedded_texts(
         n_tokens = sum(map(len, every))
         service.access.begin_use(request.scope.get("graphml.key"), n_tokens)
         request.scope["graphml.operation"] = ModelOperation("embeddings", service.name, n_input=n_tokens)
-        return every, _rows(service, every, _pooling(service))
+        return every, _rows(service, request, every, _pooling(service), cancellation)
 
-    return await service.access.in_thread(work)
+    return await _unless_left(service, request, work, cancellation)
+
+
+async def _unless_left(
+    service: Service, request: Request, work: Callable[[], T], cancellation: Cancellation
+) -> T:
+    """What some work in a thread returns; ApiError 499, and its texts are ended, where the client leaves."""
+    result = await unless_left(request.receive, service.access.in_thread(work), cancellation)
+    if result is None:
+        raise ApiError(499, "the client has left")
+    return result
 
 
 def _most_tokens(service: Service) -> int:
@@ -116,14 +131,18 @@ def _check_lengths(service: Service, every: list[list[int]]) -> None:
             raise wrong_field("input", f"text {number} has no tokens")
 
 
-def _rows(service: Service, every: list[list[int]], pooling: str) -> list[Floats]:
+def _rows(
+    service: Service, request: Request, every: list[list[int]], pooling: str, cancellation: Cancellation
+) -> list[Floats]:
     executor = service.model.executor
     if pooling != "none":
         pooling = chosen_pooling(executor, pooling)
     begin = time.monotonic()
-    engine = service.access.engine
-    embeds = engine if engine is not None and engine.embeds else service.model
-    rows: list[Floats] = embeds.embed_ids(every, pooling)
+    engine, key = service.access.engine, request.scope.get("graphml.key")
+    if engine is not None and engine.embeds:
+        rows = engine.embed_ids(every, pooling, key=key, cancellation=cancellation)
+    else:
+        rows = service.model.embed_ids(every, pooling, cancellation=cancellation)
     service.access.metrics.embedded(sum(map(len, every)), time.monotonic() - begin)
     return rows
 
@@ -151,15 +170,18 @@ async def rerank(service: Service, request: Request) -> Response:
     if len(documents) > service.options.limits.prompts:
         raise wrong_field("documents", f"at most {service.options.limits.prompts} are wanted")
 
+    cancellation = Cancellation()
+
     def work() -> tuple[int, list[float]]:
         for document in documents:
             check_fits([body.query, document], service.tokenizer, _most_tokens(service))
         every = [service.tokenizer.pair(body.query, document) for document in documents]
         _check_lengths(service, every)
         service.access.begin_use(request.scope.get("graphml.key"), sum(map(len, every)))
-        return sum(map(len, every)), [float(row[0, 0]) for row in _rows(service, every, "rank")]
+        rows = _rows(service, request, every, "rank", cancellation)
+        return sum(map(len, every)), [float(row[0, 0]) for row in rows]
 
-    count, scores = await service.access.in_thread(work)
+    count, scores = await _unless_left(service, request, work, cancellation)
     order = sorted(range(len(scores)), key=lambda index: -scores[index])
     order = order[: len(order) if body.top_n is None else body.top_n]
     if plain:
