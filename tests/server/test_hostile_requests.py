@@ -121,6 +121,43 @@ def test_what_is_wrong_in_a_history_is_a_400(server: Running, path: str, body: d
     assert answer.status_code == 400, answer.text
 
 
+@pytest.mark.parametrize("depth", [66, 330, 500, 900])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/api/chat"])
+def test_values_that_are_nested_deeply_are_a_400_with_their_field(
+    server: Running, path: str, depth: int
+) -> None:
+    deep: Any = 1
+    for _ in range(depth):
+        deep = {"a": deep}
+    call = {"id": "c", "function": {"name": "f", "arguments": deep}}
+    as_text = {"id": "c", "function": {"name": "f", "arguments": encode(deep).decode()}}
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"enum": [deep]}}}
+    bodies: dict[str, list[tuple[str, dict[str, Any]]]] = {
+        "/v1/messages": [
+            ("messages", {"messages": [*USER, _part({"type": "tool_use", "id": "c", "name": "f", "input": deep})]}),
+            ("tools", {"messages": USER, "tools": [{"name": "f", "input_schema": {"enum": [deep]}}]}),
+        ],
+        "/v1/responses": [
+            ("messages", {"input": [{"type": "shell_call", "call_id": "c", "action": deep}]}),
+            ("messages", {"input": [{"type": "function_call", "call_id": "c", **as_text["function"]}]}),
+        ],
+    }  # fmt: skip
+    chats: list[tuple[str, dict[str, Any]]] = [
+        ("messages", {"messages": [*USER, {"role": "assistant", "content": "", "tool_calls": [call]}]}),
+        ("messages", {"messages": [*USER, {"role": "assistant", "content": "", "tool_calls": [as_text]}]}),
+        ("tools", {"messages": USER, "tools": [tool]}),
+        ("variables", {"messages": USER, "chat_template_kwargs": {"x": deep}}),
+    ]
+    for name, body in bodies.get(path, chats[:3] if path == "/api/chat" else chats):
+        answer = server.post(path, {**body, "max_tokens": 1, "stream": False})
+        assert answer.status_code == 400, answer.text
+        assert name in answer.text and "nested less than 64" in answer.text
+
+
+def _part(part: dict[str, Any]) -> dict[str, Any]:
+    return {"role": "assistant", "content": [part]}
+
+
 def test_surrogates_in_a_body_and_an_answer_are_no_error(server: Running) -> None:
     for raw in (b'"\\ud800"', b'"\xed\xa0\x80"'):
         body = b'{"max_tokens": 1, "messages": [{"role": "user", "content": ' + raw + b"}]}"
