@@ -50,6 +50,7 @@ class CallGrammar:
     marks: ReasoningMarks | None
     inside: bool
     tokenizer: Tokenizer = field(repr=False)
+    _parts: dict[Any, tuple[Any, tuple[str, ...]]] = field(default_factory=dict, repr=False, compare=False)
 
     def sampled(self, params: SamplingParams) -> SamplingParams:
         """The settings with which calls follow their tools; UsageError where another grammar is in the way.
@@ -106,7 +107,13 @@ class CallGrammar:
         return [f"{tool.name}:{place}" for tool in self.tools for place in self._part(tool, params)[1]]
 
     def _part(self, tool: Tool, params: SamplingParams) -> tuple[Any, tuple[str, ...]]:
-        """A tool's schema as a part of a grammar, and the places that are left out of it."""
+        """A tool's schema as a part of a grammar, and the places that are left out of it; compiled once."""
+        key = tool.name, params.open_objects
+        if key not in self._parts:
+            self._parts[key] = self._compiled_part(tool, params)
+        return self._parts[key]
+
+    def _compiled_part(self, tool: Tool, params: SamplingParams) -> tuple[Any, tuple[str, ...]]:
         stated = dict(tool.parameters)
         if not stated.keys() - ANNOTATIONS - {"type"} and self.forced:
             stated |= {"properties": {}, "additionalProperties": False}  # nothing to run on with

@@ -15,6 +15,8 @@ TYPES: Final[dict[type, str]] = {
 }  # fmt: skip
 ALL_TYPES: Final = frozenset(["string", "boolean", "integer", "number", "object", "array", "null"])
 MOST_PARTS: Final = 256
+MOST_COPIED: Final = 1 << 16
+"""So many words are copied where schemas are joined, once for each alternative beside them."""
 _COMBINING: Final = ("$ref", "allOf", "anyOf", "oneOf")
 
 
@@ -22,10 +24,12 @@ def leaves(schema: Any, root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The schemas of which a value follows one, without `$ref`, `allOf`, `anyOf` and `oneOf`.
 
     root: the document with the definitions. What is beside these words, and what `allOf` lists, is joined. A
-    reference that leads back to itself says nothing, nor does a schema of more than `MOST_PARTS`.
+    reference that leads back to itself says nothing, nor does a schema of more than `MOST_PARTS`, or
+    of more than `MOST_COPIED` words where they are joined.
     """
     plain: list[Mapping[str, Any]] = []
     todo: list[tuple[Any, frozenset[str]]] = [(schema, frozenset())]
+    copied = 0
     for _ in range(MOST_PARTS):
         if not todo:
             return plain or [{}]
@@ -35,6 +39,10 @@ def leaves(schema: Any, root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         reference = str(stated.get("$ref", ""))
         branches = [branch for word in ("anyOf", "oneOf") for branch in _listed(stated.get(word))]
         parts = [part for part in _listed(stated.get("allOf")) if isinstance(part, Mapping)]
+        if "$ref" in stated or parts or branches:
+            copied += _n_words(stated) * max(1, len(branches))
+        if copied > MOST_COPIED or len(plain) + len(todo) + len(branches) > MOST_PARTS:
+            return [{}]
         if "$ref" in stated:
             others = {word: value for word, value in stated.items() if word != "$ref"}
             if reference not in passed:
@@ -65,6 +73,12 @@ def _joined(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, An
     if "$ref" in first and "$ref" in second:
         joined["allOf"] = [*_listed(joined.get("allOf")), {"$ref": first["$ref"]}]
     return joined
+
+
+def _n_words(schema: Mapping[str, Any]) -> int:
+    """The words of a schema that joining it may copy."""
+    listed = (schema.get(word) for word in ("properties", "required", "allOf"))
+    return len(schema) + sum(len(value) for value in listed if isinstance(value, Mapping | list | tuple))
 
 
 def _referred(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any]:
