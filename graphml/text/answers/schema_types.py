@@ -5,7 +5,7 @@ For arguments that are not written as JSON. It takes any mapping: what is no sch
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -17,6 +17,8 @@ ALL_TYPES: Final = frozenset(["string", "boolean", "integer", "number", "object"
 MOST_PARTS: Final = 256
 MOST_COPIED: Final = 1 << 16
 """So many words are copied where schemas are joined, once for each alternative beside them."""
+_WITHIN: Final = ("items", "additionalProperties")
+_LISTS: Final = ("allOf", "anyOf", "oneOf")
 _COMBINING: Final = ("$ref", "allOf", "anyOf", "oneOf")
 
 
@@ -117,6 +119,58 @@ def members(schema: Mapping[str, Any]) -> dict[str, Any]:
     properties = schema.get("properties")
     stated = properties.items() if isinstance(properties, Mapping) else ()
     return {name: member for name, member in stated if member is not False}
+
+
+def properties_of(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
+    """The properties of all alternatives of an object's schema."""
+    listed: dict[str, list[Any]] = {}
+    for leaf in leaves(schema, root):
+        for name, member in members(leaf).items():
+            listed.setdefault(name, []).append(member)
+    return {name: {"anyOf": ways} if len(ways) > 1 else ways[0] for name, ways in listed.items()}
+
+
+def with_names(
+    schema: Any, takes: Callable[[str, Collection[str]], bool], nested: bool, place: str = "#"
+) -> tuple[Any, dict[str, bool]]:
+    """A schema without the properties whose names are not taken; their places, and which are required.
+
+    nested: whether names count in the schemas within, too.
+    """
+    if not isinstance(schema, Mapping):
+        return schema, {}
+    left_out: dict[str, bool] = {}
+    changed = dict(schema)
+    for word in ("properties", *(("$defs", "definitions") if nested else ())):
+        parts = schema.get(word)
+        for name, member in parts.items() if isinstance(parts, Mapping) else ():
+            if word == "properties" and not takes(name, parts):
+                left_out[f"{place}/{word}/{name}"] = name in required(schema)
+                changed[word] = {key: part for key, part in changed[word].items() if key != name}
+                changed["required"] = [key for key in _listed(changed.get("required")) if key != name]
+            elif nested:
+                part, within = with_names(member, takes, nested, f"{place}/{word}/{name}")
+                if within:
+                    left_out |= within
+                    changed[word] = {**changed[word], name: part}
+    for word in (*_WITHIN, *_LISTS) if nested else ():
+        is_list = isinstance(schema.get(word), list)
+        parts = schema[word] if is_list else [schema.get(word)]
+        every = [
+            with_names(part, takes, nested, f"{place}/{word}" + (f"/{index}" if is_list else ""))
+            for index, part in enumerate(parts)
+        ]
+        within = {name: needed for _, names in every for name, needed in names.items()}
+        if within:
+            left_out |= within
+            changed[word] = [part for part, _ in every] if is_list else every[0][0]
+    return changed if left_out else schema, left_out
+
+
+def goes_on(name: str, separator: str, others: Collection[str]) -> bool:
+    """Whether a name begins as another one, which the separator ends: they cannot be told apart."""
+    begins = name.split(separator)[:-1]
+    return any(separator.join(begins[: count + 1]) in others for count in range(len(begins)))
 
 
 def required(schema: Mapping[str, Any]) -> frozenset[str]:
