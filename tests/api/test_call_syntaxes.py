@@ -47,7 +47,7 @@ KEYS = st.one_of(
     st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True),
     st.from_regex(r"[A-Za-z_$@#\[\]{:,=(\"][A-Za-z0-9 :,{}\[\]\"=()$@#./\u00e9-]{0,6}", fullmatch=True),
 )
-"""Names as people write them, `Due Date` and `page[size]`, and such as have what formats write behind names."""
+"""Names as people write them, `Due Date` and `page[size]`, and some with what formats write behind names."""
 NUMBERS = st.floats(-1e6, 1e6, allow_nan=False).map(lambda number: round(number, 4))
 
 

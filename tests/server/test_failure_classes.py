@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import pytest
 
 import graphml
-from graphml.server.options.server_options import ServerOptions
 from graphml.server.engine.service import Service
+from graphml.server.options.server_options import ServerOptions
 from tests.server.running_server import Running, running
 
 ROOT = Path(__file__).parents[2]

@@ -39,7 +39,7 @@ def _variable(name: str) -> dict[str, Any]:
         ("/v1/messages", {"messages": USER, "system": [{"type": "text", "text": 5}]}, "system"),
         ("/v1/messages", {"messages": USER, "system": [5]}, "system"),
         ("/v1/messages", {"messages": USER, "thinking": {"type": {"a": 1}}}, "thinking"),
-        ("/v1/messages", {"messages": USER, "tool_choice": {"type": "any", "disable_parallel_tool_use": "no"}},
+        ("/v1/messages", {"messages": USER, "tool_choice": {"type": "any", "disable_parallel_tool_use": 5}},
          "tool_choice"),
         ("/v1/responses", {"input": "a", "reasoning": {"effort": {"a": 1}}}, "reasoning"),
         ("/v1/responses", {"input": "a", "text": {"format": "json_object"}}, "text"),
@@ -138,12 +138,13 @@ def test_values_that_are_nested_deeply_are_a_400_with_their_field(
     deep: Any = 1
     for _ in range(depth):
         deep = {"a": deep}
+    use = {"type": "tool_use", "id": "c", "name": "f", "input": deep}
     call = {"id": "c", "function": {"name": "f", "arguments": deep}}
     as_text = {"id": "c", "function": {"name": "f", "arguments": encode(deep).decode()}}
     tool = {"type": "function", "function": {"name": "f", "parameters": {"enum": [deep]}}}
     bodies: dict[str, list[tuple[str, dict[str, Any]]]] = {
         "/v1/messages": [
-            ("messages", {"messages": [*USER, _part({"type": "tool_use", "id": "c", "name": "f", "input": deep})]}),
+            ("messages", {"messages": [*USER, _part(use)]}),
             ("tools", {"messages": USER, "tools": [{"name": "f", "input_schema": {"enum": [deep]}}]}),
         ],
         "/v1/responses": [

@@ -17,6 +17,8 @@ ALL_TYPES: Final = frozenset(["string", "boolean", "integer", "number", "object"
 MOST_PARTS: Final = 256
 MOST_COPIED: Final = 1 << 16
 """So many words are copied where schemas are joined, once for each alternative beside them."""
+MOST_BEGINS: Final = 16
+"""Names with more separators in them are compared with no other ones."""
 _WITHIN: Final = ("items", "additionalProperties")
 _LISTS: Final = ("allOf", "anyOf", "oneOf")
 _COMBINING: Final = ("$ref", "allOf", "anyOf", "oneOf")
@@ -143,16 +145,22 @@ def with_names(
     changed = dict(schema)
     for word in ("properties", *(("$defs", "definitions") if nested else ())):
         parts = schema.get(word)
-        for name, member in parts.items() if isinstance(parts, Mapping) else ():
+        if not isinstance(parts, Mapping):
+            continue
+        needed, kept = required(schema), {}
+        for name, member in parts.items():
             if word == "properties" and not takes(name, parts):
-                left_out[f"{place}/{word}/{name}"] = name in required(schema)
-                changed[word] = {key: part for key, part in changed[word].items() if key != name}
-                changed["required"] = [key for key in _listed(changed.get("required")) if key != name]
-            elif nested:
-                part, within = with_names(member, takes, nested, f"{place}/{word}/{name}")
-                if within:
-                    left_out |= within
-                    changed[word] = {**changed[word], name: part}
+                left_out[f"{place}/{word}/{name}"] = name in needed
+                continue
+            within: dict[str, bool] = {}
+            if nested:
+                member, within = with_names(member, takes, nested, f"{place}/{word}/{name}")
+            kept[name] = member
+            left_out |= within
+        changed[word] = kept
+        if word == "properties" and "required" in schema:
+            stated = _listed(schema["required"])
+            changed["required"] = [name for name in stated if name in kept or name not in parts]
     for word in (*_WITHIN, *_LISTS) if nested else ():
         is_list = isinstance(schema.get(word), list)
         parts = schema[word] if is_list else [schema.get(word)]
@@ -160,17 +168,19 @@ def with_names(
             with_names(part, takes, nested, f"{place}/{word}" + (f"/{index}" if is_list else ""))
             for index, part in enumerate(parts)
         ]
-        within = {name: needed for _, names in every for name, needed in names.items()}
-        if within:
-            left_out |= within
+        for _, names in every:
+            left_out |= names
+        if word in schema:
             changed[word] = [part for part, _ in every] if is_list else every[0][0]
     return changed if left_out else schema, left_out
 
 
 def goes_on(name: str, separator: str, others: Collection[str]) -> bool:
-    """Whether a name begins as another one, which the separator ends: they cannot be told apart."""
+    """Whether a name begins as another one, which the separator ends, or may: they cannot be told apart."""
     begins = name.split(separator)[:-1]
-    return any(separator.join(begins[: count + 1]) in others for count in range(len(begins)))
+    return len(begins) > MOST_BEGINS or any(
+        separator.join(begins[: count + 1]) in others for count in range(len(begins))
+    )
 
 
 def required(schema: Mapping[str, Any]) -> frozenset[str]:

@@ -16,10 +16,10 @@ from graphml.text.answers.schema_types import (
     ALL_TYPES,
     choices,
     definitions,
+    goes_on,
     json_types,
     leaves,
     members,
-    goes_on,
     properties_of,
     required,
 )
