@@ -249,7 +249,7 @@ NOT_TAKEN = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("key", [*NOT_TAKEN, "Due Date"])
+@pytest.mark.parametrize("key", [*NOT_TAKEN, "Due Date", 'a"b', "x:y", "a=b", "items[]", "a,b{"])
 @pytest.mark.parametrize("place", ["root", "nested"])
 def test_names_that_cannot_be_read_are_not_forced_and_told(name: str, key: str, place: str) -> None:
     object_: dict[str, Any] = {"type": "object", "properties": {"ok": TEXT, key: TEXT}}
