@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -93,11 +94,12 @@ def forms_of(source: str, render: Render, write: Write) -> tuple[CallForm, ...]:
     render: the text of messages and tools by this template; TemplateError where it fails, OverLimitsError
     where it meets its limits: it is not tried again.
     """
-    if source not in _KNOWN:
-        if len(_KNOWN) >= MOST_KNOWN:
+    best = _KNOWN.get(source)
+    if best is None:
+        best = _best(render, write)
+        if len(_KNOWN) >= MOST_KNOWN:  # another thread may do so, too
             _KNOWN.clear()
-        _KNOWN[source] = _best(render, write)
-    best = _KNOWN[source]
+        _KNOWN[source] = best
     return best, *(form for form in FORMS if form != best)
 
 
@@ -141,7 +143,10 @@ def _turn(said: str, values: Sequence[str]) -> Iterator[Message]:
 
 
 def _single(messages: Sequence[Message]) -> Iterator[Message]:
-    """Each call as a turn of its own with its result, by its id, else by its place."""
+    """Each call as a turn of its own with its results, by its id, else by its place.
+
+    Calls of one id have its results in order, the last of them all that are left.
+    """
     index = 0
     while index < len(messages):
         message = messages[index]
@@ -154,20 +159,20 @@ def _single(messages: Sequence[Message]) -> Iterator[Message]:
         while index < len(messages) and messages[index]["role"] == "tool":
             results.append(messages[index])
             index += 1
-        by_id = {result.get("tool_call_id"): result for result in results}
-        named = any(call["id"] in by_id for call in calls)
+        left = Counter(call["id"] for call in calls)
+        named = any(result.get("tool_call_id") in left for result in results)
+        waiting: dict[Any, list[Message]] = {}
+        for place, result in enumerate(results):
+            waiting.setdefault(result.get("tool_call_id") if named else place, []).append(result)
         for place, call in enumerate(calls):
             first = message if place == 0 else {"role": "assistant", "content": ""}
             yield {**first, "tool_calls": [call]}
-            own = by_id.get(call["id"]) if named else results[place] if place < len(results) else None
-            if own is not None:
-                yield own
-        known = {call["id"] for call in calls}
-        yield from [
-            result
-            for place, result in enumerate(results)
-            if (result.get("tool_call_id") not in known if named else place >= len(calls))
-        ]
+            left[call["id"]] -= 1
+            own = waiting.pop(call["id"] if named else place, [])
+            if named and left[call["id"]]:
+                waiting[call["id"]], own = own[1:], own[:1]
+            yield from own
+        yield from (result for strays in waiting.values() for result in strays)
 
 
 def _with_short_ids(message: Message) -> Message:

@@ -28,6 +28,7 @@ from graphml.text.answers import AnswerFormat, ReasoningMarks
 from graphml.text.answers.call_syntax import JSON
 from graphml.text.answers.forced_calls import call_trigger, forced_calls, forced_response
 from graphml.text.answers.grammar_rules import lark_spelling
+from graphml.text.answers.schema_types import with_names
 from graphml.text.fenced_text import encode_fenced, fenced
 from graphml.text.tokenizer import Tokenizer
 
@@ -50,6 +51,9 @@ class CallGrammar:
     marks: ReasoningMarks | None
     inside: bool
     tokenizer: Tokenizer = field(repr=False)
+    _parts: dict[Any, tuple[Mapping[str, Any], tuple[str, ...]]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def sampled(self, params: SamplingParams) -> SamplingParams:
         """The settings with which calls follow their tools; UsageError where another grammar is in the way.
@@ -97,16 +101,32 @@ class CallGrammar:
         return lazy
 
     def _schema(self, tool: Tool, params: SamplingParams) -> Mapping[str, Any]:
-        part, _ = self._part(tool, params)
-        described = part if isinstance(part, Mapping) else {}
-        return described if self._is_json else schema_of_members(described)
+        return self._part(tool, params)[0]
 
     def unforced(self, params: SamplingParams) -> list[str]:
         """What of the tools' schemas no grammar forces: names with places; `#` where nothing is."""
         return [f"{tool.name}:{place}" for tool in self.tools for place in self._part(tool, params)[1]]
 
-    def _part(self, tool: Tool, params: SamplingParams) -> tuple[Any, tuple[str, ...]]:
-        """A tool's schema as a part of a grammar, and the places that are left out of it."""
+    def _part(self, tool: Tool, params: SamplingParams) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+        """A tool's schema as a part of a grammar, and the places that are left out of it; compiled once."""
+        key = tool.name, params.open_objects
+        if key not in self._parts:
+            self._parts[key] = self._compiled_part(tool, params)
+        return self._parts[key]
+
+    def _compiled_part(self, tool: Tool, params: SamplingParams) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+        part, places = self._prepared_part(tool, params)
+        described = part if isinstance(part, Mapping) else {}
+        arguments = JSON if self.format.syntax is None else self.format.syntax.arguments
+        if arguments is JSON:
+            return described, places
+        schema, names = with_names(schema_of_members(described), arguments.takes, arguments.nested)
+        if self.forced and any(names.values()):
+            place = next(place for place, needed in names.items() if needed)
+            raise UsageError(f"tools: {tool.name}, at {place}: calls of this model cannot hold this name")
+        return schema, (*places, *names)
+
+    def _prepared_part(self, tool: Tool, params: SamplingParams) -> tuple[Any, tuple[str, ...]]:
         stated = dict(tool.parameters)
         if not stated.keys() - ANNOTATIONS - {"type"} and self.forced:
             stated |= {"properties": {}, "additionalProperties": False}  # nothing to run on with
@@ -116,10 +136,6 @@ class CallGrammar:
             if self.forced:
                 raise
             return ANY_OBJECT, ("#",)
-
-    @property
-    def _is_json(self) -> bool:
-        return self.format.syntax is not None and self.format.syntax.arguments is JSON
 
     def _triggers(self) -> tuple[Trigger, ...]:
         """The pattern with which a call begins, and the control tokens of which it tells."""

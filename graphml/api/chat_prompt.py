@@ -35,7 +35,7 @@ from graphml.sampling.schemas.schema_members import schema_of_members
 from graphml.text.answers import AnswerFormat, AnswerParser, ReasoningMarks, format_of, formats, marks_of
 from graphml.text.answers.call_syntax import JSON
 from graphml.text.answers.formats import format_of_tokens
-from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate, OverLimitsError
+from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate, OverLimitsError, check_nesting
 from graphml.text.fenced_text import encode_fenced, fenced, restored, without_fences
 from graphml.text.messages import Message, checked_messages
 from graphml.text.tokenizer import Tokenizer
@@ -141,6 +141,7 @@ class ChatSettings:
 
     def __post_init__(self) -> None:
         variables = mapping_of("variables", self.variables, "a mapping from names to values")
+        check_nesting("variables", dict(variables))
         object.__setattr__(self, "variables", dict(variables))
         if self.reasoning_format not in REASONING_FORMATS:
             wanted = ", ".join(REASONING_FORMATS)

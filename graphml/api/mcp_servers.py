@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import threading
+from asyncio import to_thread
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import CancelledError, Future
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphml.api.tools import Tool
 from graphml.errors import UsageError
+from graphml.sampling.schemas.time_limit import within_seconds
 from graphml.system.read_files import guarded, plain_json
 
 if TYPE_CHECKING:
@@ -207,7 +209,8 @@ class McpServers:
 
         offered = self._offered[name]
         try:
-            offered.check(dict(arguments))
+            # A schema of somebody else's may take long: others' calls go on meanwhile.
+            await to_thread(within_seconds, name, partial(offered.check, dict(arguments)))
             result = await offered.client.call_tool(offered.name, dict(arguments), offered.timeout)
         except ValidationError as error:
             return _bounded(f"Error: arguments{error.json_path.removeprefix('$')}: {error.message}")

@@ -5,6 +5,7 @@ Knows what templates read; nothing of tokens or sessions.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -162,18 +163,19 @@ def reads_reasoning(source: str) -> bool:
 
 def _with_ids(messages: Sequence[Message]) -> list[Message]:
     """The messages with an id for each call that has none, and for its result, found by its place."""
-    count, waiting, paired = 0, list[str](), list[Message]()
+    used = {call.get("id") for message in messages for call in message.get("tool_calls") or ()}
+    used |= {message.get("tool_call_id") for message in messages}
+    free = (id for id in map("call_{}".format, itertools.count()) if id not in used)
+    waiting, paired = list[str](), list[Message]()
     for message in messages:
         if message.get("tool_calls"):
-            calls = []
-            for call in message["tool_calls"]:
-                calls.append(call if call.get("id") else {**call, "id": f"call_{count}"})
-                count += 1
+            calls = [call if call.get("id") else {**call, "id": next(free)} for call in message["tool_calls"]]
             message = {**message, "tool_calls": calls}
             waiting = [call["id"] for call in calls]
         elif message["role"] == "tool":
-            id = message.get("tool_call_id") or (waiting[0] if waiting else f"call_{count}")
+            id = message.get("tool_call_id") or (waiting[0] if waiting else next(free))
             message = {**message, "tool_call_id": id}
-            waiting = [other for other in waiting if other != id]
+            if id in waiting:
+                waiting.remove(id)
         paired.append(message)
     return paired

@@ -20,6 +20,7 @@ from typing import Any, Final, TypeAlias
 
 from graphml.errors import UsageError
 from graphml.sampling.schemas.type_schemas import schema_of_annotation, states_schema
+from graphml.text.chat_template import check_nesting
 
 AnyTool: TypeAlias = "Callable[..., Any] | Mapping[str, Any] | Tool"
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -107,6 +108,7 @@ def _described(tool: Mapping[str, Any], where: str) -> Tool:
         parameters = {"type": "object", "properties": {}}
     if not isinstance(parameters, Mapping):
         raise UsageError(f"{where}.parameters: wanted a JSON schema, got {type(parameters).__name__}")
+    check_nesting(f"{where}.parameters", parameters)
     return Tool(name, description, parameters)
 
 

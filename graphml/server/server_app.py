@@ -24,7 +24,7 @@ from graphml.inspect.viewer.page import render
 from graphml.server.access.access_control import AccessControl
 from graphml.server.engine.saved_slots import ACTIONS
 from graphml.server.engine.served_models import ServedModels
-from graphml.server.engine.service import Service
+from graphml.server.engine.service import Service, cancel_all
 from graphml.server.engine_view import EngineView
 from graphml.server.mcp_calls import McpCalls
 from graphml.server.observing.request_log import Ended, RequestLog, print_line
@@ -195,7 +195,11 @@ class Endpoint:
     async def _response(self, service: Service, request: Request) -> Any:
         scope = request.scope
         try:
-            return await self._handler(service, request)
+            try:
+                return await self._handler(service, request)
+            except BaseException:
+                cancel_all(scope.get("graphml.generations", ()))  # which nobody reads
+                raise
         except ClientDisconnect:
             return gone()
         except Exception as error:

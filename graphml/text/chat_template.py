@@ -147,6 +147,18 @@ def template_source(metadata: Mapping[str, Any], name: str | None = None) -> str
     return source
 
 
+def check_nesting(where: str, value: Any) -> None:
+    """UsageError, which begins with `where`, for lists and mappings nested deeper than templates take."""
+    level = [value]
+    for _ in range(DEEPEST_DATA + 1):
+        held = [part.values() if isinstance(part, Mapping) else part
+                for part in level if isinstance(part, Mapping | list | tuple)]  # fmt: skip
+        if not held:
+            return
+        level = [part for parts in held for part in parts]
+    raise UsageError(f"{where}: wanted data nested less than {DEEPEST_DATA} deep")
+
+
 def _copy(value: Any, where: str, depth: int = 0) -> Any:
     """Return plain data as a copy of built-in types; UsageError names the place of anything else."""
     if value is None or isinstance(value, bool):

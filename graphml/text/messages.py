@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from graphml.errors import UsageError
+from graphml.text.chat_template import check_nesting
 
 Message: TypeAlias = dict[str, Any]
 ROLES = ("system", "user", "assistant", "tool")
@@ -147,6 +148,7 @@ def _call(where: str, call: object) -> dict[str, Any]:
     if not isinstance(name, str) or not name or not isinstance(id or "", str):
         raise UsageError(f"{where}: wanted texts as id and as the function's name, got {call!r:.80}")
     if isinstance(arguments, Mapping):
+        check_nesting(f"{where}.function.arguments", arguments)
         arguments = json.dumps(arguments, ensure_ascii=False)
     try:
         value = json.loads(arguments or "{}")
@@ -154,4 +156,5 @@ def _call(where: str, call: object) -> dict[str, Any]:
         value = None
     if not isinstance(value, dict):
         raise UsageError(f"{where}.function.arguments: wanted a JSON object as text, got {arguments!r:.80}")
+    check_nesting(f"{where}.function.arguments", value)
     return {"id": id or "", "type": "function", "function": {"name": name, "arguments": arguments or "{}"}}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from graphml.api import call_forms
 from graphml.api.call_forms import FORMS, short_id
 from graphml.api.chat_prompt import ChatPrompt, chat_prompt
 from graphml.errors import TemplateError
@@ -101,6 +102,39 @@ def test_results_in_another_order_follow_their_own_calls(tokenizer: Tokenizer) -
     assert ats == sorted(ats)
 
 
+ONE_A_TURN = (
+    "{% for m in messages %}{% if m.tool_calls %}{% if m.tool_calls|length != 1 %}"
+    "{{ raise_exception('one call a turn') }}{% endif %}"
+    "{{ m.tool_calls[0].function.arguments.city }} {% else %}{{ m.content }} {% endif %}{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("calls", "results", "shown"),
+    [
+        ("aa", "aa", "x R0 y R1"),
+        ("ab", "aab", "x R0 R1 y R2"),
+        ("aa", "aaa", "x R0 y R1 R2"),
+        ("aba", "aab", "x R0 y R2 z R1"),
+        ("1-", "1-", "x R0 y R1"),
+        ("-0", "-0", "x R0 y R1"),
+        ("a-", "a-", "x R0 y R1"),
+        ("ab", "cd", "x R0 y R1"),
+        ("ab", "acb", "x R0 y R2 R1"),
+    ],
+)
+def test_each_result_is_shown_once_behind_its_own_call_whatever_the_ids_are(
+    tokenizer: Tokenizer, calls: str, results: str, shown: str
+) -> None:
+    ids = {letter: letter for letter in "abcd"} | {"-": "", "0": "call_0", "1": "call_1"}
+    turn = [call(ids[letter], city=city) for letter, city in zip(calls, "xyz", strict=False)]
+    messages = [{"role": "assistant", "content": "", "tool_calls": turn}] + [
+        {"role": "tool", "tool_call_id": ids[letter], "content": f"R{index}"}
+        for index, letter in enumerate(results)
+    ]
+    assert prompt(tokenizer, ONE_A_TURN, messages).text.split() == shown.split()
+
+
 def test_calls_of_lfm2_are_what_the_model_wrote(tokenizer: Tokenizer) -> None:
     text = prompt(tokenizer, SOURCES["LFM2-8B-A1B"], history(n_calls=1), tools=[WEATHER]).text
     assert "<|im_start|>assistant\n<|tool_call_start|>[weather(city=" in text
@@ -165,6 +199,17 @@ def test_a_template_that_meets_its_limits_is_tried_once(
             chat_prompt(tokenizer, {"default": template}, messages, tools=[WEATHER])
         assert len(rendered) == 1
         rendered.clear()
+
+
+def test_what_is_known_of_templates_may_be_dropped_by_another_thread(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Dropped(dict[str, Any]):
+        def __setitem__(self, source: str, form: Any) -> None:
+            """Another thread has cleared it."""
+
+    monkeypatch.setattr(call_forms, "_KNOWN", Dropped())
+    assert "Rome" in prompt(tokenizer, ONE_A_TURN, history()).text
 
 
 def test_forms_are_few_and_each_once() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import graphml
 from graphml import SamplingParams
+from graphml.api import call_grammar
 from graphml.api.chat_prompt import ChatPrompt, chat_prompt
 from graphml.sampling.structured.params_structure import matcher_of
 from graphml.text.answers import formats
@@ -312,6 +314,39 @@ def test_schemas_that_lead_back_to_themselves_are_forced_as_far_as_they_say(
         assert takes(model, prompt, text), format
         (called,) = read(model, prompt, text).tool_calls
         assert called.values() == {}, format
+
+
+@pytest.mark.parametrize("beside", ["words", "properties"])
+def test_alternatives_that_copy_many_words_say_nothing_and_take_no_memory(beside: str) -> None:
+    many = {f"x{index}": {} for index in range(5000)}
+    branches: list[dict[str, Any]] = [{"type": "object", "properties": {"a": {}}}] * 200
+    schema = {"anyOf": branches, **({"properties": many} if beside == "properties" else many)}
+    tracemalloc.start()
+    try:
+        assert leaves(schema, {}) == [{}]
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+    assert leaves({**schema, "anyOf": branches[:2]}, {}) != [{}]
+    nested = {"anyOf": [{"anyOf": [{"type": "string"}] * 200}] * 2}
+    assert leaves(nested, {}) == [{}]
+
+
+def test_a_schema_is_compiled_once_for_its_grammar_and_what_it_leaves_out(
+    model: graphml.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[str] = []
+
+    def counted(name: str, work: Any) -> Any:
+        compiled.append(name)
+        return work()
+
+    monkeypatch.setattr(call_grammar, "within_seconds", counted)
+    monkeypatch.setattr(call_grammar, "KEPT_CHARS", 0)
+    for choice in ("auto", "required"):
+        prompt = asked(model, tool(UNIT, "g"), tool_choice=choice)
+        assert prompt.unforced == []
+    assert compiled == ["tools: g"] * 2
 
 
 def test_a_schema_s_alternatives_are_those_of_its_references() -> None:

@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 
 from graphml.api.chat_prompt import ChatPrompt, chat_prompt
 from graphml.api.tokens import Token
+from graphml.errors import UsageError
 from graphml.sampling.structured.params_structure import matcher_of
 from graphml.text.answers import Answer, ContentDelta, formats
+from graphml.text.answers.call_syntax import JSON
 from graphml.text.answers.formats.gemma import QuotedArguments
 from graphml.text.answers.formats.minimax_m3 import MARK, ElementArguments
 from graphml.text.answers.parameter_calls import ParameterArguments
@@ -40,7 +42,12 @@ TEXTS = st.lists(
     max_size=5,
 ).map("".join)
 TOOL_NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9_.\-]{0,15}", fullmatch=True)
-KEYS = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
+TEXT = {"type": "string"}
+KEYS = st.one_of(
+    st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True),
+    st.from_regex(r"[A-Za-z_$@#\[\]{:,=(\"][A-Za-z0-9 :,{}\[\]\"=()$@#./\u00e9-]{0,6}", fullmatch=True),
+)
+"""Names as people write them, `Due Date` and `page[size]`, and some with what formats write behind names."""
 NUMBERS = st.floats(-1e6, 1e6, allow_nan=False).map(lambda number: round(number, 4))
 
 
@@ -225,6 +232,47 @@ FEW = settings(
 @given(data=st.data())
 def test_calls_are_forced_and_read_as_they_are_written(name: str, data: Any) -> None:
     check(name, "", "required", data)
+
+
+NOT_TAKEN = {
+    "": [name for name in NAMES if formats()[name].syntax.arguments is not JSON],  # type: ignore[union-attr]
+    " a": ["functiongemma", "gemma4", "lfm2"],
+    "}a": ["functiongemma", "gemma4"],
+    ")a": ["lfm2"],
+    "ok:1,b": ["functiongemma", "gemma4"],
+    'ok="x': ["lfm2"],
+    'ok" type="x': ["deepseek-v3.2", "kimi-k3"],
+    "a>b": ["minimax-m3"],
+    "/a": ["minimax-m3"],
+}
+"""Names that formats cannot write so that they are read again, beside the name `ok`."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("key", [*NOT_TAKEN, "Due Date", 'a"b', "x:y", "a=b", "items[]", "a,b{"])
+@pytest.mark.parametrize("place", ["root", "nested"])
+def test_names_that_cannot_be_read_are_not_forced_and_told(name: str, key: str, place: str) -> None:
+    object_: dict[str, Any] = {"type": "object", "properties": {"ok": TEXT, key: TEXT}}
+    value, where, wanted = {"ok": "x", key: "y"}, "#", {"required": [key]}
+    arguments = formats()[name].syntax.arguments  # type: ignore[union-attr]
+    taken = name not in NOT_TAKEN.get(key, [])
+    schemas = [object_, object_ | wanted]
+    if place == "nested":
+        taken = taken or not arguments.nested
+        schemas = [{"type": "object", "properties": {"o": {"anyOf": [part]}}} for part in schemas]
+        value, where = {"o": value}, "#/properties/o/anyOf/0"
+    prompt = asked(name, [("f", (schemas[0], None))], "", "required")
+    if not taken:
+        assert prompt.unforced == [f"f:{where}/properties/{key}"]
+        with pytest.raises(UsageError, match="cannot hold this name"):
+            asked(name, [("f", (schemas[1], None))], "", "required")
+        assert asked(name, [("f", (schemas[1], None))], "", "auto").unforced == prompt.unforced
+        return
+    assert prompt.unforced == []
+    syntax = formats()[name].syntax
+    assert syntax is not None
+    (call,) = read(prompt, syntax.written([("f", value)], {"f": schemas[0]})).tool_calls
+    assert call.values() == value
 
 
 @pytest.mark.parametrize("name", NAMES)

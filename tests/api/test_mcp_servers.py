@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -44,6 +46,19 @@ def test_a_call_is_checked_and_its_result_is_text(tools: dict[str, McpTool]) -> 
     assert double.call({"x": 4}) == "8"
     assert double.call({"x": "four"}) == "Error: arguments.x: 'four' is not of type 'integer'"
     assert double.call({}) == "Error: arguments: 'x' is a required property"
+
+
+def test_a_check_of_arguments_that_takes_long_holds_no_other_call(tmp_path: Path) -> None:
+    with McpServers(by_stdio(tmp_path / "mcp.json")) as servers:
+        double = named(servers)["double"]
+        own, ended = servers._offered[double.name], threading.Event()
+        slow = dataclasses.replace(own, check=lambda arguments: ended.wait(10))
+        servers._offered["slow"] = slow
+        late = servers.start("slow", {"x": 1})
+        assert double.call({"x": 4}) == "8"
+        assert not late.done()
+        ended.set()
+        assert late.result(10) == "2"
 
 
 def test_an_error_of_a_tool_is_told_as_one(tools: dict[str, McpTool]) -> None:

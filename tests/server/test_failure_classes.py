@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import graphml
+from graphml.server.engine.service import Service
 from graphml.server.options.server_options import ServerOptions
 from tests.server.running_server import Running, running
 
@@ -166,6 +167,27 @@ def test_a_client_that_leaves_in_any_phase_leaves_nothing_behind(server: Running
         one.close()
     assert server.at_rest()
     assert server.post("/completion", {"prompt": "a", "n_predict": 1}).status_code == 200
+
+
+STREAMED = {
+    "/completion": {"prompt": TEXT},
+    "/v1/completions": {"prompt": TEXT},
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": TEXT}]},
+    "/v1/messages": {"messages": [{"role": "user", "content": TEXT}]},
+    "/v1/responses": {"input": TEXT},
+}
+
+
+@pytest.mark.parametrize("path", STREAMED)
+def test_an_answer_whose_response_cannot_be_made_is_not_computed(
+    server: Running, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("no response")
+
+    monkeypatch.setattr(Service, "stream", fails)
+    assert server.post(path, {**STREAMED[path], "stream": True, "max_tokens": 8}).status_code == 500
+    assert server.at_rest(2)
 
 
 def test_the_table_of_faults_names_tests_that_there_are() -> None:

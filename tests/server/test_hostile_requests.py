@@ -35,6 +35,14 @@ def _variable(name: str) -> dict[str, Any]:
         ("/v1/messages", _thinking([{"type": "thinking", "thinking": None}]), "messages"),
         ("/v1/messages", {"messages": USER, "tool_choice": {"type": ["any"]}}, "tool_choice"),
         ("/v1/messages", {"messages": USER, "top_k": 10**30}, "top_k"),
+        ("/v1/messages", {"messages": USER, "system": [{"type": "image", "source": {}}]}, "system"),
+        ("/v1/messages", {"messages": USER, "system": [{"type": "text", "text": 5}]}, "system"),
+        ("/v1/messages", {"messages": USER, "system": [5]}, "system"),
+        ("/v1/messages", {"messages": USER, "thinking": {"type": {"a": 1}}}, "thinking"),
+        ("/v1/messages", {"messages": USER, "tool_choice": {"type": "any", "disable_parallel_tool_use": 5}},
+         "tool_choice"),
+        ("/v1/responses", {"input": "a", "reasoning": {"effort": {"a": 1}}}, "reasoning"),
+        ("/v1/responses", {"input": "a", "text": {"format": "json_object"}}, "text"),
         ("/v1/responses", {"input": [{"type": "reasoning", "content": 5}]}, "input"),
         ("/v1/responses", {"input": [{"type": "reasoning", "content": [{"text": 5}]}]}, "input"),
         ("/v1/chat/completions", {"messages": USER, **_variable("tools")}, "chat_template_kwargs"),
@@ -86,6 +94,7 @@ def _schema(**parts: Any) -> dict[str, Any]:
 ANSWERED: list[tuple[str, dict[str, Any]]] = [
     ("/v1/chat/completions", {"messages": _called(f'{{"a": "{LONE}"}}')}),
     ("/v1/chat/completions", {"messages": _called(f'{{"{LONE}": [{{"b": "{LONE}x"}}]}}'), "tools": [TOOL]}),
+    ("/v1/messages", {"messages": USER, "system": ["be nice", {"type": "text", "text": "and kind"}]}),
     ("/v1/responses", {"input": [{"type": "function_call", "name": "f", "arguments": f'{{"{LONE}": 1}}'}]}),
     ("/v1/chat/completions", {"messages": USER, "tools": [_schema(required=None, properties=None)]}),
     ("/v1/chat/completions", {"messages": USER, "tools": [_schema(properties={"a": True, "b": None})]}),
@@ -119,6 +128,72 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
 def test_what_is_wrong_in_a_history_is_a_400(server: Running, path: str, body: dict[str, Any]) -> None:
     answer = server.post(path, {**body, "max_tokens": 1})
     assert answer.status_code == 400, answer.text
+
+
+@pytest.mark.parametrize("depth", [66, 330, 500, 900])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/api/chat"])
+def test_values_that_are_nested_deeply_are_a_400_with_their_field(
+    server: Running, path: str, depth: int
+) -> None:
+    deep: Any = 1
+    for _ in range(depth):
+        deep = {"a": deep}
+    use = {"type": "tool_use", "id": "c", "name": "f", "input": deep}
+    call = {"id": "c", "function": {"name": "f", "arguments": deep}}
+    as_text = {"id": "c", "function": {"name": "f", "arguments": encode(deep).decode()}}
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"enum": [deep]}}}
+    bodies: dict[str, list[tuple[str, dict[str, Any]]]] = {
+        "/v1/messages": [
+            ("messages", {"messages": [*USER, _part(use)]}),
+            ("tools", {"messages": USER, "tools": [{"name": "f", "input_schema": {"enum": [deep]}}]}),
+        ],
+        "/v1/responses": [
+            ("messages", {"input": [{"type": "shell_call", "call_id": "c", "action": deep}]}),
+            ("messages", {"input": [{"type": "function_call", "call_id": "c", **as_text["function"]}]}),
+        ],
+    }  # fmt: skip
+    chats: list[tuple[str, dict[str, Any]]] = [
+        ("messages", {"messages": [*USER, {"role": "assistant", "content": "", "tool_calls": [call]}]}),
+        ("messages", {"messages": [*USER, {"role": "assistant", "content": "", "tool_calls": [as_text]}]}),
+        ("tools", {"messages": USER, "tools": [tool]}),
+        ("variables", {"messages": USER, "chat_template_kwargs": {"x": deep}}),
+    ]
+    for name, body in bodies.get(path, chats[:3] if path == "/api/chat" else chats):
+        answer = server.post(path, {**body, "max_tokens": 1, "stream": False})
+        assert answer.status_code == 400, answer.text
+        assert name in answer.text
+        assert "nested less than 64" in answer.text
+
+
+def test_headers_of_many_conversations_are_one_of_each_name(server: Running) -> None:
+    odd = {"type": "object", "properties": {"x": {"type": "array", "uniqueItems": True}}}
+    instances = [
+        {"messages": USER, "max_tokens": 1, "tools": [
+            {"type": f"web_{number}"},
+            {"type": "function", "function": {"name": f"f{number}", "parameters": odd}},
+        ]}
+        for number in range(4)
+    ]  # fmt: skip
+    answer = server.post("/predict", {"instances": instances})
+    assert answer.status_code == 200, answer.text
+    names = [f"f{number}:#/properties/x/uniqueItems" for number in range(4)]
+    assert answer.headers.get_list("X-Graphml-Unforced") == [",".join(names)]
+    assert answer.headers.get_list("X-Graphml-Ignored-Tools") == ["web_0,web_1,web_2,web_3"]
+    most = server.service.options.limits.prompts
+    answer = server.post("/predict", {"instances": [{}] * (most + 1)})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "instances")
+
+
+def test_what_a_system_prompt_says_in_plain_parts_reaches_the_model(server: Running) -> None:
+    counts = [
+        server.post("/v1/messages/count_tokens", {"messages": USER, "system": system}).json()["input_tokens"]
+        for system in (["Be nice", "and kind"], "Be nice\nand kind")
+    ]
+    assert counts[0] == counts[1]
+
+
+def _part(part: dict[str, Any]) -> dict[str, Any]:
+    return {"role": "assistant", "content": [part]}
 
 
 def test_surrogates_in_a_body_and_an_answer_are_no_error(server: Running) -> None:

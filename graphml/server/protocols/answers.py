@@ -29,6 +29,8 @@ IGNORED: Final = b"X-Graphml-Ignored-Tools"
 """The header that names the types of tools that are no functions, of which the model is not told."""
 UNFORCED: Final = b"X-Graphml-Unforced"
 """The header that names what of the tools' schemas calls may break, as no grammar can force it."""
+MOST_NAMED: Final = 16
+"""So many names are in one of these headers."""
 _UNWRITABLE_PLACE: Final = re.compile(r"[^\w.:#/$-]", re.ASCII)
 _UNWRITABLE: Final = re.compile(r"[^\w.-]", re.ASCII)
 
@@ -119,22 +121,30 @@ class Answering:
 
 async def answering(service: Service, request: Request, chat: ChatCompletion) -> Answering:
     """Have the engine answer a conversation."""
-    chat_prompts: list[ChatPrompt] = []
-    if ignored := ignored_tools(chat):
-        names = ",".join(_UNWRITABLE.sub("?", name[:64]) for name in ignored[:16])
+    readers: list[AnswerSplitter] = []
+    ignored = ignored_tools(chat)
+    if names := _name(request, IGNORED, [_UNWRITABLE.sub("?", name[:64]) for name in ignored]):
         LOG.warning("request %s: tools left out: %s", request.scope["graphml.request_id"], names)
-        request.scope["graphml.headers"].append((IGNORED, names.encode()))
 
     def prompts() -> tuple[list[list[int]], RequestSettings]:
         settings = service.settings(chat)
-        chat_prompts.append(conversation_of(service, chat, settings.params))
-        return [chat_prompts[0].ids], replace(settings, params=chat_prompts[0].params)
+        prompt = conversation_of(service, chat, settings.params)
+        _name(request, UNFORCED, [_UNWRITABLE_PLACE.sub("?", place[:200]) for place in prompt.unforced])
+        readers.extend(_reader(prompt) for _ in range(settings.n))
+        return [prompt.ids], replace(settings, params=prompt.params)
 
     (generation,) = await service.begin(request, chat, prompts)
-    if unforced := chat_prompts[0].unforced:
-        places = ",".join(_UNWRITABLE_PLACE.sub("?", place[:200]) for place in unforced[:16])
-        request.scope["graphml.headers"].append((UNFORCED, places.encode()))
-    return Answering(generation, [_reader(chat_prompts[0]) for _ in range(generation.settings.n)])
+    return Answering(generation, readers)
+
+
+def _name(request: Request, header: bytes, names: list[str]) -> str:
+    """Add names to a header of the response, which stays one of `MOST_NAMED`; return all of them."""
+    headers: list[tuple[bytes, bytes]] = request.scope["graphml.headers"]
+    before = next((value.decode() for key, value in headers if key == header), "")
+    every = ",".join(list(dict.fromkeys([*filter(None, before.split(",")), *names]))[:MOST_NAMED])
+    if every:
+        headers[:] = [*(entry for entry in headers if entry[0] != header), (header, every.encode())]
+    return every
 
 
 def _reader(prompt: ChatPrompt) -> AnswerSplitter:

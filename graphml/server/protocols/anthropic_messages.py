@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from graphml.errors import UsageError
 from graphml.server.engine.service import Service, new_id
 from graphml.server.protocols.answers import Answering, answering
 from graphml.server.protocols.conversations import conversation_of
@@ -25,11 +26,13 @@ from graphml.server.requests.request_fields import (
     ChatCompletion,
     NotNegative,
     Probability,
+    chat_of,
 )
 from graphml.server.responses.api_errors import ApiError, wrong_field
 from graphml.server.responses.event_stream import EventStream, event
 from graphml.server.responses.json_response import gone, json_response
 from graphml.text.answers import ContentDelta, ReasoningDelta, ToolCallBegin, ToolCallDelta
+from graphml.text.messages import parts_of
 
 BILLING = "x-anthropic-billing-header:"
 """What Claude Code puts first into the system prompt: it changes, so that no prefix would be found again."""
@@ -157,21 +160,21 @@ def as_chat(body: Messages) -> ChatCompletion:
     for index, message in enumerate(body.messages):
         messages += _turned(index, message)
     tools = body.tools and [_tool(tool) for tool in body.tools]
-    return ChatCompletion(
+    return chat_of(
         messages=messages, max_tokens=body.max_tokens, stream=body.stream, stop=body.stop_sequences,
         temperature=body.temperature, top_p=body.top_p, top_k=body.top_k, tools=tools,
         tool_choice=_tool_choice(body.tool_choice), chat_template_kwargs=_thinking(body.thinking),
-        thinking_budget_tokens=_budget(body.thinking),
-        parallel_tool_calls=not (body.tool_choice or {}).get("disable_parallel_tool_use", False),
+        thinking_budget_tokens=_budget(body.thinking), parallel_tool_calls=_parallel(body.tool_choice),
         **_output({"format": body.output_format, **(body.output_config or {})}),
     )  # fmt: skip
 
 
 def _system(system: str | list[Any] | None) -> str:
     parts = [{"type": "text", "text": system}] if isinstance(system, str) else system or []
-    texts = [part.get("text", "") for part in parts if isinstance(part, dict)]
-    if not all(isinstance(text, str) for text in texts):
-        raise wrong_field("system", "wanted a text, or parts with texts")
+    try:
+        texts = [parts_of(f"[{index}]", [_text_part(part)], "system")[0] for index, part in enumerate(parts)]
+    except UsageError as error:
+        raise wrong_field("system", str(error)) from None
     return "\n".join(text for text in texts if text and not text.lstrip().lower().startswith(BILLING))
 
 
@@ -264,6 +267,13 @@ def _tool_choice(choice: dict[str, Any] | None) -> str | dict[str, Any] | None:
     return choices[kind]
 
 
+def _parallel(choice: dict[str, Any] | None) -> bool:
+    single = (choice or {}).get("disable_parallel_tool_use") or False
+    if not isinstance(single, bool):
+        raise wrong_field("tool_choice", "wanted true or false as disable_parallel_tool_use")
+    return not single
+
+
 def _output(config: dict[str, Any]) -> dict[str, Any]:
     """What `output_config` says of the answer's form, and of how long the model thinks."""
     fields: dict[str, Any] = {}
@@ -291,4 +301,6 @@ def _budget(thinking: dict[str, Any] | None) -> int | None:
 
 def _thinking(thinking: dict[str, Any] | None) -> dict[str, Any] | None:
     kind = (thinking or {}).get("type")
+    if kind not in (None, "enabled", "disabled", "adaptive"):
+        raise wrong_field("thinking", f"wanted the type enabled, disabled or adaptive; got {kind!r:.40}")
     return {"enable_thinking": kind != "disabled"} if kind else None

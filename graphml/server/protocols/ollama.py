@@ -36,6 +36,7 @@ from graphml.server.requests.request_fields import (
     Embeddings,
     SamplingFields,
     Tokens,
+    chat_of,
     converted,
 )
 from graphml.server.requests.sampling_settings import RequestSettings
@@ -220,7 +221,7 @@ def _as_chat(
         fields["chat_template_kwargs"] = {"enable_thinking": body.think}
     if body.format:
         fields["response_format"] = _format(body.format)
-    return ChatCompletion(
+    return chat_of(
         messages=messages,
         stream=body.stream is not False,
         tools=tools,

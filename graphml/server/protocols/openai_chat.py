@@ -178,6 +178,8 @@ async def predict(service: Service, request: Request) -> Response:
     instances = (await read_body(service, request, as_object)).get("instances")
     if not isinstance(instances, list) or not instances:
         raise ApiError(400, "Field 'instances': wanted a list of requests", param="instances")
+    if len(instances) > (most := service.options.limits.prompts):
+        raise wrong_field("instances", f"at most {most} are wanted, got {len(instances)}")
     every: list[tuple[ChatCompletion, Answering]] = []
 
     def cancel() -> None:

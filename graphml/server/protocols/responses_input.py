@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
-from graphml.server.requests.request_fields import AtLeastOne, ChatCompletion, Count, Sampling
+from graphml.server.requests.request_fields import AtLeastOne, ChatCompletion, Count, Sampling, chat_of
 from graphml.server.responses.api_errors import wrong_field
 
 
@@ -47,11 +47,14 @@ def as_chat(body: Responses, before: list[Any]) -> tuple[ChatCompletion, list[An
     items = [{"role": "user", "content": body.input}] if isinstance(body.input, str) else body.input
     messages = [*before, *_messages(items)]
     system = [{"role": "system", "content": body.instructions}] if body.instructions else []
-    chat = ChatCompletion(
+    effort = (body.reasoning or {}).get("effort")
+    if not isinstance(effort or "", str):
+        raise wrong_field("reasoning", "wanted a text as effort")
+    chat = chat_of(
         messages=[*system, *messages], max_tokens=body.max_output_tokens,
         response_format=_response_format(body.text), tools=_tools(body.tools),
         tool_choice=_tool_choice(body.tool_choice), parallel_tool_calls=body.parallel_tool_calls,
-        reasoning_effort=(body.reasoning or {}).get("effort"), **_logprobs(body),
+        reasoning_effort=effort, **_logprobs(body),
     )  # fmt: skip
     for name in Sampling.__struct_fields__:
         if getattr(chat, name) is None:
@@ -150,7 +153,9 @@ def _assistant(messages: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _response_format(text: dict[str, Any] | None) -> dict[str, Any] | None:
     form = (text or {}).get("format")
-    if not isinstance(form, dict) or form.get("type") == "text":
+    if form is not None and not isinstance(form, dict):
+        raise wrong_field("text", f"wanted an object as format, got {type(form).__name__}")
+    if form is None or form.get("type") == "text":
         return None
     if form.get("type") == "json_schema":
         return {"type": "json_schema", "json_schema": {"schema": form.get("schema", {})}}

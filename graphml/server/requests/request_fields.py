@@ -206,6 +206,11 @@ class Infill(Sampling, kw_only=True):
     logprobs: Count | None = None
 
 
+def chat_of(**fields: Any) -> ChatCompletion:
+    """A conversation of another protocol's fields, checked as one that a client sends."""
+    return converted(fields, ChatCompletion)
+
+
 _AT = re.compile(r" - at `(?:key in )?\$(?:\.)?(.*)`$", re.DOTALL)
 _MISSING = re.compile(r"missing required field `(\w+)`")
 

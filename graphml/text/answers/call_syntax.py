@@ -6,7 +6,7 @@ Knows names and markers of calls, and that arguments have a syntax of their own;
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -27,6 +27,15 @@ class Arguments(Protocol):
     @property
     def opens(self) -> tuple[str, ...]:
         """The texts of which one begins them."""
+        ...
+
+    @property
+    def nested(self) -> bool:
+        """Whether names within objects are written as those of arguments are; else they are JSON."""
+        ...
+
+    def takes(self, key: str, others: Collection[str]) -> bool:
+        """Whether what is written with this name of the schema, beside others, can be read again."""
         ...
 
     def grammar(self, rules: GrammarRules, schema: Mapping[str, Any]) -> str:
@@ -50,10 +59,16 @@ class Arguments(Protocol):
 class JsonArguments:
     """Arguments as one JSON object."""
 
+    nested = False
+
     @property
     def opens(self) -> tuple[str, ...]:
         """What arguments begin with."""
         return ("{",)
+
+    def takes(self, key: str, others: Collection[str]) -> bool:
+        """Any."""
+        return True
 
     def grammar(self, rules: GrammarRules, schema: Mapping[str, Any]) -> str:
         """A JSON object that follows the schema."""

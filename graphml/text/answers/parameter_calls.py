@@ -7,7 +7,7 @@ it is, all else is JSON; the tool's schema decides. Knows schemas of parameters;
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from graphml.text.answers.schema_types import (
     TYPES,
     choices,
     definitions,
+    goes_on,
     json_types,
     leaves,
     members,
@@ -57,6 +58,7 @@ class ParameterArguments:
     gap: str = "\n"
     typed: str = ""
     json_typed: Mapping[str, str] = field(default_factory=dict)
+    nested = False
 
     @property
     def opens(self) -> tuple[str, ...]:
@@ -168,6 +170,10 @@ class ParameterArguments:
 
     # As a reader
 
+    def takes(self, key: str, others: Collection[str]) -> bool:
+        """Whether a name of the schema can be read."""
+        return bool(key) and not goes_on(key, '"' if self.typed else self.key_close, others)
+
     def read(self, reader: TextReader, calls: CallSink, name: str, id: str = "") -> Step[None]:
         """Read the parameters of a call of this tool, and the end."""
         calls.begin(name, id)
@@ -212,7 +218,11 @@ class ParameterArguments:
             if known:
                 return known.removesuffix(self.key_close), None
             return (yield from reader.within((self.key_close,))).strip(), None
-        key, _, rest = (yield from reader.within((self.key_close,))).partition('"')
+        known = yield from reader.optional(*(f'{name}"' for name in properties))
+        rest = yield from reader.within((self.key_close,))
+        if known:
+            return known[:-1], rest.strip() == self.typed
+        key, _, rest = rest.partition('"')
         return key.strip(), rest.strip() == self.typed
 
     def _json(self, reader: TextReader) -> Step[str]:

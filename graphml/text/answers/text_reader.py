@@ -166,6 +166,14 @@ class TextReader:
             return longest
         return ""
 
+    def known(self, *texts: str) -> Step[str]:
+        """As `optional`; CutError where the text ends within one of these texts."""
+        text = yield from self.optional(*texts)
+        rest = self.text[self.at :]
+        if not text and self.ended and rest and any(wanted.startswith(rest) for wanted in texts):
+            raise CutError("a name is not whole")
+        return text
+
     def literal(self, *texts: str) -> Step[str]:
         """Read over one of these texts; MalformedError if none comes next."""
         text = yield from self.optional(*texts)

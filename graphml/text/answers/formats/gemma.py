@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,9 +16,11 @@ from graphml.text.answers.schema_types import (
     ALL_TYPES,
     choices,
     definitions,
+    goes_on,
     json_types,
     leaves,
     members,
+    properties_of,
     required,
 )
 from graphml.text.answers.text_reader import CutError, Step, TextReader, fail, parsed
@@ -33,6 +35,7 @@ class QuotedArguments:
     """Arguments as an object whose keys are bare and whose strings are between marks, as they are."""
 
     quote: str
+    nested = True
 
     @property
     def opens(self) -> tuple[str, ...]:
@@ -43,21 +46,31 @@ class QuotedArguments:
         """An object that follows the schema, as far as types, members, elements and choices say."""
         return _Values(rules, self.quote, schema).of_object(schema)
 
+    def takes(self, key: str, others: Collection[str]) -> bool:
+        """Whether a key of the schema can be read; those of objects within, too."""
+        return bool(key) and not (key[0].isspace() or key[0] == "}" or goes_on(key, ":", others))
+
     def read(self, reader: TextReader, calls: CallSink, name: str, id: str = "") -> Step[None]:
         """Read an object."""
         yield from reader.literal("{")
         calls.begin(name, id)
+        schema = calls.tools[name]
+        listed = members(schema)
         while (yield from reader.space()) != "}":
-            key = yield from self._key(reader)
-            value = yield from self._value(reader, 0)
+            key = yield from self._key(reader, listed)
+            value = yield from self._value(reader, 0, listed.get(key), schema)
             calls.key(key)
             calls.piece(value)
             yield from reader.comma("}")
         yield from reader.literal("}")
         calls.close()
 
-    def _key(self, reader: TextReader) -> Step[str]:
+    def _key(self, reader: TextReader, listed: Collection[str]) -> Step[str]:
+        """A key and over its colon; one of the schema's is as it is, whatever is in it."""
         yield from reader.space()
+        known = yield from reader.known(*(f"{key}:" for key in listed))
+        if known:
+            return known[:-1]
         if (yield from reader.optional(self.quote)):
             key = yield from reader.within((self.quote,))
         elif (yield from reader.peek()) == '"':
@@ -70,8 +83,8 @@ class QuotedArguments:
             fail("a key is missing")
         return key
 
-    def _value(self, reader: TextReader, level: int) -> Step[str]:
-        """Read a value; returns it as JSON."""
+    def _value(self, reader: TextReader, level: int, schema: Any, root: Mapping[str, Any]) -> Step[str]:
+        """Read a value of this schema, which says its keys; returns it as JSON."""
         if level > MAX_LEVELS:
             fail("nested too deeply")
         first = yield from reader.space()
@@ -84,9 +97,10 @@ class QuotedArguments:
         if first == "{":
             yield from reader.literal("{")
             pairs: list[str] = []
+            listed = properties_of(schema, root)
             while (yield from reader.space()) != "}":
-                key = yield from self._key(reader)
-                value = yield from self._value(reader, level + 1)
+                key = yield from self._key(reader, listed)
+                value = yield from self._value(reader, level + 1, listed.get(key), root)
                 pairs.append(f"{json_text(key)}: {value}")
                 yield from reader.comma("}")
             yield from reader.literal("}")
@@ -94,8 +108,9 @@ class QuotedArguments:
         if first == "[":
             yield from reader.literal("[")
             elements: list[str] = []
+            items = {"anyOf": [leaf.get("items", {}) for leaf in leaves(schema, root)]}
             while (yield from reader.space()) != "]":
-                elements.append((yield from self._value(reader, level + 1)))
+                elements.append((yield from self._value(reader, level + 1, items, root)))
                 yield from reader.comma("]")
             yield from reader.literal("]")
             return f"[{', '.join(elements)}]"

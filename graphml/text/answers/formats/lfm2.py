@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from graphml.text.answers.schema_types import (
     ALL_TYPES,
     choices,
     definitions,
+    goes_on,
     json_types,
     leaves,
     members,
@@ -46,6 +47,8 @@ _CODES: Final = {"x": 2, "u": 4, "U": 8}
 class PythonArguments:
     """Arguments by name, `(city="Rome", days=3)`."""
 
+    nested = False
+
     @property
     def opens(self) -> tuple[str, ...]:
         """What arguments begin with."""
@@ -65,14 +68,21 @@ class PythonArguments:
         others = "" if rest is False else joined(_NAME, '"="', _value(rules, rest, schema))
         return joined('"("', rules.any_order("argument", listed, '", "', others), '")"')
 
+    def takes(self, key: str, others: Collection[str]) -> bool:
+        """Whether a name of the schema can be read."""
+        return bool(key) and not (key[0].isspace() or key[0] == ")" or goes_on(key, "=", others))
+
     def read(self, reader: TextReader, calls: CallSink, name: str, id: str = "") -> Step[None]:
-        """Read the arguments."""
+        """Read the arguments; a name of the schema is as it is, whatever is in it."""
         yield from reader.literal("(")
         calls.begin(name, id)
+        listed = members(calls.tools[name])
         while (yield from reader.space()) != ")":
-            key = yield from reader.word(_KEY)
-            yield from reader.space()
-            yield from reader.literal("=")
+            key = (yield from reader.known(*(f"{name}=" for name in listed)))[:-1]
+            if not key:
+                key = yield from reader.word(_KEY)
+                yield from reader.space()
+                yield from reader.literal("=")
             if not key:
                 fail("no call with named arguments")
             value = yield from _read_value(reader, 0)

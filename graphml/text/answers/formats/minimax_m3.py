@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -33,6 +33,8 @@ MAX_LEVELS: Final = 50
 class ElementArguments:
     """Arguments as elements, `<city>Rome</city>`; null is an element that is not there."""
 
+    nested = True
+
     @property
     def opens(self) -> tuple[str, ...]:
         """What arguments begin with."""
@@ -41,6 +43,10 @@ class ElementArguments:
     def grammar(self, rules: GrammarRules, schema: Mapping[str, Any]) -> str:
         """Elements of a schema in any order, and the end of the call."""
         return joined(_elements(rules, schema, schema), rules.spell(END))
+
+    def takes(self, key: str, others: Collection[str]) -> bool:
+        """Whether a name can be read; those of elements within, too."""
+        return bool(key) and ">" not in key and key[0] != "/"
 
     def read(self, reader: TextReader, calls: CallSink, name: str, id: str = "") -> Step[None]:
         """Read elements up to the end of the call."""
