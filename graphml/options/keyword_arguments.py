@@ -16,9 +16,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 OTHER_NAMES: Final = {
-    "temp": ("temperature",), "max_new_tokens": ("max_tokens", "max_new"), "num_predict": ("max_tokens",),
+    "temp": ("temperature",), "max_new_tokens": ("max_tokens",), "num_predict": ("max_tokens",),
     "n_predict": ("max_tokens",), "max_length": ("max_tokens",), "max_completion_tokens": ("max_tokens",),
-    "max_tokens": ("max_new",), "max_new": ("max_tokens",), "repetition_penalty": ("repeat_penalty",),
+    "max_new": ("max_tokens",), "repetition_penalty": ("repeat_penalty",),
     "stop_sequences": ("stop",), "stop_strings": ("stop",), "stop_token_ids": ("stop_tokens",),
     "do_sample": ("temperature",), "num_beams": ("beams",), "typical": ("typical_p",),
     "num_ctx": ("n_ctx",), "context_length": ("n_ctx",), "max_model_len": ("n_ctx",),

@@ -79,6 +79,38 @@ def test_tools_of_a_chat_are_those_of_its_answers(model: graphml.Model) -> None:
         model.chat(tools=[3])
 
 
+def test_settings_of_a_chat_are_those_of_answers_that_say_nothing_else(model: graphml.Model) -> None:
+    warm = {"temperature": 1.5, "top_k": 20}
+    other = graphml.SamplingParams(temperature=0.7)
+    chats = [model.chat(max_tokens=5, seed=3, **warm), model.chat(max_tokens=5, seed=3)]
+    assert chats[0].respond("hello") == chats[1].respond("hello", **warm)
+    assert chats[0].session.chooses == chats[1].session.chooses == graphml.SamplingParams(**warm)
+    chats[0].respond("more", other)
+    assert chats[0].session.chooses == other
+    chats[0].respond("more", top_k=3)
+    assert chats[0].session.chooses == graphml.SamplingParams(temperature=1.5, top_k=3)
+    assert model.chat(params=other, top_k=4).params == graphml.SamplingParams(temperature=0.7, top_k=4)
+    with pytest.raises(graphml.UsageError, match="top_p: wanted"):
+        model.chat(top_p=2)
+
+
+def test_a_conversation_begins_with_messages(model: graphml.Model) -> None:
+    messages = [{"role": "system", "content": "be kind"}, {"role": "user", "content": "hello"}]
+    wanted = model.chat("be kind", max_tokens=4).respond("hello")
+    for chat in (model.chat(messages, 4), model.chat(messages=messages, max_tokens=4),
+                 model.chat("be kind", 4, messages=messages[1:])):  # fmt: skip
+        assert (chat.system, chat.history) == ("be kind", messages)
+        assert chat.respond() == wanted
+    for call, message in (
+        (lambda: model.chat("be brief", messages=messages), "system: wanted one system message"),
+        (lambda: model.chat(messages, messages=messages), "system: wanted a text beside messages"),
+        (lambda: model.chat([{"role": "x"}]), r"messages\[0\].role: wanted"),
+        (lambda: model.chat(3), "system: wanted"),
+    ):
+        with pytest.raises(graphml.UsageError, match=message):
+            call()
+
+
 def test_sizes_of_a_tokenizer(model: graphml.Model) -> None:
     tokenizer = model.tokenizer
     assert tokenizer is not None

@@ -16,7 +16,7 @@ RENDERED = "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
 
 
 def test_messages_are_what_a_chat_would_see(model: graphml.Model) -> None:
-    chat = model.chat(max_new=6)
+    chat = model.chat(max_tokens=6)
     chat.add_user("hello")
     list(chat.stream())
     generated = chat.session.generated
