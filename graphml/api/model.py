@@ -353,10 +353,11 @@ class Model(InspectedModel, Closing):
         """The embedding of each text, float32 [n, d]; of one text [1, d].
 
         pooling: what the rows of a text's tokens become: `mean`, `cls` (the first), `last`, or `rank`, the
-        scores of a classifier; None: what the file says. Any model does it, by the rows that its logits are
-        made of. normalize: bring rows, not scores, to length 1. A text must have at most `n_batch` tokens.
-        UsageError for other arguments, or a file that says nothing of pooling; TokenizerError without a
-        vocabulary.
+        scores of a classifier; None: what the file says, else `last` of a decoder. Any model does it, by the
+        rows that its logits are made of. normalize: bring rows, not scores, to length 1. A text must have at
+        most `n_batch` tokens.
+        UsageError for other arguments, or an encoder whose file says nothing of pooling; TokenizerError
+        without a vocabulary.
         """
         self._open()
         chosen = chosen_pooling(self.executor, pooling)

@@ -64,7 +64,7 @@ class EvaluatedSession:
         self._cancelled = False  # an Event has a lock, which Ctrl-C may leave locked
         self._turn, self._finds, self._draft = 0, prefix_cache, draft
         self.chooses, self._structured = SamplingParams(), Structured()  # of the latest generation
-        self.prompt: list[int] = []
+        self.prompt_ids: list[int] = []
         self.generated: list[int] = []
         self.shifts: list[tuple[int, int]] = []
         self.scores: list[TokenLogprobs] = []  # of the token that was sampled last

@@ -36,6 +36,20 @@ OTHER_NAMES: Final = {
 }  # fmt: skip
 """Names that other libraries have, and ours for the same."""
 
+GENERATES: Final = "what generates: Model.generate, Engine.submit, Session.generate and Chat.respond"
+OF_GENERATING: Final = {
+    "max_tokens": GENERATES,
+    "seed": f"Model.session, Model.chat, and of {GENERATES}",
+    "n": "Engine.submit and Model.best_of",
+}
+"""Arguments that are no settings of sampling, and whose they are."""
+_NO_ARGUMENT: Final = {
+    "stream": "Use Model.stream(...) or Chat.stream(...), or iterate over what Engine.submit returns.",
+    "echo": "A result has no prompt; prompt + result.text is both, and prompt_logprobs=0 scores its tokens.",
+    "verbose": "logging.basicConfig(level='DEBUG') shows what is logged, progress= of load long work.",
+}
+"""Arguments of other libraries that none has here, and what does the same."""
+
 
 def named_arguments(
     function: Callable[P, R], collected: Collection[str] = (), elsewhere: Mapping[str, str] | None = None
@@ -71,7 +85,9 @@ def unknown_argument(
     meant = (wrong, *OTHER_NAMES.get(wrong, ()))
     own = [other for other in meant if other in known]
     away = [other for other in meant if other in elsewhere]
-    if own or not away:
+    if not own and wrong in _NO_ARGUMENT:
+        hint = f" {_NO_ARGUMENT[wrong]}"
+    elif own or not away:
         hint = f" Did you mean {own[0]!r}?" if own else did_you_mean(wrong, sorted(known))
     else:
         hint = f" {away[0]!r} is an argument of {elsewhere[away[0]]}."

@@ -476,7 +476,7 @@ def test_a_conversation_that_is_rewritten_is_cut_as_a_shift_would(model: graphml
     chat.history = [{"role": "user", "content": f"number {i} of many"} for i in range(9)]
     chat.respond()
     assert chat.session.n_past <= 100
-    text = "".join(model.tokenizer.piece(token) for token in chat.session.prompt)  # type: ignore[union-attr]
+    text = "".join(model.tokenizer.piece(token) for token in chat.session.prompt_ids)  # type: ignore[union-attr]
     assert "number 8 of many" in text
     assert "number 2" not in text
     chat.add_user("hello" * 120)

@@ -29,7 +29,7 @@ def test_messages_are_what_a_chat_would_see(model: graphml.Model) -> None:
         assert engine.submit(HELLO, max_tokens=6).result().tokens == generated
     session = model.session()
     assert [token.id for token in session.generate(HELLO, max_tokens=6)] == generated
-    assert session.prompt == wanted
+    assert session.prompt_ids == wanted
 
 
 def test_what_users_say_is_no_control_token(model: graphml.Model) -> None:
