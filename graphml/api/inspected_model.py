@@ -71,8 +71,8 @@ class InspectedModel(OpenModel):
         patterns: names, or patterns such as "layers.*.attention", as of `Model.session`; UsageError for one
         that no value has, with the nearest.
         """
-        found: dict[str, Array] = _inspection().captured(self, prompt, patterns)
-        return found
+        arrays: dict[str, Array] = _inspection().captured(self, prompt, patterns)
+        return arrays
 
     @named_arguments
     def patch(self, prompt: Prompt, patches: Patches) -> Floats:

@@ -120,7 +120,7 @@ class EvaluatedSession:
         if new:
             self._cancelled = False
         self.meter = Meter()
-        self.prompt, self.generated, self.shifts, self.stop_reason = [], [], [], None
+        self.prompt_ids, self.generated, self.shifts, self.stop_reason = [], [], [], None
         self.scores, self.logprobs, self.prompt_logprobs = [], [], []
 
     def _compile(self, count: int, all_logits: bool = False) -> None:
