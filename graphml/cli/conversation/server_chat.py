@@ -50,7 +50,7 @@ class ServerSession:
     stats: Stats = field(default_factory=Stats)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=list)
-    prompt: list[int] = field(default_factory=list)
+    prompt_ids: list[int] = field(default_factory=list)
 
     def cancel(self) -> None:
         """End the answer that is streamed."""
