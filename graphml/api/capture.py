@@ -5,7 +5,6 @@ Knows names of values and compile options; nothing of tokens. `CapturedRows` has
 
 from __future__ import annotations
 
-import fnmatch
 import math
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from copy import copy
@@ -13,11 +12,11 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from graphml.compiler.options import CompileOptions
-from graphml.errors import UsageError, did_you_mean
+from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.ir.shape import Symbol, fixed
 from graphml.options.argument_checks import items_of, mapping_of, text_of
-from graphml.passes.patch import Function, Patch, patch, values
+from graphml.passes.patch import Function, Patch, hits_of, patch, values
 from graphml.runtime.blocks.captured_rows import CapturedRows
 from graphml.runtime.blocks.row_patches import PatchPoint, PatchRows
 from graphml.runtime.programs.executor import Executor
@@ -65,18 +64,14 @@ class Probe:
         known = {node.name: node for node in values(patch(executor.build(1, 1), value_patches))}
         for pattern, function in self.patches.items():
             if isinstance(function, PatchRows):
-                for name in _hits(pattern, known):
+                for name in hits_of("patch", pattern, known):
                     function.check(pattern, name, known[name].shape[1:])
         symbols: dict[str, str | None] = {}
         # Whether a value has rows of tokens or of outputs shows where these are not the same.
         rows = known | {node.name: node for node in values(executor.build(2, 1))}
         for text in wanted:
             pattern = text_of("capture", text)
-            hits = _hits(pattern, known)
-            if not hits:
-                hint = did_you_mean(pattern, list(known))
-                raise UsageError(f"capture: no value of the graph is called {pattern!r}.{hint}")
-            for name in hits:
+            for name in hits_of("capture", pattern, known):
                 shape = rows[name].shape
                 symbols[name] = shape[0].name if shape and isinstance(shape[0], Symbol) else None
                 self.row_bytes[name] = rows[name].dtype.bytes_for(math.prod(map(fixed, shape[1:])))
@@ -96,15 +91,14 @@ class Probe:
             self._executor.programs.forget(self.options)
 
 
-def _hits(pattern: str, names: Collection[str]) -> list[str]:
-    return [pattern] if pattern in names else fnmatch.filter(names, pattern)
-
-
 def _point(
     pattern: str, function: Function | PatchRows, points: MutableMapping[str, PatchPoint] | None
 ) -> PatchPoint:
     if not callable(function) and not isinstance(function, PatchRows):
-        raise UsageError(f"patch {pattern!r}: wanted a function of an array, got {function!r}")
+        raise UsageError(
+            f"patch {pattern!r}: wanted a function of an array, or graphml.PatchRows(rows); "
+            f"got {function!r:.80}"
+        )
     if points is None:
         return PatchPoint(function)
     return points.setdefault(text_of("patch", pattern), PatchPoint())

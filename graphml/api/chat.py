@@ -22,7 +22,7 @@ from graphml.api.chat_prompt import ChatPrompt, ChatSettings, prompt_of
 from graphml.api.invoked_adapters import InvokedAdapters
 from graphml.api.keywords import hinted
 from graphml.api.message_list import MessageList
-from graphml.api.saved_session import AnyPath
+from graphml.api.saved_session import AnyPath, params_as_json, params_from_json
 from graphml.api.session import Session
 from graphml.api.template_messages import reasoning_apart
 from graphml.api.tool_rounds import MAX_ROUNDS, ChatEvent, Confirm, calls_of, checked_rounds, rounds
@@ -87,8 +87,9 @@ WHOLE = ("end", "length", "context")  # why an answer ends, all of whose tokens 
 class Chat(MessageList):
     """A conversation. Made by `Model.chat`.
 
-    system: the first message, if not empty; trusted: it may spell control tokens, while in what users and the
-    model say they are plain text. max_new: most tokens of an answer, None for no limit but the context.
+    The system message is trusted: it may spell control tokens, while in what users and the model say they are
+    plain text. max_tokens: most tokens of an answer, None for no limit but the context. params: how answers
+    are sampled that say nothing else; None: greedily.
     settings: further variables of the template, and how reasoning is told from text. `session`: where it
     runs. full: what a full context does; its keep of -1 is the first message's turn. tools: of answers that
     are given none, see `events`; not of `regenerate`. The history keeps all messages, those too that no
@@ -100,14 +101,14 @@ class Chat(MessageList):
         session: Session,
         tokenizer: Tokenizer,
         templates: Mapping[str, ChatTemplate],
-        system: str = "",
-        max_new: int | None = 256,
+        max_tokens: int | None = 256,
         settings: ChatSettings | None = None,
         full: ChatOverflow | None = None,
         tools: Any = None,
+        params: SamplingParams | None = None,
     ) -> None:
-        self.tools = tools
-        self.session, self.max_new, self._invoked = session, max_new, InvokedAdapters(session)
+        self.tools, self.params = tools, params
+        self.session, self.max_tokens, self._invoked = session, max_tokens, InvokedAdapters(session)
         self._templates = templates
         self._full, self._n_first = full or ChatOverflow(), 0  # of the first turn, once it is known
         self._n_dropped = 0  # turns that the latest prompt left out
@@ -117,16 +118,18 @@ class Chat(MessageList):
         self._continues = False  # the last message, which is the begin of an answer
         self._seen = Seen()
         self._rendered: tuple[list[Message], ChatSettings, ChatPrompt] | None = None  # of these, by these
-        super().__init__(system)
+        super().__init__()
 
     def save(self, path: AnyPath) -> None:
         """Write the conversation and its session to a file; see `Session.save` and `Model.restore`.
 
-        Messages, `max_new`, `variables` and the settings of the latest answer are saved; the template
-        and tools are not. UsageError for variables that JSON cannot hold.
+        Messages, `max_tokens`, `params`, `variables` and the settings of the latest answer are saved; the
+        template and tools are not. UsageError for variables that JSON cannot hold.
         """
         saved = {
-            "messages": self._messages, "max_new": self.max_new, "variables": dict(self._settings.variables),
+            "messages": self._messages, "max_tokens": self.max_tokens,
+            "params": None if self.params is None else params_as_json(self.params),
+            "variables": dict(self._settings.variables),
             "reasoning_format": self._settings.reasoning_format, "chat_format": self._settings.chat_format,
             "seen": self._seen.saved(), "overflow": self._full.overflow, "keep": self._full.keep,
             "n_first": self._n_first, "n_dropped": self._n_dropped,
@@ -141,13 +144,14 @@ class Chat(MessageList):
         saved: Mapping[str, Any],
     ) -> Chat:
         """The chat of a session and what `save` wrote besides; UsageError for other values."""
-        most = count_or_none("max_new", saved.get("max_new"))
+        most = count_or_none("max_tokens", saved.get("max_tokens", saved.get("max_new")))  # of older files
+        params = None if saved.get("params") is None else params_from_json(saved["params"])
         full = ChatOverflow(saved.get("overflow", "stop"), saved.get("keep", 0))
         settings = ChatSettings(
             variables=saved.get("variables") or {}, reasoning_format=saved.get("reasoning_format", "auto"),
             chat_format=saved.get("chat_format"),
         )  # fmt: skip
-        chat = Chat(session, tokenizer, templates, max_new=most, settings=settings, full=full)
+        chat = Chat(session, tokenizer, templates, most, settings, full, params=params)
         chat.history = saved.get("messages")
         chat._n_first = count_or_none("n_first", saved.get("n_first")) or 0
         chat._n_dropped = count_or_none("n_dropped", saved.get("n_dropped")) or 0
@@ -190,7 +194,7 @@ class Chat(MessageList):
 
         It is the end of the whole conversation as the template writes it. TemplateError if that fails.
         """
-        whole = self._prompt(self._settings, self._turns_to_drop(self._settings, self.max_new)).fenced
+        whole = self._prompt(self._settings, self._turns_to_drop(self._settings, self.max_tokens)).fenced
         return without_fences(whole[self._place(whole)[0] :])
 
     def respond(
@@ -231,9 +235,9 @@ class Chat(MessageList):
         """Generate the answer as events: text, reasoning, tool calls; kept as far as it goes.
 
         text: a message of the user, which is added first; None: the last message is answered. params: how
-        tokens are sampled, None: greedily; also taken in place of the text. sampling: fields of
-        `SamplingParams` as keywords, which change them. max_tokens: most tokens of this answer, None:
-        `max_new`. seed: starts the session's random generator anew.
+        tokens are sampled, None: as the chat's `params` say; also taken in place of the text. sampling:
+        fields of `SamplingParams` as keywords, which change either. max_tokens: most tokens of this answer;
+        None: as the chat's. seed: starts the session's random generator anew.
         tools: functions, or descriptions in OpenAI's form; None: those of the chat, []: none. Functions that
         the model calls are run, their
         results are told to it, and it answers again, for at most max_rounds rounds of calls; an error of a
@@ -248,8 +252,8 @@ class Chat(MessageList):
             if params is not None:
                 raise UsageError("params: wanted one SamplingParams; got two")
             text, params = None, text
-        chosen, most = changed_params(params, sampling), checked_rounds(max_rounds)
-        limit = self.max_new if max_tokens is None else count_or_none("max_tokens", max_tokens)
+        chosen, most = self._chosen(params, sampling), checked_rounds(max_rounds)
+        limit = self.max_tokens if max_tokens is None else count_or_none("max_tokens", max_tokens)
         settings = replace(
             self._settings, tools=tools_of(self.tools if tools is None else tools), tool_choice=tool_choice,
             parallel_tool_calls=bool(parallel_tool_calls),
@@ -299,14 +303,19 @@ class Chat(MessageList):
     ) -> Iterator[Event]:
         """The same as events, with its reasoning; arguments as of `events`."""
         self._last_of_user("regenerate")
-        chosen = changed_params(params, sampling)
-        limit = self.max_new if max_tokens is None else count_or_none("max_tokens", max_tokens)
+        chosen = self._chosen(params, sampling)
+        limit = self.max_tokens if max_tokens is None else count_or_none("max_tokens", max_tokens)
         if seed is not None:
             self.session.set_seed(seed)
         return self._replace(
             lambda: self._answer(chosen, self._settings, limit),
             lambda: self.session.stop_reason in (None, "cancel"),
         )
+
+    def _chosen(self, params: SamplingParams | None, sampling: Mapping[str, Any]) -> SamplingParams:
+        if params is None and self.params is not None:
+            return replace(self.params, **sampling)
+        return changed_params(params, sampling)
 
     def _begun_anew(self) -> None:
         self._n_first, self._n_dropped, self._continues = 0, 0, False

@@ -122,7 +122,7 @@ def _generated(
         session._compile(len(ids), params.prompt_logprobs is not None)
         with meter.prompt(len(ids)):
             _evaluate_prompt(session, ids, params)
-    session.prompt, ready, shifts = session._held.ids, False, limits.full.shifts
+    session.prompt_ids, ready, shifts = session._held.ids, False, limits.full.shifts
     forced: list[int] = []
     while True:
         session.stop_reason = _reason_to_end(session, limits)

@@ -8,10 +8,12 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from graphml.api.capture import Patches
 from graphml.api.open_model import OpenModel
 from graphml.api.perplexity import Perplexity
 from graphml.api.prompt_encoder import Prompt
 from graphml.ir.graph import Graph
+from graphml.ir.op import Array, Floats
 from graphml.options.keyword_arguments import named_arguments
 
 
@@ -50,12 +52,36 @@ class InspectedModel(OpenModel):
     def perplexity(self, text: str, n_ctx: int | None = None, chunks: int | None = None) -> Perplexity:
         """How well the model predicts a text, by the method of llama-perplexity; less is better.
 
-        n_ctx: tokens of a chunk, whose second half is scored; None: 512, or the model's context if that is
-        less. chunks: at most so many; None: all. UsageError
-        for a text of fewer than 2 * n_ctx tokens; TokenizerError without a vocabulary.
+        n_ctx: tokens of a chunk, whose second half is scored; None: 512, or the model's context or
+        half of the text if that is less (`Perplexity.n_ctx` says it). chunks: at most so many; None: all.
+        UsageError for a text of fewer than 2 * n_ctx tokens; TokenizerError without a vocabulary.
         """
         estimate: Perplexity = _inspection().perplexity_of(self, text, n_ctx, chunks)
         return estimate
+
+    @named_arguments
+    def logits(self, prompt: Prompt) -> Floats:
+        """The logits after each token of a prompt (a text, messages or ids), float32 [n_tokens, n_vocab]."""
+        rows: Floats = _inspection().logits_of(self, prompt)
+        return rows
+
+    def capture(self, prompt: Prompt, *patterns: str) -> dict[str, Array]:
+        """Values of a prompt's evaluation by name, a row a token where the value has one.
+
+        patterns: names, or patterns such as "layers.*.attention", as of `Model.session`; UsageError for one
+        that no value has, with the nearest.
+        """
+        arrays: dict[str, Array] = _inspection().captured(self, prompt, patterns)
+        return arrays
+
+    @named_arguments
+    def patch(self, prompt: Prompt, patches: Patches) -> Floats:
+        """The logits as of `logits`, with values changed: name or pattern -> function of an array, or rows.
+
+        So `model.patch(text, {"layers.2.attention": lambda x: 0 * x})`; see `Model.session`, `PatchRows`.
+        """
+        rows: Floats = _inspection().logits_of(self, prompt, patches)
+        return rows
 
     @named_arguments
     def explain(self, node: str, n_tokens: int = 1) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, ParamSpec, TypeVar
 
-from graphml.options.keyword_arguments import named_arguments
+from graphml.options.keyword_arguments import GENERATES, OF_GENERATING, named_arguments
 from graphml.options.option_fields import options_of
 from graphml.sampling import SamplingParams
 
@@ -17,13 +17,10 @@ R = TypeVar("R")
 
 SAMPLING: Final = tuple(options_of(SamplingParams))
 """The fields of `SamplingParams`, each a keyword of what generates."""
-_GENERATES: Final = "what generates: Model.generate, Engine.submit, Session.generate and Chat.respond"
 ELSEWHERE: Final = {
-    **dict.fromkeys(SAMPLING, f"SamplingParams, and of {_GENERATES}"),
-    "max_tokens": _GENERATES,
-    "seed": f"Model.session, Model.chat, and of {_GENERATES}",
+    **dict.fromkeys(SAMPLING, f"SamplingParams, and of {GENERATES}"),
+    **OF_GENERATING,
     "n_ctx": "load, Model.session, Model.chat and Model.engine",
-    "n": "Engine.submit and Model.best_of",
     "system": "Model.chat",
     "tools": "Model.chat, Chat.respond, Chat.stream and Chat.events",
     "backend": "load",

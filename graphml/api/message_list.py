@@ -6,7 +6,7 @@ Knows messages; nothing of models, sessions or servers.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar
 
 from graphml.errors import UsageError
@@ -15,6 +15,21 @@ from graphml.options.other_attributes import NamesOthers
 from graphml.system.notebook_html import html_table
 from graphml.text.answers import Event
 from graphml.text.messages import Message, checked_messages
+
+
+def first_messages(system: str | Sequence[Message], messages: Iterable[Message] = ()) -> list[Message]:
+    """What a conversation begins with: a system message, messages, or one and the others behind it.
+
+    UsageError for what is no message, and for two system messages.
+    """
+    if isinstance(system, (list, tuple)):
+        if messages:
+            raise UsageError("system: wanted a text beside messages; got messages, too")
+        return checked_messages(system)
+    text, begins = text_of("system", system), checked_messages(messages)
+    if text and begins and begins[0]["role"] == "system":
+        raise UsageError("system: wanted one system message; messages begin with another")
+    return [{"role": "system", "content": text}, *begins] if text else begins
 
 
 class MessageList(NamesOthers):

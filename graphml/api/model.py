@@ -24,6 +24,7 @@ from graphml.api.filling import MAX_TOKENS, Files, fill_ids, filled
 from graphml.api.healing import HealedPrompt, healed
 from graphml.api.inspected_model import InspectedModel
 from graphml.api.keywords import hinted
+from graphml.api.message_list import first_messages
 from graphml.api.prompt_encoder import WANTED, Prompt, is_single
 from graphml.api.request_handle import SCORES, generate
 from graphml.api.saved_session import AnyPath, restore_session
@@ -35,7 +36,7 @@ from graphml.backend import Progress, no_progress
 from graphml.errors import GraphmlError, TokenizerError, UsageError
 from graphml.ir.cells import MAX_CELLS
 from graphml.ir.op import Floats
-from graphml.options.argument_checks import items_of, whole_number
+from graphml.options.argument_checks import count_or_none, items_of, whole_number
 from graphml.options.option_fields import Whole
 from graphml.runtime.blocks.overflow import DROP_TURNS, ChatOverflow, Overflow
 from graphml.runtime.programs.adapter_options import Layers, Scaled, with_adapters, with_control
@@ -46,6 +47,7 @@ from graphml.runtime.steps.cell_mover import check_shifts
 from graphml.sampling import SamplingParams, changed_params, checked_params
 from graphml.system.closing import Closing
 from graphml.system.notebook_html import html_table
+from graphml.text.messages import Message
 
 
 class Model(InspectedModel, Closing):
@@ -351,10 +353,11 @@ class Model(InspectedModel, Closing):
         """The embedding of each text, float32 [n, d]; of one text [1, d].
 
         pooling: what the rows of a text's tokens become: `mean`, `cls` (the first), `last`, or `rank`, the
-        scores of a classifier; None: what the file says. Any model does it, by the rows that its logits are
-        made of. normalize: bring rows, not scores, to length 1. A text must have at most `n_batch` tokens.
-        UsageError for other arguments, or a file that says nothing of pooling; TokenizerError without a
-        vocabulary.
+        scores of a classifier; None: what the file says, else `last` of a decoder. Any model does it, by the
+        rows that its logits are made of. normalize: bring rows, not scores, to length 1. A text must have at
+        most `n_batch` tokens.
+        UsageError for other arguments, or an encoder whose file says nothing of pooling; TokenizerError
+        without a vocabulary.
         """
         self._open()
         chosen = chosen_pooling(self.executor, pooling)
@@ -411,9 +414,10 @@ class Model(InspectedModel, Closing):
     @hinted
     def chat(
         self,
-        system: str = "",
-        max_new: int | None = 256,
+        system: str | Sequence[Message] = "",
+        max_tokens: int | None = 256,
         *,
+        messages: Iterable[Message] = (),
         n_ctx: int | None = None,
         seed: int | None = None,
         variables: dict[str, Any] | None = None,
@@ -424,9 +428,13 @@ class Model(InspectedModel, Closing):
         capture: Patterns = (),
         history: bool = False,
         tools: Any = None,
+        params: SamplingParams | None = None,
+        **sampling: Any,
     ) -> Chat:
         """Begin a conversation in a session of its own; see `Chat`, and `session` for capture and history.
 
+        system: the system message, or the messages that the conversation begins with; messages: these, behind
+        a system message if there is one. max_tokens, params, sampling: of answers that say nothing else.
         overflow: what a full context does: `drop_turns` leaves the oldest turns out of the prompt, whole (see
         `Chat.dropped`); others and keep as of `Session.generate`; -1 keeps the first turn.
         reasoning_format, chat_format: how reasoning and calls are told from text, as of `ChatSettings`.
@@ -435,12 +443,16 @@ class Model(InspectedModel, Closing):
         if self.executor.encodes:
             raise UsageError(f"{self.path}: {self.arch} answers single texts: see Session.generate")
         full, tokenizer, offered = ChatOverflow(overflow, keep), self._needed(), tools_of(tools)
+        begins, most = first_messages(system, messages), count_or_none("max_tokens", max_tokens)
+        chosen = changed_params(params, sampling) if params is not None or sampling else None
         asked = ChatSettings((), "auto", True, variables or {}, reasoning_format, chat_format)
         _ = self.template  # one that fails is told at once
         if full.shifts:
             check_shifts(self.executor, "overflow")
         session = self.session(n_ctx, seed, capture=capture, history=history)
-        return Chat(session, tokenizer, self.templates, system, max_new, asked, full, offered)
+        chat = Chat(session, tokenizer, self.templates, most, asked, full, offered, chosen)
+        chat.history = begins
+        return chat
 
     def restore(self, path: AnyPath) -> Session | Chat:
         """The session or chat that was saved to a file, which goes on as the saved one would have.

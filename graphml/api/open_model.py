@@ -55,8 +55,8 @@ class OpenModel(NamesOthers):
     _instead: ClassVar = {
         "n_layer": "config.n_layer", "n_embd": "config.n_embd", "n_head": "config.n_head",
         "compare": "graphml.compare(model, ...)", "tokenize": "encode", "detokenize": "decode",
-        "capture": "session(capture=...)", "patch": "session(patch=...)", "trace": "session(capture=...)",
-        **dict.fromkeys(("()", "logits", "forward"), "session().eval(model.encode(text)), generate or chat"),
+        **dict.fromkeys(("trace", "run_with_cache"), "capture(text, *patterns)"),
+        **dict.fromkeys(("()", "forward"), "logits(text), session().eval(ids), generate or chat"),
         **dict.fromkeys(("complete", "create_completion", "predict"), "generate"),
         **dict.fromkeys(("ask", "respond", "create_chat_completion"), "chat().respond"),
         **dict.fromkeys(("load_session", "load_state", "load_chat"), "restore"),
@@ -69,7 +69,7 @@ class OpenModel(NamesOthers):
         **dict.fromkeys(("create_embedding", "embeddings", "embedding"), "embed"), "rerank": "rank",
         **dict.fromkeys(("token_eos", "eos_token_id"), "tokenizer.eos_id"), "name": "path or arch",
         **dict.fromkeys(("token_bos", "bos_token_id"), "tokenizer.bos_id"),
-        "apply_chat_template": "prompt_ids",
+        "apply_chat_template": "template.render(messages), or prompt_ids(messages) for ids",
     }  # fmt: skip
 
     def __init__(

@@ -22,17 +22,24 @@ from graphml.sampling.candidates.logprobs import log_sums
 from graphml.sampling.chain.next_logits import no_numbers
 from graphml.sampling.chain.sampler import flaw_of
 
+LEAST = 4  # tokens of a chunk
 _MOST_LOSS = math.log(sys.float_info.max)  # beyond it the perplexity is no number
 
 
 @dataclass(frozen=True)
 class Perplexity:
-    """The estimate after `chunks` chunks with `count` scored tokens; `error` is its standard error."""
+    """The estimate after `chunks` chunks of `n_ctx` tokens, `count` scored; `error` is its standard error."""
 
     value: float
     error: float
     chunks: int
     count: int
+    n_ctx: int
+
+
+def chunk_of(n_ids: int, n_ctx: int | None, most: int) -> int:
+    """Tokens of a chunk: as asked for, else 512, or less for a model of `most` or a short text."""
+    return min(512, most, max(LEAST, n_ids // 2)) if n_ctx is None else n_ctx
 
 
 def perplexity(
@@ -44,8 +51,8 @@ def perplexity(
     than 2 * n_ctx ids, as llama-perplexity does, an n_ctx below 4 or chunks below 1; WeightsError where the
     model's logits are no numbers, or make the text impossible.
     """
-    if n_ctx < 4:
-        raise UsageError(f"n_ctx: wanted at least 4 tokens per chunk, got {n_ctx}")
+    if n_ctx < LEAST:
+        raise UsageError(f"n_ctx: wanted at least {LEAST} tokens per chunk, got {n_ctx}")
     if len(ids) < 2 * n_ctx:
         raise UsageError(
             f"n_ctx: wanted at most {len(ids) // 2}, half of the text's {len(ids)} tokens; got {n_ctx}"
@@ -68,7 +75,7 @@ def perplexity(
             )
         variance = squares / count - mean**2
         error = math.sqrt(max(variance, 0.0) / max(count - 1, 1))
-        yield Perplexity(math.exp(mean), error * math.exp(mean), index + 1, count)
+        yield Perplexity(math.exp(mean), error * math.exp(mean), index + 1, count, n_ctx)
 
 
 def _losses(session: Session, chunk: list[int], rows: int = 256) -> NDArray[np.float64]:

@@ -72,7 +72,7 @@ def save_session(
     about = {
         **model_identity(executor, options), "kind": "session" if chat is None else "chat",
         "n_ctx": settings.n_ctx, "n_evaluated": commit.n_evaluated,
-        "seed": settings.seed, "random": settings.numbers.saved(), "params": _params_as_json(settings.params),
+        "seed": settings.seed, "random": settings.numbers.saved(), "params": params_as_json(settings.params),
     }  # fmt: skip
     arrays |= _next_as_arrays(commit.next_logits, about)
     if besides is not None:
@@ -99,7 +99,7 @@ def restore_session(
         ids, source = (_ids(file, name, executor.n_vocab, n_ctx) for name in (IDS, SOURCE))
         if n_evaluated > len(ids) or (len(source) and not executor.encodes):
             raise UsageError(f"{target}: {n_evaluated} tokens evaluated of {len(ids)}, {len(source)} read")
-        params = _params_of(target, about)
+        params = params_from_json(about.get("params"))
         random = PeekableRandom.restored(about.get("random", {}), seed_or_random(about.get("seed")))
         next_logits, chat = _next_of(file, executor.n_vocab), _chat_of(file)
         sequence = session_sequence(executor, executor.options, n_ctx)
@@ -170,7 +170,8 @@ def _next_of(file: TensorFile, n_vocab: int) -> NextLogits:
     return NextLogits(TopK(ids, file.array(TOP_LOGITS, ids.shape, "f4"), log_sum, n_vocab))
 
 
-def _params_as_json(params: SamplingParams) -> dict[str, Any]:
+def params_as_json(params: SamplingParams) -> dict[str, Any]:
+    """Settings as JSON can hold them; UsageError for a function of the caller's own."""
     if params.function is not None:
         raise UsageError("save: wanted params without a function of your own, which a file cannot hold")
     values = {field.name: getattr(params, field.name) for field in dataclasses.fields(params)}
@@ -178,14 +179,14 @@ def _params_as_json(params: SamplingParams) -> dict[str, Any]:
     return values
 
 
-def _params_of(path: Path, about: Mapping[str, Any]) -> SamplingParams:
-    with guarded(path, UsageError, "params"):
-        values = dict(about["params"])
+def params_from_json(saved: Any) -> SamplingParams:
+    """What `params_as_json` has made; UsageError for anything else."""
+    try:
+        values = dict(saved)
         values["logit_bias"] = {int(token): float(bias) for token, bias in values["logit_bias"]}
-        try:
-            return SamplingParams(**values)
-        except UsageError as error:
-            raise UsageError(f"params: {error}") from None
+        return SamplingParams(**values)
+    except (UsageError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise UsageError(f"params: {error}") from None
 
 
 def _chat_of(file: TensorFile) -> Mapping[str, Any] | None:

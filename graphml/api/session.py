@@ -36,8 +36,8 @@ class Session(EvaluatedSession, NamesOthers, Closing):
     `numbers`: that generator. `tokens`: the ids it holds. `source`: those that an encoder has read.
     `stop_reason`: why the latest generation ended: "end" (an end-of-generation token), "stop" (a stop string
     or token), "length" (max_tokens), "context" (n_ctx) or "cancel"; None while it runs or if it was left.
-    Of the latest generation too: prompt, the ids that it began from; generated, those that it gave; shifts,
-    what its full context made it forget, (keep, drop) each time; logprobs, of each generated id, and
+    Of the latest generation too: prompt_ids, the ids that it began from; generated, those that it gave;
+    shifts, what its full context made it forget, (keep, drop) each time; logprobs, of each generated id, and
     prompt_logprobs, of each of the prompt (None for those that were there before, and the very first), where
     its params ask for them.
     """
@@ -45,7 +45,8 @@ class Session(EvaluatedSession, NamesOthers, Closing):
     _instead: ClassVar = {
         **dict.fromkeys(("()", "forward", "logits"), "eval(ids), which returns the logits"),
         "stream": "generate", "load": "Model.restore", "reset": "rewind(0)", "clear": "rewind(0)",
-        "history": "tokens", "n_tokens": "n_past", "text": "Model.decode(session.tokens)",
+        "prompt": "generate(prompt); prompt_ids has the ids of the latest one", "history": "tokens",
+        "n_tokens": "n_past", "text": "Model.decode(session.tokens)",
         "respond": "Model.chat", "ask": "Model.chat", "activations": "captured", "cache": "captured",
     }  # fmt: skip
 

@@ -64,7 +64,7 @@ class EvaluatedSession:
         self._cancelled = False  # an Event has a lock, which Ctrl-C may leave locked
         self._turn, self._finds, self._draft = 0, prefix_cache, draft
         self.chooses, self._structured = SamplingParams(), Structured()  # of the latest generation
-        self.prompt: list[int] = []
+        self.prompt_ids: list[int] = []
         self.generated: list[int] = []
         self.shifts: list[tuple[int, int]] = []
         self.scores: list[TokenLogprobs] = []  # of the token that was sampled last
@@ -120,7 +120,7 @@ class EvaluatedSession:
         if new:
             self._cancelled = False
         self.meter = Meter()
-        self.prompt, self.generated, self.shifts, self.stop_reason = [], [], [], None
+        self.prompt_ids, self.generated, self.shifts, self.stop_reason = [], [], [], None
         self.scores, self.logprobs, self.prompt_logprobs = [], [], []
 
     def _compile(self, count: int, all_logits: bool = False) -> None:

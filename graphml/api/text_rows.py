@@ -33,11 +33,17 @@ TOGETHER = 8
 """Texts of one step at most, of a model's own engine of texts."""
 
 
+def default_pooling(executor: Executor) -> str:
+    """The pooling that the file says; where it says none, of a decoder `last`, whose token has seen all."""
+    decodes = executor.architecture.output == "logits"
+    return "last" if executor.pooling == "none" and decodes else executor.pooling
+
+
 def chosen_pooling(executor: Executor, pooling: str | None) -> str:
-    """The pooling that is asked for, else the file's; UsageError for an unknown one, or if there is none."""
+    """The pooling that is asked for, else the default one; UsageError for an unknown one, or for none."""
     if pooling is not None and pooling not in POOLINGS:
         raise UsageError(f"pooling: wanted one of {', '.join(POOLINGS)}; got {pooling!r}")
-    chosen = pooling or executor.pooling
+    chosen = pooling or default_pooling(executor)
     if chosen == "none":
         raise UsageError(
             f"pooling: {executor.file.path} says none, which gives no row for a text as a whole: "

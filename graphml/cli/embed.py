@@ -38,7 +38,8 @@ def embed(
     pooling: Annotated[
         str | None,
         typer.Option(
-            help="Pooling: mean, cls (first token), last, rank; by default as the model says.",
+            help="Pooling: mean, cls (first token), last, rank; by default as the model says, of a decoder "
+            "that says nothing last.",
             show_default=False,
         ),
     ] = None,

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from graphml.api.perplexity import LEAST, chunk_of
 from graphml.api.perplexity import perplexity as estimates
 from graphml.cli.options import options
 from graphml.cli.options.checks import text_of
@@ -28,7 +29,13 @@ def perplexity(
             "--file", "-f", metavar="FILE", help="Text file in UTF-8; without it, or as -, stdin is the text."
         ),
     ] = None,
-    ctx: Annotated[int, typer.Option("-c", "--ctx-size", "--ctx", min=4, help="Tokens per chunk.")] = 512,
+    n_ctx: Annotated[
+        int | None,
+        typer.Option(
+            "-c", "--ctx-size", "--ctx", min=LEAST, help="Tokens per chunk.",
+            show_default="512, or half of a shorter text",
+        ),
+    ] = None,
     chunks: Annotated[int, typer.Option("--chunks", min=-1, help="Maximum number of chunks; -1: all.")] = -1,
     json: options.Json = False,
 ) -> None:  # fmt: skip
@@ -41,6 +48,7 @@ def perplexity(
             raise TokenizerError(f"{opened.path}: wanted a model with a vocabulary, to encode the text")
         ids = opened.encode(text)
         begins = opened.tokenizer.bos if ids[:1] == [opened.tokenizer.bos] else None
+        ctx = chunk_of(len(ids), n_ctx, opened.n_ctx)
         limit = None if chunks < 0 else chunks
         total = len(ids) // ctx if limit is None else min(limit, len(ids) // ctx)
         estimate = None
@@ -57,10 +65,9 @@ def perplexity(
                 }
             )  # fmt: skip
             return
-        print(
-            f"{estimate.chunks} chunks of {ctx}: {estimate.value:.4f} +/- {estimate.error:.5f}",
-            file=sys.stderr,
-        )
+        half = ", half of the text" if n_ctx is None and ctx < min(512, opened.n_ctx) else ""
+        said = f"{estimate.chunks} chunks of {ctx}{half}: {estimate.value:.4f} +/- {estimate.error:.5f}"
+        print(said, file=sys.stderr)
         print(f"{estimate.value:.4f}")
 
 

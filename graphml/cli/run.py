@@ -121,7 +121,7 @@ def _as_json(
         "backend": backend,
         "prompt": prompt,
         "text": answer,
-        "prompt_ids": session.source or session.prompt,
+        "prompt_ids": session.source or session.prompt_ids,
         "ids": session.generated,
         "stop_reason": session.stop_reason,
         "seed": session.seed,

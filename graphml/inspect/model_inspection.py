@@ -5,12 +5,14 @@ Knows models and the parts of inspection, and how a notebook shows results.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from graphml.api.capture import Patches
 from graphml.api.load_model import load_model
 from graphml.api.model import Model
-from graphml.api.perplexity import Perplexity, perplexity
+from graphml.api.perplexity import Perplexity, chunk_of, perplexity
 from graphml.api.prompt_encoder import Prompt
 from graphml.errors import UsageError, did_you_mean
 from graphml.inspect.compare.compare import compare as compare_runs
@@ -23,6 +25,7 @@ from graphml.inspect.profile.measured import Profile
 from graphml.inspect.profile.profile import profile
 from graphml.inspect.viewer import render
 from graphml.ir.graph import Graph
+from graphml.ir.op import Array, Floats
 from graphml.options.argument_checks import text_of
 from graphml.options.option_fields import options_of
 from graphml.runtime.programs.load_options import LoadOptions
@@ -104,9 +107,26 @@ def perplexity_of(model: Model, text: str, n_ctx: int | None, chunks: int | None
     ids = model.encode(text_of("text", text))
     assert model.tokenizer is not None  # encode has raised
     begins = model.tokenizer.bos if ids[:1] == [model.tokenizer.bos] else None
-    with model.session(min(512, model.n_ctx) if n_ctx is None else n_ctx) as session:
+    with model.session(chunk_of(len(ids), n_ctx, model.n_ctx)) as session:
         *_, last = perplexity(session, ids, session.n_ctx, chunks, begins)
     return last
+
+
+def logits_of(model: Model, prompt: Prompt, patches: Patches | None = None) -> Floats:
+    """See `Model.logits` and `Model.patch`."""
+    ids = model.prompt_ids(prompt)
+    with model.session(len(ids) or 1, patch=patches) as session:
+        return session.eval(ids, all_logits=True)
+
+
+def captured(model: Model, prompt: Prompt, patterns: Sequence[str]) -> dict[str, Array]:
+    """See `Model.capture`."""
+    if not patterns:
+        raise UsageError("capture: wanted names or patterns behind the prompt, such as 'layers.*.attention'")
+    ids = model.prompt_ids(prompt)
+    with model.session(len(ids) or 1, capture=patterns) as session:
+        session.eval(ids, all_logits=True)
+        return dict(session.captured)
 
 
 def explained(model: Model, node: str, n_tokens: int) -> Explanation:

@@ -16,9 +16,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 OTHER_NAMES: Final = {
-    "temp": ("temperature",), "max_new_tokens": ("max_tokens", "max_new"), "num_predict": ("max_tokens",),
+    "temp": ("temperature",), "max_new_tokens": ("max_tokens",), "num_predict": ("max_tokens",),
     "n_predict": ("max_tokens",), "max_length": ("max_tokens",), "max_completion_tokens": ("max_tokens",),
-    "max_tokens": ("max_new",), "max_new": ("max_tokens",), "repetition_penalty": ("repeat_penalty",),
+    "max_new": ("max_tokens",), "repetition_penalty": ("repeat_penalty",),
     "stop_sequences": ("stop",), "stop_strings": ("stop",), "stop_token_ids": ("stop_tokens",),
     "do_sample": ("temperature",), "num_beams": ("beams",), "typical": ("typical_p",),
     "num_ctx": ("n_ctx",), "context_length": ("n_ctx",), "max_model_len": ("n_ctx",),
@@ -35,6 +35,20 @@ OTHER_NAMES: Final = {
     "input": ("texts", "prompts"),
 }  # fmt: skip
 """Names that other libraries have, and ours for the same."""
+
+GENERATES: Final = "what generates: Model.generate, Engine.submit, Session.generate and Chat.respond"
+OF_GENERATING: Final = {
+    "max_tokens": GENERATES,
+    "seed": f"Model.session, Model.chat, and of {GENERATES}",
+    "n": "Engine.submit and Model.best_of",
+}
+"""Arguments that are no settings of sampling, and whose they are."""
+_NO_ARGUMENT: Final = {
+    "stream": "Use Model.stream(...) or Chat.stream(...), or iterate over what Engine.submit returns.",
+    "echo": "A result has no prompt; prompt + result.text is both, and prompt_logprobs=0 scores its tokens.",
+    "verbose": "logging.basicConfig(level='DEBUG') shows what is logged, progress= of load long work.",
+}
+"""Arguments of other libraries that none has here, and what does the same."""
 
 
 def named_arguments(
@@ -71,7 +85,9 @@ def unknown_argument(
     meant = (wrong, *OTHER_NAMES.get(wrong, ()))
     own = [other for other in meant if other in known]
     away = [other for other in meant if other in elsewhere]
-    if own or not away:
+    if not own and wrong in _NO_ARGUMENT:
+        hint = f" {_NO_ARGUMENT[wrong]}"
+    elif own or not away:
         hint = f" Did you mean {own[0]!r}?" if own else did_you_mean(wrong, sorted(known))
     else:
         hint = f" {away[0]!r} is an argument of {elsewhere[away[0]]}."

@@ -8,6 +8,7 @@ outputs, which no fusion may cover.
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -44,7 +45,7 @@ def patch(graph: Graph, patches: Sequence[Patch]) -> Graph:
     if not patches:
         return graph
     names = [node.name for node in values(graph)]
-    hits = {patch: _hits(patch.pattern, names) for patch in patches}
+    hits = {patch: {*hits_of("patch", patch.pattern, names)} for patch in patches}
     new: dict[Node, Node] = {}
     order: list[Node] = []
     for node in graph.nodes:
@@ -78,11 +79,13 @@ def values(graph: Graph) -> list[Node]:
     return nodes
 
 
-def _hits(pattern: str, names: Sequence[str]) -> set[str]:
-    hits = {pattern} & set(names) or set(fnmatch.filter(names, pattern))
+def hits_of(argument: str, pattern: str, names: Collection[str]) -> list[str]:
+    """The names that a name or pattern selects; UsageError of the argument where there are none."""
+    hits = [pattern] if pattern in names else fnmatch.filter(names, pattern)
     if not hits:
-        hint = did_you_mean(pattern, list(names))
-        raise UsageError(f"patch: no value of the graph is called {pattern!r}.{hint}")
+        raise UsageError(
+            f"{argument}: no value of the graph is called {pattern!r}.{_instead(pattern, names)}"
+        )
     return hits
 
 
@@ -116,10 +119,7 @@ def keep_values(graph: Graph, patterns: Iterable[str]) -> Graph:
     names = {node.name: node for node in graph.nodes if node.op.family != "leaf" and not node.op.is_write}
     kept: dict[str, Node] = {}
     for pattern in patterns:
-        hits = [pattern] if pattern in names else fnmatch.filter(names, pattern)
-        if not hits:
-            raise UsageError(f"keep: no value of the graph is called {pattern!r}.{_instead(pattern, names)}")
-        kept |= {f"value:{name}": names[name] for name in hits}
+        kept |= {f"value:{name}": names[name] for name in hits_of("keep", pattern, names)}
     return Graph(graph.nodes, {**graph.outputs, **kept})
 
 
@@ -131,4 +131,9 @@ def _instead(name: str, names: Collection[str]) -> str:
         return f" A pass makes it of several values: keep {' or '.join(map(repr, parts))}"
     if scope in names:
         return f" If a pass makes it of {scope!r}: keep that"
-    return did_you_mean(name, names)
+    of_file = re.match(r"(?:model\.layers|layers|blk|h)\.(\d+|\*)(?:\.|$)", name)  # as files name tensors
+    layer = f"layers.{of_file[1]}.*" if of_file else ""
+    near = "" if name.startswith("blk") else did_you_mean(name, names)
+    if not near and layer and fnmatch.filter(names, layer):
+        near = f" Did you mean {layer!r}?"
+    return f"{near} Model.graph('build').nodes, or `graphml graph --pass build`, has the names"

@@ -68,6 +68,9 @@ class ChatTemplate:
         self._special_tokens = {key: text for key, text in tokens.items() if text is not None}
         self.variables = frozenset(self._answer(None).splitlines())
 
+    def __repr__(self) -> str:
+        return f"ChatTemplate({self.name!r}, {len(self.source):,} characters)"
+
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],

@@ -67,7 +67,7 @@ def says(model: graphml.Model, *texts: str) -> SamplingParams:
 
 
 def chat_of(model: graphml.Model, **how: Any) -> graphml.Chat:
-    chat = model.chat(max_new=300, **how)
+    chat = model.chat(max_tokens=300, **how)
     chat.add_user("go")
     return chat
 

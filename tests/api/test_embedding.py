@@ -17,7 +17,7 @@ from graphml_models import bert
 from typer.testing import CliRunner
 
 import graphml
-from graphml.api.text_rows import normalized
+from graphml.api.text_rows import default_pooling, normalized
 from graphml.cli.main import app
 from graphml.inspect.compare.observe import observe
 from tests import golden, tiny_model
@@ -102,6 +102,13 @@ def test_what_cannot_be_is_told(model: graphml.Model, texts: object, pooling: st
         model.embed(texts, pooling)  # type: ignore[arg-type]  # what the test is about
 
 
+def test_a_decoder_whose_file_says_nothing_takes_the_last_row(tmp_path: Path) -> None:
+    with graphml.load(tiny_model.write(tmp_path / "tiny.gguf"), "reference") as decoder:
+        assert default_pooling(decoder.executor) == "last"
+        assert np.array_equal(decoder.embed("hello world"), decoder.embed("hello world", "last"))
+        assert not np.array_equal(decoder.embed("hello world"), decoder.embed("hello world", "mean"))
+
+
 def test_an_encoder_has_no_sessions(model: graphml.Model) -> None:
     with pytest.raises(graphml.UsageError, match="bert gives embeddings, no logits: see embed"):
         model.session()
@@ -121,8 +128,8 @@ def test_a_decoder_embeds_by_what_its_logits_are_made_of(tmp_path: Path) -> None
         np.testing.assert_allclose(
             model.embed("hello world", "last", False)[0], rows[-1], rtol=1e-4, atol=1e-5
         )
-        with pytest.raises(graphml.UsageError, match="says none"):
-            model.embed("hello")
+        with pytest.raises(graphml.UsageError, match="which gives no row"):
+            model.embed("hello world", "none")
 
 
 def test_ranking_pairs(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def by_hand(files: tuple[Path, Path], ids: list[int], count: int) -> list[int]:
 
 
 def test_turns_of_a_chat_and_requests_of_an_engine(model: graphml.Model, files: tuple[Path, Path]) -> None:
-    chat = model.chat(max_new=6)
+    chat = model.chat(max_tokens=6)
     for text in ("hello", "world, world", "he"):
         chat.add_user(text)
         chat.respond()
@@ -63,7 +63,7 @@ def test_turns_of_a_chat_and_requests_of_an_engine(model: graphml.Model, files: 
 
 
 def test_a_saved_chat_goes_on_alike(model: graphml.Model, tmp_path: Path) -> None:
-    chat = model.chat(max_new=5)
+    chat = model.chat(max_tokens=5)
     chat.add_user("hello")
     chat.respond()
     chat.save(tmp_path / "chat.safetensors")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import graphml
@@ -79,6 +81,74 @@ def test_tools_of_a_chat_are_those_of_its_answers(model: graphml.Model) -> None:
         model.chat(tools=[3])
 
 
+def test_settings_of_a_chat_are_those_of_answers_that_say_nothing_else(model: graphml.Model) -> None:
+    warm = {"temperature": 1.5, "top_k": 20}
+    other = graphml.SamplingParams(temperature=0.7)
+    chats = [model.chat(max_tokens=5, seed=3, **warm), model.chat(max_tokens=5, seed=3)]
+    assert chats[0].respond("hello") == chats[1].respond("hello", **warm)
+    assert chats[0].session.chooses == chats[1].session.chooses == graphml.SamplingParams(**warm)
+    chats[0].respond("more", other)
+    assert chats[0].session.chooses == other
+    chats[0].respond("more", top_k=3)
+    assert chats[0].session.chooses == graphml.SamplingParams(temperature=1.5, top_k=3)
+    assert model.chat(params=other, top_k=4).params == graphml.SamplingParams(temperature=0.7, top_k=4)
+    with pytest.raises(graphml.UsageError, match="top_p: wanted"):
+        model.chat(top_p=2)
+
+
+def test_a_conversation_begins_with_messages(model: graphml.Model) -> None:
+    messages = [{"role": "system", "content": "be kind"}, {"role": "user", "content": "hello"}]
+    wanted = model.chat("be kind", max_tokens=4).respond("hello")
+    for chat in (model.chat(messages, 4), model.chat(messages=messages, max_tokens=4),
+                 model.chat("be kind", 4, messages=messages[1:])):  # fmt: skip
+        assert (chat.system, chat.history) == ("be kind", messages)
+        assert chat.respond() == wanted
+    for call, message in (
+        (lambda: model.chat("be brief", messages=messages), "system: wanted one system message"),
+        (lambda: model.chat(messages, messages=messages), "system: wanted a text beside messages"),
+        (lambda: model.chat([{"role": "x"}]), r"messages\[0\].role: wanted"),
+        (lambda: model.chat(3), "system: wanted"),
+    ):
+        with pytest.raises(graphml.UsageError, match=message):
+            call()
+
+
+def test_logits_captured_and_patched_values_of_a_text(model: graphml.Model) -> None:
+    name, ids = "layers.1.attention", model.encode("hello world")
+    session = model.session(capture=[name])
+    wanted = session.eval(ids, all_logits=True)
+    rows = model.logits("hello world")
+    assert (rows.dtype, rows.shape) == (np.float32, (len(ids), model.n_vocab))
+    np.testing.assert_allclose(rows, wanted, rtol=1e-4, atol=1e-5)
+    found = model.capture("hello world", name, "layers.0.q*")
+    assert name in found
+    assert len(found) > 1
+    np.testing.assert_allclose(found[name], session.captured[name], rtol=1e-4, atol=1e-5)
+    changed = model.patch(ids, {name: lambda x: 0 * x})
+    assert changed.shape == rows.shape
+    assert not np.allclose(changed, rows)
+    np.testing.assert_allclose(model.patch(ids, {name: lambda x: x}), rows, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("pattern", "said"), [
+    ("blk.1", "mean 'layers.1.*'"), ("blk.0.attn_q.weight", "mean 'layers.0.*'"), ("blk.*.x", "'layers.*.*'"),
+    ("layers.1", "layers.1."), ("layers.1.atention", "mean 'layers.1.attention'"),
+    ("qqqq", "Model.graph('build').nodes"),
+])  # fmt: skip
+def test_a_value_that_is_not_there_names_the_nearest(model: graphml.Model, pattern: str, said: str) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: model.capture("hello", pattern), lambda: model.patch("hello", {pattern: lambda x: x})
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(graphml.UsageError, match=re.escape(said)) as error:
+            call()
+        assert "graphml graph --pass build" in str(error.value)
+    with pytest.raises(graphml.UsageError, match="capture: wanted names or patterns"):
+        model.capture("hello")
+    with pytest.raises(graphml.UsageError, match="PatchRows"):
+        model.patch("hello", {"layers.1.attention": np.zeros(3)})  # type: ignore[dict-item]
+
+
 def test_sizes_of_a_tokenizer(model: graphml.Model) -> None:
     tokenizer = model.tokenizer
     assert tokenizer is not None
@@ -87,15 +157,13 @@ def test_sizes_of_a_tokenizer(model: graphml.Model) -> None:
 
 MISSES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "model(text)": (lambda m: m("hello"), r"'Model' object is not callable. Use .*generate"),
-    "model.forward": (lambda m: m.forward([1]), r"'forward'. Use session\(\).eval"),
-    "model.logits": (lambda m: m.logits("hello"), r"Use session\(\).eval"),
+    "model.forward": (lambda m: m.forward([1]), r"'forward'. Use logits\(text\), session\(\).eval"),
     "model.eval": (lambda m: m.eval(), "never trained"),
     "model.to": (lambda m: m.to("cuda"), r"Use load\(\.\.\., backend="),
     "model.device": (lambda m: m.device, "opened_by.backend"),
     "model.num_parameters": (lambda m: m.num_parameters(), "Use n_params"),
     "model.load_session": (lambda m: m.load_session("x"), "Use restore"),
-    "model.capture": (lambda m: m.capture("x"), r"Use session\(capture="),
-    "model.patch": (lambda m: m.patch({}), r"Use session\(patch="),
+    "model.trace": (lambda m: m.trace("x"), r"Use capture\(text, \*patterns\)"),
     "model.tokenize": (lambda m: m.tokenize("x"), "Use encode"),
     "model.respond": (lambda m: m.respond("x"), r"Use chat\(\).respond"),
     "model[...]": (lambda m: m["x"], "'Model' object is not subscriptable$"),
@@ -115,6 +183,15 @@ MISSES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "encode": (lambda m: m.encode("a", add_bos=False), "mean 'add_special'"),
     "decode": (lambda m: m.tokenizer.decode([1], skip_special_tokens=True), "mean 'skip_special'"),
     "n": (lambda m: m.generate("a", n=2), "'n' is an argument of Engine.submit"),
+    "stream=": (lambda m: m.generate("a", stream=True), r"Use Model.stream\(\.\.\.\)"),
+    "echo=": (lambda m: m.generate("a", echo=True), "prompt_logprobs=0"),
+    "verbose=": (lambda m: graphml.load("x", verbose=True), "basicConfig"),
+    "max_tokens": (lambda m: graphml.SamplingParams(max_tokens=1), "'max_tokens' is an arg.* Model.generate"),
+    "n of params": (lambda m: graphml.SamplingParams(n=2), "'n' is an argument of Engine.submit"),
+    "session.prompt": (lambda m: m.session().prompt("a"), r"'prompt'. Use generate\(prompt\); prompt_ids"),
+    "apply_chat_template": (
+        lambda m: m.tokenizer.apply_chat_template([]), r"Use Model.template.render\(messages\)"
+    ),
     "graphml.Llama": (lambda m: graphml.Llama("x"), r"Use graphml.load\(path\)"),
     "graphml.pipeline": (lambda m: graphml.pipeline("x"), "Use .*generate"),
 }  # fmt: skip

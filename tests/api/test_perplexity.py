@@ -36,6 +36,19 @@ def test_it_is_the_mean_loss_of_second_halves(tmp_path: Path) -> None:
             next(perplexity(model.session(), ids, 36))
 
 
+def test_a_short_text_is_halved_unless_a_window_is_asked_for(tmp_path: Path) -> None:
+    with graphml.load(tiny_model.write(tmp_path / "tiny.gguf"), "reference") as model:
+        text = "hello world " * 8
+        half = len(model.encode(text)) // 2
+        found = model.perplexity(text)
+        assert 4 <= half < model.n_ctx
+        assert (found.n_ctx, found) == (half, model.perplexity(text, half))
+        with pytest.raises(graphml.UsageError, match=f"n_ctx: wanted at most {half}, half"):
+            model.perplexity(text, half + 1)
+        with pytest.raises(graphml.UsageError, match="n_ctx: wanted at most"):
+            model.perplexity("hello")
+
+
 @pytest.mark.parametrize(
     ("number", "says"),
     [

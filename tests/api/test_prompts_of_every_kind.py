@@ -16,7 +16,7 @@ RENDERED = "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
 
 
 def test_messages_are_what_a_chat_would_see(model: graphml.Model) -> None:
-    chat = model.chat(max_new=6)
+    chat = model.chat(max_tokens=6)
     chat.add_user("hello")
     list(chat.stream())
     generated = chat.session.generated
@@ -29,7 +29,7 @@ def test_messages_are_what_a_chat_would_see(model: graphml.Model) -> None:
         assert engine.submit(HELLO, max_tokens=6).result().tokens == generated
     session = model.session()
     assert [token.id for token in session.generate(HELLO, max_tokens=6)] == generated
-    assert session.prompt == wanted
+    assert session.prompt_ids == wanted
 
 
 def test_what_users_say_is_no_control_token(model: graphml.Model) -> None:

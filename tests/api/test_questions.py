@@ -14,7 +14,7 @@ from tests import tiny_model
 @pytest.fixture
 def chat(tmp_path: Path) -> Iterator[graphml.Chat]:
     with graphml.load(tiny_model.write(tmp_path / "tiny.gguf"), "reference") as model:
-        chat = model.chat(max_new=2)
+        chat = model.chat(max_tokens=2)
         chat.respond("hello")
         yield chat
 

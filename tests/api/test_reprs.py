@@ -75,6 +75,11 @@ def test_a_chat_is_escaped(model: graphml.Model) -> None:
     assert EVIL in shown.text
 
 
+def test_a_template_says_its_name_and_length(model: graphml.Model) -> None:
+    length = len(model.template.source)
+    assert repr(model.template) == f"ChatTemplate('default', {length} characters)"
+
+
 def test_graphs_are_short_and_escaped(model: graphml.Model) -> None:
     graph = model.graph("build")
     assert repr(graph).startswith(f"Graph({len(graph.nodes)} nodes: ")

@@ -35,7 +35,7 @@ def model(path: Path) -> Iterator[graphml.Model]:
 
 
 def begun(model: graphml.Model) -> Chat:
-    chat = model.chat("be kind", max_new=9, n_ctx=400, seed=4, variables={"enable_thinking": False})
+    chat = model.chat("be kind", max_tokens=9, n_ctx=400, seed=4, variables={"enable_thinking": False})
     for text in ("hello", "world <|im_end|> hello"):
         chat.add_user(text)
         chat.respond(WARM)
@@ -52,7 +52,7 @@ def test_a_restored_chat_answers_as_the_saved_one_does(model: graphml.Model, tmp
     chat = begun(model)
     chat.save(tmp_path / "one")
     again = restored(model, tmp_path / "one")
-    assert (again.history, again.system, again.max_new) == (chat.history, "be kind", 9)
+    assert (again.history, again.system, again.max_tokens) == (chat.history, "be kind", 9)
     assert again.session.chooses == WARM
     assert again.session.n_ctx == 400
     for one in (chat, again):
@@ -63,15 +63,31 @@ def test_a_restored_chat_answers_as_the_saved_one_does(model: graphml.Model, tmp
     assert again.session.tokens == chat.session.tokens
 
 
+def test_how_a_chat_samples_is_saved_and_older_names_are_read(model: graphml.Model, tmp_path: Path) -> None:
+    chat = model.chat(max_tokens=7, temperature=0.5, stop_tokens=[9], logit_bias={3: 1.0})
+    chat.save(tmp_path / "one")
+    assert restored(model, tmp_path / "one").params == chat.params
+    with safe_open(tmp_path / "one", "np") as file:
+        about = json.loads(file.metadata()["graphml"])["about"]
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    saved = json.loads(arrays["chat"].tobytes())
+    saved["max_new"] = saved.pop("max_tokens")
+    del saved["params"]
+    arrays["chat"] = np.frombuffer(json.dumps(saved).encode(), np.uint8)
+    write_tensors(tmp_path / "one", about, arrays)
+    older = restored(model, tmp_path / "one")
+    assert (older.max_tokens, older.params) == (7, None)
+
+
 def test_variables_and_texts_of_any_kind_are_saved(path: Path, tmp_path: Path) -> None:
     template = tiny_model.CHATML + "{% if shout %}{{ names | join(',') }}{% endif %}"
     with graphml.load(path, "reference", template=template) as model:
-        chat = model.chat(variables={"shout": True, "names": ["ä", "\ud800"]}, max_new=None)
+        chat = model.chat(variables={"shout": True, "names": ["ä", "\ud800"]}, max_tokens=None)
         chat.add_user("a \U0001f600 \x00 \ud83d")
         chat.save(tmp_path / "one")
         again = restored(model, tmp_path / "one")
         assert again.render_turn() == chat.render_turn()
-        assert again.max_new is None
+        assert again.max_tokens is None
         wrong = model.chat(variables={"x": object()})
         with pytest.raises(graphml.UsageError, match="save: wanted variables that JSON can hold"):
             wrong.save(tmp_path / "two")
@@ -81,7 +97,8 @@ def test_variables_and_texts_of_any_kind_are_saved(path: Path, tmp_path: Path) -
 WRONG: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "messages": (lambda chat: chat.update(messages=[{"role": "x"}]), r"messages\[0\].role: wanted"),
     "none": (lambda chat: chat.pop("messages"), "messages: wanted a list"),
-    "max_new": (lambda chat: chat.update(max_new=-1), "max_new: wanted a whole number"),
+    "max_tokens": (lambda chat: chat.update(max_tokens=-1), "max_tokens: wanted a whole number"),
+    "params": (lambda chat: chat.update(params=[1]), "params: "),
     "variables": (lambda chat: chat.update(variables=[1]), "variables: wanted a mapping"),
     "seen": (lambda chat: chat.pop("seen"), "seen: wanted a mapping"),
     "places": (lambda chat: chat["seen"].update(places=[[5, 5]]), "seen: .*do not rise"),

@@ -250,9 +250,9 @@ def test_chats_with_the_same_system_message(real: graphml.Model) -> None:
         answers.append(chat.respond())
         counts.append(chat.session.stats.n_cached)
     assert counts[0] == counts[2] == 0
-    assert 32 <= counts[1] < len(chats[1].session.prompt)
+    assert 32 <= counts[1] < len(chats[1].session.prompt_ids)
     assert answers[0] == answers[1]
-    assert chats[1].session.prompt == chats[0].session.tokens[: len(chats[1].session.prompt)]
+    assert chats[1].session.prompt_ids == chats[0].session.tokens[: len(chats[1].session.prompt_ids)]
 
 
 def test_a_session_with_adapters_shares_nothing(tmp_path: Path) -> None:

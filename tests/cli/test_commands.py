@@ -236,7 +236,7 @@ def test_chat_talks_line_by_line(path: Path) -> None:
     script = "hello\n/history\n\n/reset\n/history\n/nonsense\nworld\n/exit\nnever\n"
     done = graphml_command("chat", path, "-n", 3, "--system", "be kind", *GREEDY, stdin=script, code=1)
     with graphml.load(path, backend="reference") as model:
-        chat = model.chat(system="be kind", max_new=3)
+        chat = model.chat(system="be kind", max_tokens=3)
         answers = []
         for text in ("hello", "world"):
             chat.reset()

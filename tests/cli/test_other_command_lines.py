@@ -85,7 +85,7 @@ def test_a_command_of_another_meaning_names_ours(name: str) -> None:
     (["bench", STORIES, "-ctk", "f16", "--nonsense"], "No such option: --nonsense"),  # it has -ctk
     (["serve", STORIES, "-ctk", "q8_0", "--no-mmap", "--port", "99999"], "graphml: --port: wanted"),
     # Errors of the library name the flag, not its argument.
-    (["embed", STORIES, "x", *REFERENCE], "--pooling: "),
+    (["embed", STORIES, "x", "--pooling", "none", *REFERENCE], "--pooling: "),
     (["embed", STORIES, "x", "--pooling", "median", *REFERENCE], "graphml: --pooling: wanted one of"),
     (["run", STORIES, "Hi", "--quant", "q5", *REFERENCE], "graphml: --quant: wanted one of"),
 ])  # fmt: skip

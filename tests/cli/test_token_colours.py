@@ -36,7 +36,7 @@ class Session:
     def __init__(self) -> None:
         self.logprobs: list[TokenLogprobs] = []
         self.prompt_logprobs = [None, scored(b"p", 0.95)]
-        self.prompt = [1, 2]
+        self.prompt_ids = [1, 2]
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO) -> str:

@@ -246,7 +246,7 @@ def _session(folder: Path) -> None:
 
 
 def _chat(folder: Path) -> None:
-    chat = _stories().chat(max_new=2, n_ctx=64)
+    chat = _stories().chat(max_tokens=2, n_ctx=64)
     chat.ask("Once")
     chat.save(folder / "c.chat")
 

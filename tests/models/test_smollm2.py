@@ -133,7 +133,7 @@ def test_most_of_the_record_is_compared() -> None:
 
 def test_it_answers_questions(opened: Opener) -> None:
     # Answers whose every token leads clearly; it knows less than it says of capitals.
-    chat = opened("cpu", 2).chat(max_new=32)
+    chat = opened("cpu", 2).chat(max_tokens=32)
     chat.add_user("What is 2+2?")
     assert chat.render_turn().startswith("<|im_start|>system\nYou are a helpful AI assistant named SmolLM")
     assert "4" in chat.respond()

@@ -140,7 +140,7 @@ class Conversation:
         if session.stop_reason == "cancel":
             remark("stopped: what was said is kept; /regenerate answers again, /undo takes it back")
         elif session.stop_reason == "length":
-            remark(f"ended at {self.chat.max_new} tokens: /set max_tokens N allows more")
+            remark(f"ended at {self.chat.max_tokens} tokens: /set max_tokens N allows more")
         elif session.stop_reason == "context":
             of = f" of {session.n_ctx} tokens" if session.n_ctx else ""
             say(f"graphml: the context{of} is full: /undo, /reset or a larger --ctx")

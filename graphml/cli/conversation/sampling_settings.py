@@ -50,7 +50,7 @@ def value_of(name: str, chat: Chat | ServerChat, sampling: ChosenSampling) -> st
     if name == SEED:
         return str(chat.session.seed)
     if name == MAX_TOKENS:
-        return "-1" if chat.max_new is None else str(chat.max_new)
+        return "-1" if chat.max_tokens is None else str(chat.max_tokens)
     source = sampling.sources.get(name)
     if source is None and isinstance(chat, ServerChat) and name in SAME:
         return "(the server's)"
@@ -71,7 +71,7 @@ def changed(
         chat.session.set_seed(seed_of(_whole(name, text, -1, default=-1)))
     elif name == MAX_TOKENS:
         limit = _whole(name, text, -1, default=-1)
-        chat.max_new = None if limit < 0 else limit
+        chat.max_tokens = None if limit < 0 else limit
     elif text == DEFAULT:
         params = dataclasses.replace(params, **{name: getattr(defaults.params, name)})
         sources.pop(name, None)

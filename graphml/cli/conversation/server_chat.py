@@ -50,7 +50,7 @@ class ServerSession:
     stats: Stats = field(default_factory=Stats)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=list)
-    prompt: list[int] = field(default_factory=list)
+    prompt_ids: list[int] = field(default_factory=list)
 
     def cancel(self) -> None:
         """End the answer that is streamed."""
@@ -62,18 +62,18 @@ class ServerSession:
 
 
 class ServerChat(MessageList):
-    """A conversation with the model of a server. max_new: most tokens of an answer, None: no limit here."""
+    """A conversation with the model of a server. max_tokens: most of an answer, None: no limit here."""
 
     def __init__(
         self,
         server: ServerStream,
         system: str = "",
-        max_new: int | None = None,
+        max_tokens: int | None = None,
         seed: int | None = None,
         variables: Mapping[str, Any] | None = None,
         reasoning_format: str = "auto",
     ) -> None:
-        self.session, self.max_new = ServerSession(server), max_new
+        self.session, self.max_tokens = ServerSession(server), max_tokens
         self.session.set_seed(seed)
         self._server, self._reasoning_format = server, reasoning_format
         self._variables, self._model = dict(variables or {}), "default"
@@ -154,7 +154,7 @@ class ServerChat(MessageList):
             return "cancel"
         if reading.reason != "length":
             return "end"
-        full = self.max_new is None or 0 < self.session.n_ctx <= self.session.n_past
+        full = self.max_tokens is None or 0 < self.session.n_ctx <= self.session.n_past
         return "context" if full else "length"
 
     def _body(self, params: SamplingParams, settings: ChatSettings) -> dict[str, Any]:
@@ -166,8 +166,8 @@ class ServerChat(MessageList):
             body["tools"] = [tool.as_openai() for tool in settings.tools]
             if settings.tool_choice == NONE:
                 body["tool_choice"] = NONE
-        if self.max_new is not None:
-            body["max_tokens"] = self.max_new
+        if self.max_tokens is not None:
+            body["max_tokens"] = self.max_tokens
         if self.session.seed >= 0:
             body["seed"] = self.session.seed
         if self._variables:

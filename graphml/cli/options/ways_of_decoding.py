@@ -115,7 +115,7 @@ class Found:
     text: str
     generated: list[int]
     stop_reason: str
-    prompt: list[int]
+    prompt_ids: list[int]
     seed: int | None
     n_ctx: int
     stats: Stats

@@ -69,7 +69,7 @@ class Scored(Protocol):
 
     logprobs: list[TokenLogprobs]
     prompt_logprobs: list[TokenLogprobs | None]
-    prompt: list[int]
+    prompt_ids: list[int]
 
 
 class TokenColours:

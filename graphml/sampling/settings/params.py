@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from graphml.errors import UsageError
 from graphml.options.argument_checks import text_of
-from graphml.options.keyword_arguments import named_arguments
+from graphml.options.keyword_arguments import OF_GENERATING, named_arguments
 from graphml.options.option_fields import (
     POSITIVE,
     Checked,
@@ -323,7 +323,8 @@ class SamplingParams:
         return self.repeat_last_n != 0 and not neutral
 
 
-SamplingParams.__init__ = named_arguments(SamplingParams.__init__)  # type: ignore[method-assign]
+_checked_names = named_arguments(SamplingParams.__init__, elsewhere=OF_GENERATING)
+SamplingParams.__init__ = _checked_names  # type: ignore[method-assign]
 _DEFAULTS = SamplingParams()
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from starlette.requests import Request
 from starlette.responses import Response
 
-from graphml.api.text_rows import Cancellation, chosen_pooling, normalized
+from graphml.api.text_rows import Cancellation, chosen_pooling, default_pooling, normalized
 from graphml.server.access.text_limits import check_fits
 from graphml.server.engine.service import Service
 from graphml.server.observing.request_log import ModelOperation
@@ -63,12 +63,7 @@ async def llama_embeddings(service: Service, request: Request) -> Response:
 
 
 def _pooling(service: Service) -> str:
-    if service.options.pooling is not None:
-        return service.options.pooling
-    pooling = service.model.executor.pooling
-    if pooling == "none" and service.model.executor.architecture.output == "logits":
-        return "last"  # as a decoder's text ends
-    return pooling
+    return service.options.pooling or default_pooling(service.model.executor)
 
 
 async def embedded_texts(

@@ -131,7 +131,8 @@ class Tokenizer(NamesOthers):
         **dict.fromkeys(("id_to_token", "convert_ids_to_tokens"), "piece(id) or rows(ids)"),
         **dict.fromkeys(("token_to_id", "convert_tokens_to_ids"), "encode(text, parse_special=True)"),
         **dict.fromkeys(("get_vocab", "vocab"), "n_vocab and piece(id)"), "pad_token_id": "eos_id",
-        **dict.fromkeys(("apply_chat_template", "chat_template"), "Model.template and Model.prompt_ids"),
+        "apply_chat_template": "Model.template.render(messages), or Model.prompt_ids(messages) for ids",
+        "chat_template": "Model.template",
         **dict.fromkeys(("bos_token_id", "bos_token"), "bos_id"), "all_special_ids": "is_special(id)",
         **dict.fromkeys(("eos_token_id", "eos_token"), "eos_id"), "model_max_length": "Model.n_ctx",
     }  # fmt: skip
