@@ -84,14 +84,14 @@ class Commands(HelpedGroup):
             if name not in COMMANDS:
                 ctx.fail(f"No such command {name[:80]!r}.{meaning(name, COMMANDS)}")
             args = [name, *args]
-        name, command, args = super().resolve_command(ctx, args)
+        known, command, args = super().resolve_command(ctx, args)
         if unknown_options(command, args):
             from graphml.cli.other_command_lines import in_our_words  # for these alone
 
             ctx.meta[_OUR_WORDS] = []  # an error of one of these says what is wrong with it
-            args = in_our_words(str(name), command, args)
+            args = in_our_words(str(known), command, args)
             ctx.meta[_OUR_WORDS] = list(args)  # its reader takes words out of the other
-        return name, command, args
+        return known, command, args
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of that name, from the file of that name; None if there is none."""

@@ -39,7 +39,7 @@ def perplexity(
     if chunks == 0:
         raise UsageError("--chunks: wanted at least 1, or -1 for all; got 0")
     if model is not None and word is None and (opening.named or opening.hf):  # MODEL is there already
-        model, word = None, Path(model)
+        word, model = Path(model), None
     if word is not None and file is not None:
         raise UsageError(f"--file: wanted one text; got {str(word)!r:.80} and {str(file)!r:.80}")
     text = _read(file if word is None else word)

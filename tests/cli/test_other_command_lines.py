@@ -84,7 +84,7 @@ def test_a_command_of_another_meaning_names_ours(name: str) -> None:
     (["bench", "nonsense"], "-m MODEL names the model"),
     (["chat", STORIES, "-p", "Hello"], "-p: `graphml run MODEL"),
     (["embed", STORIES, "x", "--normalize"], "--normalize: embeddings have length 1"),
-    (["profile", STORIES, "-o", "x.json"], "wanted FILE.html; got 'x.json'; others are on stdout: --format json >"),
+    (["profile", STORIES, "-o", "x.json"], "got 'x.json'; others are on stdout: --format json > x.json"),
     (["profile", STORIES, "-o", "x.html", "--format", "csv"], "--format csv, --output x.html: wanted html"),
     (["profile", STORIES, "-p", 512], "--prompt-tokens (-p): wanted at most 444 beside 64 tokens"),
     (["profile", STORIES, "-p", 512, "--sequences", 2], "--prompt-tokens (-p): wanted at most 448 beside 64"),

@@ -65,8 +65,9 @@ def profile(
     ids: of the prompt, n_prompt of them; None: those of some English.
 
     n_prompt None: 512, or as many as the context has room for. Either number may be 0; n_gen None: 64, or 0
-    for a model without causal attention, which does not continue a text. Programs are compiled and warmed up before. The tokens are always the most likely ones;
-    an end token does not stop the run. No other session may run meanwhile.
+    for a model without causal attention, which does not continue a text. Programs are compiled and warmed up
+    before. The tokens are always the most likely ones; an end token does not stop the run. No other session
+    may run meanwhile.
     Raises UsageError for numbers beyond the model's context and for n_gen of a model without causal
     attention, BackendError for a backend whose programs cannot be timed.
     """
