@@ -10,6 +10,7 @@ import typer
 from graphml.cli.options import dumps, options
 from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import remark, write_json
+from graphml.errors import UsageError
 from graphml.inspect.dumps import explain as explanations
 from graphml.inspect.dumps.document import Document
 from graphml.inspect.dumps.selection import select
@@ -26,15 +27,23 @@ NodeName = Annotated[
 def explain(
     compiling: options.Compiling,
     model: options.Model = None,
+    word: Annotated[
+        str | None, typer.Argument(metavar="NODE", help="The node, in place of --node.", show_default=False)
+    ] = None,
     node: NodeName = None,
     tokens: dumps.Tokens = 1,
     json: options.Json = False,
 ) -> None:
     """Explain a node: source line, passes, fusions applied or refused, backend, buffer, readers.
 
-    Without --node it lists the names of nodes, on a terminal those of equal layers once.
+    Without NODE it lists the names of nodes, on a terminal those of equal layers once.
     MODEL may be a dump. Of a model file the header is read only.
     """
+    if model is not None and word is None and (compiling.named or compiling.hf):  # MODEL is there already
+        model, word = None, model
+    if word is not None and node is not None:
+        raise UsageError(f"--node: wanted one node; got {word!r:.80} and {node!r:.80}")
+    node = node if word is None else word
     document = dumps.document_of(model, tokens, compiling)
     if node is None:
         _list(document, json)
@@ -55,4 +64,4 @@ def _list(document: Document, as_json: bool) -> None:
         return
     for node in nodes:
         print(node["name"])
-    remark(f"`graphml explain MODEL --node {nodes[-1]['name']}` explains one")
+    remark(f"`graphml explain MODEL {nodes[-1]['name']}` explains one")

@@ -6,10 +6,14 @@ Knows names of options and of the values that hold them; nothing of what they do
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import takewhile
 from typing import Any, Final
 
 from typer.core import TyperCommand, TyperGroup
+
+from graphml.errors import UsageError
 
 ALL: Final = "--help-all"
 SETTINGS: Final = ("config", "profile")
@@ -44,6 +48,25 @@ COMMON: Final = frozenset(
 )  # fmt: skip
 
 
+def _store_once(option: Any, store: Callable[[Any, Any], None], value: Any, state: Any) -> None:
+    """Store an option's value; backends that are given again are joined, another option is refused."""
+    before = state.opts.get(option.dest)
+    if before is not None:
+        if option.dest != "backend":
+            flag = max([*option._long_opts, *option._short_opts], key=len)
+            raise UsageError(f"{flag}: wanted once; got {before!r:.80} and {value!r:.80}")
+        value = f"{before},{value}"
+    store(value, state)
+
+
+def unknown_options(command: Any, words: Iterable[str]) -> bool:
+    """Whether a command line may have options that the command has not, and does not read itself."""
+    own = {flag for param in getattr(command, "params", ()) for flag in (*param.opts, *param.secondary_opts)}
+    return not getattr(command, "ignore_unknown_options", False) and any(
+        word.startswith("-") and word.partition("=")[0] not in own for word in words
+    )
+
+
 class _Helped:
     """The pages of a command; those below make it one of Typer's kinds."""
 
@@ -69,6 +92,10 @@ class _Helped:
         for param in ctx.parent.command.params if self._takes_settings(ctx) else ():
             if param.name in SETTINGS:
                 param.add_to_parser(parser, ctx)
+        if ctx.parent is not None:
+            for option in {*parser._long_opt.values(), *parser._short_opt.values()}:
+                if option.action == "store":
+                    option.process = partial(_store_once, option, option.process)
         return parser
 
     def _takes_settings(self, ctx: Any) -> bool:

@@ -22,7 +22,7 @@ from typer.core import TyperCommand
 
 import graphml
 from graphml import settings
-from graphml.cli.help_pages import SETTINGS, HelpedCommand, HelpedGroup
+from graphml.cli.help_pages import SETTINGS, HelpedCommand, HelpedGroup, unknown_options
 from graphml.cli.terminal.console import print_error
 from graphml.errors import GraphmlError, UsageError
 
@@ -37,6 +37,7 @@ TITLES = {
         "verify", "new-arch", "import", "test-backend", "test-op", "fuzz", "report",
     ),
 }  # fmt: skip
+_OUR_WORDS = "graphml.words"
 COMMANDS = tuple(name for names in TITLES.values() for name in names)
 
 
@@ -83,7 +84,14 @@ class Commands(HelpedGroup):
             if name not in COMMANDS:
                 ctx.fail(f"No such command {name[:80]!r}.{meaning(name, COMMANDS)}")
             args = [name, *args]
-        return super().resolve_command(ctx, args)
+        known, command, args = super().resolve_command(ctx, args)
+        if unknown_options(command, args):
+            from graphml.cli.other_command_lines import in_our_words  # for these alone
+
+            ctx.meta[_OUR_WORDS] = []  # an error of one of these says what is wrong with it
+            args = in_our_words(str(known), command, args)
+            ctx.meta[_OUR_WORDS] = list(args)  # its reader takes words out of the other
+        return known, command, args
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of that name, from the file of that name; None if there is none."""
@@ -164,7 +172,8 @@ class Commands(HelpedGroup):
             from graphml.cli.other_command_lines import hint  # for errors alone
 
             name = str(ctx.invoked_subcommand)
-            if wanted := hint(error, name, ctx.command.get_command(ctx, name), words):
+            left = ctx.meta.get(_OUR_WORDS, words)
+            if wanted := hint(error, name, ctx.command.get_command(ctx, name), left):
                 raise UsageError(wanted) from None
             raise
 

@@ -9,7 +9,7 @@ import typer
 from graphml.bench.describe import describe_file
 from graphml.cli.options import options
 from graphml.cli.options.checks import bytes_of
-from graphml.cli.terminal.console import columns, write_json
+from graphml.cli.terminal.console import columns, remark, write_json
 from graphml.errors import GraphmlError, UsageError
 from graphml.loading import fetch
 from graphml.loading.download.short_names import memory_of
@@ -27,12 +27,13 @@ def models(
     suggest: Annotated[
         bool, typer.Option("--suggest", help="List the short names that fit into memory, the best fit first.")
     ] = False,
+    every: Annotated[bool, typer.Option("--all", help="List the other short names, too.")] = False,
     memory: Annotated[
         str, typer.Option("--memory", metavar="SIZE", help="For a machine with so much, such as 8G.")
     ] = "",
     json: options.Json = False,
 ) -> None:
-    """List the models on this machine, of graphml, the hub and other programs, and the short names."""
+    """List the models on this machine, of graphml, the hub and other programs; --all: short names of more."""
     if suggest or memory:
         _suggest(memory, json)
         return
@@ -56,10 +57,12 @@ def models(
             [row["name"], _other(row), row["type"], size(row["bytes"]), row["place"], row["path"]]
             for row in here
         ]
-        or [["nothing yet"]]
+        or [["nothing yet: `graphml models --suggest` lists what fits into memory"]]
     )
     left = [row for row in known if not row["downloaded"]]
-    if left:
+    if left and not every:
+        remark("`graphml models --all` has short names of others, --suggest those that fit into memory")
+    elif left:
         print("\nshort names of others (downloaded when they are first used)")
         _table(
             [[row["name"], size(row["bytes"]), row["good_for"], row["licence"], row["from"]] for row in left]

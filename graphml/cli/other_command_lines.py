@@ -7,10 +7,10 @@ command.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, Final
 
-from graphml.errors import did_you_mean
+from graphml.errors import UsageError, did_you_mean
 from graphml.loading import fetch
 
 SAME_COMMANDS: Final = {
@@ -50,19 +50,16 @@ OPTIONS: Final = {
     },
     **{
         (command, option): _TABLE
-        for command in ("profile", "compare", "bisect", "verify")
+        for command in ("compare", "bisect", "verify")
         for option in ("-o", "--output")
     },
     **dict.fromkeys((("run", "-i"), ("run", "--interactive"), ("run", "-cnv")), "`graphml chat` converses"),
     ("run", "-no-cnv"): "--raw continues a text without the chat template",
     ("run", "-st"): "`graphml run` answers one prompt and ends",
     ("run", "--no-display-prompt"): "the prompt is printed with --show-prompt alone",
-    ("run", "--verbose"): "on a terminal the speed is printed; --json has figures",
-    ("run", "--format"): "--json-schema names a schema, {} for any JSON",
     **dict.fromkeys((("run", "-r"), ("run", "--reverse-prompt")), "--stop TEXT ends the answer at a text"),
     ("run", "--prompt-file"): "-f FILE is the prompt",
     ("tokenize", "--text"): "the text is behind MODEL, or --prompt",
-    ("run", "--schema"): "--json-schema names a schema, {} for any JSON",
     ("tokenize", "--no-bos"): "--no-special adds no BOS and EOS",
     ("embed", "--embd-output-format"): "--json prints an object, without it a line of numbers is printed",
     **dict.fromkeys((("chat", "-p"), ("chat", "--prompt")), _ONE_PROMPT),
@@ -72,14 +69,15 @@ OPTIONS: Final = {
 }
 """A command and an option that it had, or that others have -> what it has today."""
 
+FLASH: Final = "wanted on or auto; attention is always computed in this way"
 _DEVICE: Final = "--backend chooses what computes; `graphml doctor` lists what there is"
 ANY_OPTIONS: Final = {
     "--device": _DEVICE, "--gpu": _DEVICE, "--cpu": _DEVICE,
     "--list-devices": "`graphml doctor` lists devices",
     "--dtype": "--quant converts weights, --kv the cache",
-    **dict.fromkeys(("-ctk", "-ctv", "--cache-type-k", "--cache-type-v"), "--kv KEYS/VALUES, as q8_0/q8_0"),
+    **dict.fromkeys(("-ctk", "-ctv", "--cache-type-k", "--cache-type-v"), "this command keeps no cache"),
     **dict.fromkeys(("-ub", "--ubatch-size"), "--batch is the most tokens of a step"),
-    **dict.fromkeys(("-fa", "--flash-attn"), "attention is always computed in this way"),
+    **dict.fromkeys(("-fa", "--flash-attn"), FLASH),
     **dict.fromkeys(("--mlock", "--mmap", "--no-mmap"), "--pages says where weights are in memory"),
     "--load-in-8bit": "--quant q8 converts weights", "--load-in-4bit": "--quant q4 converts weights",
     "-j": "--json-schema is its long name",
@@ -94,14 +92,76 @@ EXTRA_WORDS: Final = {
     "chat": _ONE_PROMPT,
     "compare": "one model is compared on two backends; of two models `graphml diff A B` compares graphs, "
     "`graphml bench -m A -m B` speed, and `graphml perplexity` says how well each predicts a text",
-    "explain": "--node NAME names the node",
     "graph": "-o FILE names the file; `graphml diff A B` compares two graphs",
     "info": "wanted one model; `graphml diff A B` compares the graphs of two",
-    "perplexity": "-f FILE names the text",
     "profile": "wanted one model; -p is the number of the prompt's tokens",
     "verify": "--against names what the model is compared with",
 }
 """A command that was given a word too many -> where that word may belong."""
+
+SAME_OPTIONS: Final = {
+    ("run", "--schema"): "--json-schema",
+    ("chat", "--schema"): "--json-schema",
+    ("chat", "--verbose"): "--stats",
+}
+"""A command and another program's option -> ours with the same meaning and values."""
+_CACHE_TYPES: Final = {"-ctk": 0, "--cache-type-k": 0, "-ctv": 1, "--cache-type-v": 1}
+_CONVERSING: Final = {
+    "chat": ("-cnv", "--conversation"), "run": ("-no-cnv", "--no-conversation"),
+}  # fmt: skip
+"""What says that the command does what it does anyway; of `run` with --raw."""
+
+
+def in_our_words(name: str, command: Any, words: Sequence[str]) -> list[str]:
+    """The words behind a command with other programs' options as ours, where these have the same meaning.
+
+    command: click's. What it has itself stays. UsageError for a value that has no meaning here.
+    """
+    own = {flag: param for param in command.params for flag in (*param.opts, *param.secondary_opts)}
+    ours: list[str] = []
+    cache: dict[int, str] = {}  # 0, 1: the types of keys and values
+    left = list(words)
+    while left and left[0] != "--":
+        option, equals, value = (word := left.pop(0)).partition("=")
+        ours_too = SAME_OPTIONS.get((name, option), option)
+        if ours_too in own:
+            ours.append(f"{ours_too}{equals}{value}")
+            if left and not (equals or getattr(own[ours_too], "is_flag", False)):
+                ours.append(left.pop(0))
+        elif option in _CACHE_TYPES and "--kv" in own:
+            if _CACHE_TYPES[option] in cache:
+                raise UsageError(f"{option}: wanted once; got it twice")
+            cache[_CACHE_TYPES[option]] = _value(option, equals, value, left)
+        else:
+            ours += _as_meant(name, own, word, left, "--raw" in words)
+    if cache:
+        ours[:0] = ["--kv", "/".join(cache.get(i, "f16") for i in range(2))]
+    return [*ours, *left]
+
+
+def _as_meant(name: str, own: Container[str], word: str, left: list[str], raw: bool) -> list[str]:
+    """None for an option that says what is so anyway; others stay. left: what values are taken from."""
+    option, equals, value = word.partition("=")
+    if (name, option) == ("run", "--format"):
+        if (form := _value(option, equals, value, left)) != "json":
+            raise UsageError(f"--format: wanted json, or --json-schema with a schema; got {form!r:.80}")
+        return ["--json-schema", "{}"]
+    if option in ("-fa", "--flash-attn") and "--backend" in own:
+        has_value = equals or (left and not left[0].startswith("-"))
+        if has_value and (state := _value(option, equals, value, left)) not in _FLASH_ON:
+            raise UsageError(f"{option}: {FLASH}; got {state!r:.80}")
+        return []
+    return [] if option in _CONVERSING.get(name, ()) and (raw or name == "chat") else [word]
+
+
+_FLASH_ON: Final = ("on", "auto", "1", "-1", "true", "enabled")
+
+
+def _value(option: str, equals: str, value: str, left: list[str]) -> str:
+    """The value of an option, behind `=` or the next word, which is taken."""
+    if not (equals or left):
+        raise UsageError(f"{option}: wanted a value behind it")
+    return value if equals else left.pop(0)
 
 
 def hint(error: Exception, name: str, command: Any, words: Iterable[str]) -> str:

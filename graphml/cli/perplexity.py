@@ -23,6 +23,9 @@ from graphml.errors import TokenizerError, UsageError
 def perplexity(
     opening: options.Running,
     model: options.Model = None,
+    word: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="The text, in place of --file.", show_default=False)
+    ] = None,
     file: Annotated[
         Path | None,
         typer.Option(
@@ -42,7 +45,11 @@ def perplexity(
     """Compute the perplexity of a text by chunks, whose second half is scored, as llama-perplexity."""
     if chunks == 0:
         raise UsageError("--chunks: wanted at least 1, or -1 for all; got 0")
-    text = _read(file)
+    if model is not None and word is None and (opening.named or opening.hf):  # MODEL is there already
+        word, model = Path(model), None
+    if word is not None and file is not None:
+        raise UsageError(f"--file: wanted one text; got {str(word)!r:.80} and {str(file)!r:.80}")
+    text = _read(file if word is None else word)
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         if opened.tokenizer is None:
             raise TokenizerError(f"{opened.path}: wanted a model with a vocabulary, to encode the text")

@@ -18,19 +18,25 @@ from graphml.cli.terminal import machine
 from graphml.cli.terminal.console import Bars, write_file, write_json
 from graphml.compiler.multi_device import PartsDevice
 from graphml.errors import UsageError
+from graphml.inspect.model_inspection import ModelProfile
 from graphml.inspect.profile import profile_table, step_plot, step_table
 from graphml.inspect.profile.mixed_run import MixedRun, mixed_run
-from graphml.inspect.profile.profile import N_GEN, with_times
+from graphml.inspect.profile.profile import N_GEN, N_PROMPT, with_times
 from graphml.inspect.profile.profile import profile as measure
 from graphml.inspect.profile.trace import step_trace
 from graphml.inspect.profile.trace import trace as trace_events
+from graphml.system.notebook_html import html_page
 
 ROUNDS = 3
-DEFAULT_TABLES = {"md": "phase,op,layer", "csv": "op", "json": ",".join(profile_table.BY)}
+DEFAULT_TABLES = {"md": "phase,op,layer", "csv": "op", "json": ",".join(profile_table.BY), "html": "op"}
 
 PromptTokens = Annotated[
-    int, typer.Option("--prompt-tokens", "-p", min=0, help="Number of prompt tokens; 0: none.")
-]
+    int | None,
+    typer.Option(
+        "--prompt-tokens", "-p", min=0, show_default=f"{N_PROMPT}, or what the context has room for",
+        help="Number of prompt tokens; 0: none.",
+    ),
+]  # fmt: skip
 NewTokens = Annotated[
     int | None,
     typer.Option(
@@ -58,7 +64,7 @@ Plot = Annotated[
 def profile(
     opening: options.Running,
     model: options.Model = None,
-    prompt_tokens: PromptTokens = 512,
+    prompt_tokens: PromptTokens = None,
     max_tokens: NewTokens = None,
     rounds: Annotated[
         int | None,
@@ -73,8 +79,16 @@ def profile(
         ),
     ] = None,
     format: Annotated[
-        str, typer.Option("--format", help="Output format: md, csv (one table) or json.")
-    ] = "md",
+        str | None,
+        typer.Option(
+            "--format",
+            show_default="md, or by the ending of --output",
+            help="Output format: md, csv (one table), json or html.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE.html", help="Write the tables as a page.")
+    ] = None,
     trace: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Also write a trace for ui.perfetto.dev.", show_default=False),
@@ -91,6 +105,7 @@ def profile(
 ) -> None:
     """Profile a prompt (prefill) and the tokens after it (decode): time by phase, op, layer or node."""
     check_target("--trace", trace)
+    format = _form(format, output)
     check_target("--graph", graph, ".json")
     check_target("--plot", plot)
     if sequences is not None:
@@ -108,12 +123,35 @@ def profile(
         bandwidth = _bandwidth(opened.executor.device, measured.threads)
     if trace is not None:
         write_file(trace, _dumped(trace_events(measured)), "--trace")
-    if format == "json":
+    if format == "html":
+        page = html_page(f"profile of {measured.model}", ModelProfile(**vars(measured))._repr_html_())
+        if output is None:
+            print(page, end="")
+        else:
+            write_file(output, page, "--output")
+    elif format == "json":
         write_json(profile_table.as_json(measured, bandwidth, chosen))
     elif format == "csv":
         print(profile_table.comma_separated(measured, bandwidth, chosen[0]), end="")
     else:
         print(profile_table.markdown(measured, bandwidth, chosen), end="")
+
+
+def _form(format: str | None, output: Path | None) -> str:
+    """The format that is wanted; UsageError for a file that is no page, whose format stdout has."""
+    if output is not None:
+        ending = output.suffix.lower().removeprefix(".")
+        if ending != "html":
+            form = ending if ending in DEFAULT_TABLES else "json"
+            raise UsageError(
+                f"--output: wanted FILE.html; got {str(output)!r:.80}; others are on stdout: "
+                f"--format {form} > {output}"
+            )
+        if format not in (None, "html"):
+            raise UsageError(f"--format {format}, --output {output}: wanted html, or no file")
+        check_target("--output", output)
+        return "html"
+    return "md" if format is None else format
 
 
 def _bandwidth(device: Device, threads: int) -> float:
@@ -160,6 +198,8 @@ def _tables(by: str | None, format: str) -> list[str]:
     for name in chosen:
         if name not in profile_table.BY:
             raise UsageError(f"--by: wanted {', '.join(profile_table.BY)}; got {name!r}")
+    if format == "html" and chosen != ["op"]:
+        raise UsageError(f"--by: wanted op, which a page has; got {by!r}")
     if format == "csv" and len(chosen) > 1:
         raise UsageError(f"--by: wanted one table for csv; got {by!r}")
     return chosen

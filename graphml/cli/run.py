@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
@@ -25,7 +26,15 @@ from graphml.cli.options.prompts import PromptOptions, Words, model_and_prompt
 from graphml.cli.options.typer_options import grouped, sources_by_field
 from graphml.cli.options.ways_of_decoding import Asked, DecodingOptions, Found, chat_prompt_of, found_whole
 from graphml.cli.terminal.console import Bars, remark, say, write, write_json
-from graphml.cli.terminal.shown_answer import TokenColours, as_json, in_colours, speed, table_of, text_of
+from graphml.cli.terminal.shown_answer import (
+    TokenColours,
+    as_json,
+    in_colours,
+    speed,
+    table_of,
+    text_of,
+    timings,
+)
 from graphml.errors import UsageError
 from graphml.runtime.blocks.overflow import Overflow
 from graphml.sampling import SamplingParams
@@ -35,6 +44,7 @@ from graphml.text.template_process import PROCESSES
 Raw = Annotated[
     bool, typer.Option("--raw", help="Continue the text as it is, without the model's chat template.")
 ]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Print timings on stderr, as ollama does.")]
 ShowPrompt = Annotated[
     bool, typer.Option("--show-prompt", help="Print the rendered prompt before the answer.")
 ]
@@ -56,6 +66,7 @@ def run(
     system: options.System = "",
     show_prompt: ShowPrompt = False,
     json: options.Json = False,
+    verbose: Verbose = False,
     ctx: options.Context = None,
     seed: options.Seed = -1,
     variables: options.Variables = None,
@@ -65,6 +76,7 @@ def run(
     schema_file: options.SchemaFile = None,
 ) -> None:
     """Answer a prompt with the model's chat template; models without one, and --raw, continue the text."""
+    begin = time.monotonic()
     given_variables = template_variables(variables)
     opening = with_template(opening, chat_template)
     ChatSettings(reasoning_format=reasoning_format)  # a wrong one is told at once
@@ -79,6 +91,7 @@ def run(
     if not (raw or infill.suffix is not None):
         PROCESSES.prepare()  # while the model is opened
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
+        loaded = time.monotonic()
         check_template(opened, chat_template)
         sampling = ChosenSampling(params)
         if not decoding.beams:
@@ -99,10 +112,14 @@ def run(
         elif session.stop_reason == "context":
             say(f"graphml: the context of {session.n_ctx} tokens is full")
         elif session.stop_reason == "length":
-            remark(f"cut at {max_tokens} tokens (-n)")
+            tell = say if sampling.params.structured else remark  # who parses the answer must know
+            tell(f"graphml: cut at {max_tokens} tokens (-n)")
         if not json and not in_colours():
             _write_tables(session)
-        remark(speed(session.stats))
+        if verbose:
+            say(timings(session.stats, time.monotonic() - begin, loaded - begin))
+        else:
+            remark(speed(session.stats))
 
 
 def _as_json(

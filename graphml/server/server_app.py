@@ -91,6 +91,7 @@ HANDLERS: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/api/embed", ollama.embed),
     ("POST", "/api/show", ollama.show),
     ("GET", "/api/tags", ollama.tags),
+    ("GET", "/api/ps", ollama.ps),
     ("GET", "/api/version", ollama.version),
     ("POST", "/tokenize", llama_tokens.tokenize),
     ("POST", "/detokenize", llama_tokens.detokenize),
@@ -168,7 +169,7 @@ async def openapi(service: Service, request: Request) -> Any:
 
 WITHOUT_MODEL: set[Handler] = {
     llama_state.health, llama_state.models, llama_state.one_model, llama_state.props, llama_state.metrics,
-    openai_chat.control, openapi,
+    openai_chat.control, openapi, ollama.ps,
 }  # fmt: skip
 """Handlers that neither wake a model that sleeps nor keep it awake: llama-server's, and what has none."""
 

@@ -26,6 +26,14 @@ def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[object
     return f"<table>{title}<thead>{_row('th', head)}</thead><tbody>{''.join(shown)}</tbody></table>{end}"
 
 
+def html_page(title: str, body: str) -> str:
+    """A complete page with such a body, for a file. body: HTML, as `html_table` returns it."""
+    return (
+        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{_escaped(title)}</title>\n'
+        f"<body>{body}</body></html>\n"
+    )
+
+
 def html_frame(page: str, title: str, height: int = 640) -> str:
     """A complete HTML page in a frame of its own: as wide as the cell, `height` pixels high.
 

@@ -31,7 +31,8 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def chat(path: Path, *lines: str, code: int = 0, options: tuple[str, ...] = ()) -> Result:
-    arguments = ["chat", str(path), "-n", "3", "--backend", "reference", *options]
+    limit = [] if "-n" in options else ["-n", "3"]
+    arguments = ["chat", str(path), *limit, "--backend", "reference", *options]
     result = CliRunner().invoke(app, arguments, input="\n".join(lines))
     assert result.exit_code == code, result.output
     return result
@@ -127,6 +128,21 @@ def test_commands_of_other_programs_are_understood(path: Path) -> None:
 
 
 DEEP = "[" * 2000  # more lists in each other than Python's reader of JSON can follow
+
+
+def test_the_model_and_its_context_are_shown(path: Path) -> None:
+    done = chat(path, "/info", "hello", "/show info", "/show template", code=1)
+    rows = [line.partition("  ") for line in done.stderr.splitlines()]
+    values = [(name, value.strip()) for name, _, value in rows]
+    assert values[:5] == [
+        ("model", str(path)), ("architecture", "llama"), ("parameters", values[2][1]),
+        ("quantization", values[3][1]), ("backend", "reference"),
+    ]  # fmt: skip
+    used = [value for name, value in values if name == "context"]
+    assert used[0].startswith("0 of 160 tokens")
+    assert int(used[1].split()[0]) > 0
+    assert sum(name == "temperature" for name, _ in values) == 2
+    assert "/show: wanted info or nothing, got 'template'" in done.stderr
 
 
 def test_settings_are_shown_and_changed(path: Path) -> None:
@@ -394,7 +410,7 @@ def test_tab_offers_what_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "in").write_text("")
     assert completions("/") == [one.name + (" " if one.takes else "") for one in COMMANDS]
-    assert completions("/s") == ["/system ", "/save ", "/set ", "/stats "]
+    assert completions("/s") == ["/system ", "/save ", "/set ", "/show ", "/stats "]
     assert completions("/load ") == ["/load a talk.json", "/load folder/"]
     assert completions("/load a t") == ["/load a talk.json"]
     assert completions("/save folder/") == ["/save folder/in"]

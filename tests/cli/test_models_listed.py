@@ -83,8 +83,13 @@ def test_models_lists_what_is_there_and_what_could_be(model: Path, hub: HubServe
     assert found["models"][0]["type"].startswith("llama ")
     assert [one["name"] for one in found["short_names"]] == list(fetch.MODELS)
     assert [one["name"] for one in found["short_names"] if one["downloaded"]] == ["stories260k"]
-    shown = graphml_command("models").stdout
-    for words in ("some/tiny:tiny-Q8_0.gguf", "145.5 KiB", path, "qwen3-0.6b", "Apache-2.0"):
+    here = graphml_command("models").stdout
+    shown = graphml_command("models", "--all").stdout
+    assert shown.startswith(here)
+    for words in ("some/tiny:tiny-Q8_0.gguf", "145.5 KiB", path):
+        assert words in here
+    for words in ("qwen3-0.6b", "Apache-2.0"):
+        assert words not in here
         assert words in shown
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,15 @@ import pytest
 import typer
 
 from graphml.cli.main import COMMANDS, app
+from graphml.cli.options.answer_options import schema_of_fields
 from graphml.cli.other_command_lines import (
     ANY_OPTIONS,
     EXTRA_WORDS,
     OPTIONS,
     OTHER_COMMANDS,
     SAME_COMMANDS,
+    SAME_OPTIONS,
+    in_our_words,
 )
 from tests.cli.test_commands import REFERENCE, graphml_command
 from tests.stories import STORIES
@@ -32,12 +36,15 @@ def test_the_tables_name_commands_and_hide_none() -> None:
     for command, option in OPTIONS:
         assert option not in options[command]
         assert option not in ANY_OPTIONS
+    for (command, option), ours in SAME_OPTIONS.items():
+        assert option not in options[command]
+        assert ours in options[command]
     for option in ANY_OPTIONS:
         assert option not in options["run"]
 
 
 def test_a_command_of_the_same_meaning_is_done() -> None:
-    assert "short names" in graphml_command("ls").stdout
+    assert "short names" in graphml_command("ls", "--all").stdout
     assert graphml_command("list").stdout == graphml_command("models").stdout
     assert graphml_command("show", STORIES).stdout == graphml_command("info", STORIES).stdout
     assert graphml_command("download", STORIES).stdout == f"{STORIES}\n"
@@ -69,19 +76,33 @@ def test_a_command_of_another_meaning_names_ours(name: str) -> None:
 @pytest.mark.parametrize(("arguments", "said"), [
     (["compare", STORIES, STORIES], "`graphml diff A B` compares graphs"),
     (["chat", STORIES, "Hello"], "answers one prompt"),
-    (["perplexity", STORIES, "text.txt"], "-f FILE names the text"),
-    (["explain", STORIES, "layers.0.q"], "--node NAME names the node"),
+    (["perplexity", STORIES, "text.txt"], "--file text.txt: cannot be read"),
+    (["perplexity", STORIES, "text.txt", "-f", "other.txt"], "--file: wanted one text"),
+    (["explain", STORIES, "layers.0.q", "--node", "layers.0.k"], "--node: wanted one node"),
+    (["explain", STORIES, "layers.0.qq"], "did you mean layers.0.q or"),
     (["bench", "-p", 4, STORIES], "-m MODEL names the model"),
     (["bench", "nonsense"], "-m MODEL names the model"),
     (["chat", STORIES, "-p", "Hello"], "-p: `graphml run MODEL"),
     (["embed", STORIES, "x", "--normalize"], "--normalize: embeddings have length 1"),
-    (["profile", STORIES, "-o", "x.json"], "-o: the result is on stdout"),
+    (["profile", STORIES, "-o", "x.json"], "got 'x.json'; others are on stdout: --format json > x.json"),
+    (["profile", STORIES, "-o", "x.html", "--format", "csv"], "--format csv, --output x.html: wanted html"),
+    (["profile", STORIES, "-p", 512], "--prompt-tokens (-p): wanted at most 444 beside 64 tokens"),
+    (["profile", STORIES, "-p", 512, "--sequences", 2], "--prompt-tokens (-p): wanted at most 448 beside 64"),
     (["compare", STORIES, "--a", "cpu"], "--a: wanted --backend A,B"),
     (["run", STORIES, "Hi", "--device", "cuda"], "--device: --backend chooses"),
     (["run", STORIES, "Hi", "-st", "-no-cnv"], "-st: `graphml run` answers one prompt"),
-    (["run", STORIES, "Hi", "--verbose"], "--verbose: on a terminal the speed is printed"),
-    (["run", STORIES, "Hi", "-fa", "on", *REFERENCE], "-fa: attention is always"),
-    (["run", STORIES, "Hi", "-ctk", "q8_0"], "-ctk: --kv KEYS/VALUES"),
+    (["run", STORIES, "Hi", "-no-cnv"], "-no-cnv: --raw continues"),
+    (["run", STORIES, "Hi", "-fa", "off"], "-fa: wanted on or auto; attention is always"),
+    (["run", STORIES, "Hi", "-ctk", "q9"], "--kv: wanted"),
+    (["run", STORIES, "Hi", "-ctk", "f16", "-ctk", "f32"], "-ctk: wanted once"),
+    (["run", STORIES, "Hi", "-ctk", "f16", "--kv", "f32"], "--kv: wanted once; got"),
+    (["run", STORIES, "Hi", "-ctv"], "-ctv: wanted a value"),
+    (["tokenize", STORIES, "Hi", "-ctk", "q8_0"], "-ctk: this command keeps no cache"),
+    (["run", STORIES, "Hi", "--format", "xml"], "--format: wanted json, or --json-schema"),
+    (["run", STORIES, "Hi", "--schema", "name, age integer"], "--json-schema: wanted a JSON schema, or"),
+    (["run", STORIES, "Hi", "--schema", "name, name"], "--json-schema: wanted a JSON schema, or fields"),
+    (["run", STORIES, "Hi", "--temp", 0, "--temperature", 1], "--temperature: wanted once; got '0'"),
+    (["compare", STORIES, "--backend", "cpu", "--backend", "cpu,reference"], "--backend: wanted A,B"),
     (["bench", STORIES, "-ctk", "f16", "--nonsense"], "No such option: --nonsense"),  # it has -ctk
     (["serve", STORIES, "-ctk", "q8_0", "--no-mmap", "--port", "99999"], "graphml: --port: wanted"),
     # Errors of the library name the flag, not its argument.
@@ -91,6 +112,91 @@ def test_a_command_of_another_meaning_names_ours(name: str) -> None:
 ])  # fmt: skip
 def test_an_error_says_what_to_type(arguments: list[object], said: str) -> None:
     assert said in " ".join(graphml_command(*arguments, code=2).stderr.split())
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [
+    ("--format json", "--json-schema {}"),
+    ("--format=json", "--json-schema {}"),
+    ("--schema {}", "--json-schema {}"),
+    ("-ctk f16 -ctv f32", "--kv f16/f32"),
+    ("--cache-type-v=f32", "--kv f16/f32"),
+    ("-fa on --raw", "--raw"),
+    ("-fa --raw -no-cnv", "--raw"),
+    ("--stop -fa -- -ctk", "--stop -fa -- -ctk"),  # a value, and words of the prompt
+])  # fmt: skip
+def test_an_option_of_the_same_meaning_is_done(theirs: str, ours: str) -> None:
+    root: Any = typer.main.get_command(app)
+    words = in_our_words("run", root.get_command(None, "run"), theirs.split())
+    assert words == ours.split()
+
+
+def test_options_of_other_commands_than_run() -> None:
+    root: Any = typer.main.get_command(app)
+    for command, theirs, ours in (
+        ("chat", "-cnv --verbose -ctk f32", "--kv f32/f16 --stats"),
+        ("perplexity", "-ctv f32 -fa auto", "--kv f16/f32"),
+        ("bench", "-ctk f32 -fa 1", "-ctk f32"),
+    ):
+        assert in_our_words(command, root.get_command(None, command), theirs.split()) == ours.split()
+    run = [STORIES, "--raw", "Once", "-n", 4, "--temp", 0, *REFERENCE]
+    wanted = graphml_command("run", *run).stdout
+    assert graphml_command("run", *run, "-fa", "on", "-no-cnv", "-ctk", "f16").stdout == wanted
+
+
+def test_fields_are_a_schema() -> None:
+    wanted = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "age": {"type": "integer", "description": "in years, whole"},
+        },
+        "required": ["name", "age"],
+        "additionalProperties": False,
+    }
+    assert json.loads(schema_of_fields("name\nage int: in years, whole\n") or "") == wanted
+    assert json.loads(schema_of_fields("a float, b bool,") or "")["properties"] == {
+        "a": {"type": "number"}, "b": {"type": "boolean"},
+    }  # fmt: skip
+    assert [schema_of_fields(text) for text in ("", "name", " {}", '{"a": 1, "b": 2}')] == [None] * 4
+    run = ["run", STORIES, "--raw", "Once", "-n", 8, "--temp", 0, *REFERENCE]
+    done = graphml_command(*run, "--schema", "name, age int")
+    assert done.stdout.lstrip("{ \n").startswith('"name"')
+    assert done.stderr == "graphml: cut at 8 tokens (-n)\n"
+    assert graphml_command(*run).stderr == ""
+
+
+def test_timings_are_as_ollamas() -> None:
+    done = graphml_command("run", STORIES, "--raw", "Once", "-n", 4, "--temp", 0, "--verbose", *REFERENCE)
+    names = [line.partition(":")[0] for line in done.stderr.splitlines()]
+    assert names == [
+        "total duration", "load duration", "prompt eval count", "prompt eval duration", "prompt eval rate",
+        "eval count", "eval duration", "eval rate",
+    ]  # fmt: skip
+    assert "eval count:           4 token(s)" in done.stderr
+
+
+def test_a_weight_without_its_ending_is_the_node_that_multiplies_by_it() -> None:
+    wanted = graphml_command("explain", STORIES, "--node", "layers.0.q", *REFERENCE).stdout
+    for words in (
+        [STORIES, "layers.0.q"], [STORIES, "blk.0.attn_q"], ["-m", STORIES, "layers.0.q"],
+    ):  # fmt: skip
+        assert graphml_command("explain", *words, *REFERENCE).stdout == wanted
+
+
+def test_a_text_by_its_place_is_the_file(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("Once upon a time there was a little girl. " * 20)
+    options = ["-c", 32, "--chunks", 1, *REFERENCE]
+    wanted = graphml_command("perplexity", STORIES, "-f", text, *options).stdout
+    assert graphml_command("perplexity", STORIES, text, *options).stdout == wanted
+    assert graphml_command("perplexity", "-m", STORIES, text, *options).stdout == wanted
+
+
+def test_backends_that_are_given_twice_are_the_two() -> None:
+    options = ["--tokens", 2, "--fuse-b", "none", "--format", "json"]
+    twice = graphml_command("compare", STORIES, "--backend", "reference", "--backend", "cpu", *options)
+    facts = json.loads(twice.stdout)
+    assert (facts["a"]["backend"], facts["b"]["backend"]) == ("reference", "cpu")
 
 
 def test_bench_takes_a_model_as_its_first_word() -> None:

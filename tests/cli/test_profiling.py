@@ -20,6 +20,7 @@ from tests import tiny_model
 from tests.cli.test_commands import graphml_command
 
 SMALL = ["-p", 8, "-n", 4, "-r", 1, "-t", 2]
+NO_ANSWER = ["-p", 8, "-n", 0, "-r", 1, "-t", 2]
 
 
 @pytest.fixture(scope="module")
@@ -114,9 +115,26 @@ def test_profile_of_two_backends(path: Path) -> None:
         assert {row["op"] for row in stage["node"] if row["layer"] == 1} >= {"attention", "mul_mat"}
 
 
+def test_profile_writes_a_page(path: Path, tmp_path: Path) -> None:
+    page = tmp_path / "profile.html"
+    assert graphml_command("profile", path, *SMALL, "-o", page).stdout == ""
+    for text in (page.read_text(), graphml_command("profile", path, *SMALL, "--format", "html").stdout):
+        assert text.startswith("<!doctype html>")
+        assert text.endswith("</body></html>\n")
+        assert "<caption" in text
+        assert ">attention<" in text
+    refused = graphml_command("profile", path, *SMALL, "--format", "html", "--by", "layer", code=2)
+    assert "--by: wanted op, which a page has; got 'layer'" in refused.stderr
+
+
+def test_the_prompt_is_as_long_as_the_context_has_room_for(path: Path) -> None:
+    done = graphml_command("profile", path, "-n", 4, "-r", 1, "--format", "json", "--backend", "reference")
+    assert json.loads(done.stdout)["n_prompt"] == 160 - 4 - 4
+
+
 def test_profile_writes_a_trace(path: Path, tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
-    graphml_command("profile", path, *SMALL, "--trace", trace, "-p", 0)
+    graphml_command("profile", path, "-p", 0, *SMALL[2:], "--trace", trace)
     found = json.loads(trace.read_text())
     assert any(event["name"] == "logits" for event in found["traceEvents"])
 
@@ -127,7 +145,7 @@ def test_profile_writes_the_graph_with_its_times(path: Path, tmp_path: Path) -> 
     told = json.loads(graphml_command("explain", dump, "--node", "layers.1.ffn_residual", "--json").stdout)
     assert told["final"]["name"] == "layers.1.ffn_residual"
     assert json.loads(dump.read_text())["overlays"]["time_us"]["layers.1.ffn_residual"] > 0
-    graphml_command("profile", path, *SMALL, "-n", 0, "--graph", dump)
+    graphml_command("profile", path, *NO_ANSWER, "--graph", dump)
     found = json.loads(dump.read_text())
     assert any("T<=512" in node["shape"] for node in found["passes"][-1]["nodes"])
     assert found["overlays"]["time_us"]["layers.1.ffn_residual"] > 0
@@ -136,11 +154,11 @@ def test_profile_writes_the_graph_with_its_times(path: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--format", "xml"], "--format: wanted one of md, csv, json; got 'xml'"),
+        (["--format", "xml"], "--format: wanted one of md, csv, json, html; got 'xml'"),
         (["--by", "kernel"], "--by: wanted phase, op, layer, node; got 'kernel'"),
         (["--by", "op,layer", "--format", "csv"], "--by: wanted one table for csv"),
         (["-p", 0, "-n", 0], "wanted tokens to profile"),
-        (["-p", 500], "its context of 160 tokens does not hold"),
+        (["-p", 500], "--prompt-tokens (-p): wanted at most 92 beside 64 tokens"),
         (["--fuse", "nothing"], "nothing"),
         (["--trace", "/no/such/folder/trace.json", *SMALL], "cannot be written"),
     ],

@@ -272,6 +272,15 @@ def options_of(name: str) -> set[str]:
     return flags - {max(one.opts, key=len) for one in found.params if getattr(one, "is_flag", False)}
 
 
+def without(name: str, option: str, words: list[object]) -> list[object]:
+    """The words without that option, by any of its names, and its value: it may be given once."""
+    command: Any = typer.main.get_command(app)
+    params = command.get_command(None, name).params
+    names = next(param.opts for param in params if option in param.opts)
+    places = [i for i, word in enumerate(words) if word in names]
+    return [word for i, word in enumerate(words) if not {i, i - 1} & set(places)]
+
+
 OPTIONS = {name: options_of(name) for name in COMMANDS}
 
 
@@ -295,7 +304,7 @@ def test_wrong_values_end_with_2(
         values = APART.get((name, option)) or WRONG.get(option)
         assert values, f"{name} {option}: this table lacks its wrong values"
         for value in values[:1] if option in before else values:
-            start = [] if option == "--hf" else begin(name, path)
+            start = [] if option == "--hf" else without(name, option, begin(name, path))
             spelled = [f"{option}={value}"]
             check_refused([name, *start, *spelled])
     assert not list(tmp_path.iterdir())

@@ -94,6 +94,14 @@ def test_an_answer_is_drawn_and_foreign_text_stays_text(chromium: Browser) -> No
         assert script.bodies[0]["messages"] == [{"role": "user", "content": "hello"}]
 
 
+def test_an_empty_conversation_names_the_model_and_what_may_be_asked(chromium: Browser) -> None:
+    with opened(chromium, Script([])) as page:
+        page.wait_for_function("!document.querySelector('.empty').textContent.startsWith('The model')")
+        text = page.text_content(".empty")
+        assert text.startswith(f"{page.text_content('#about span')} answers here")
+        assert text.count('"') == 4
+
+
 def test_messages_are_edited_regenerated_stopped_and_kept(chromium: Browser) -> None:
     script = Script([[*pieces("first"), *END], [*pieces("second"), *END], [*pieces("third"), None]])
     with opened(chromium, script) as page:

@@ -19,7 +19,16 @@ from tests.server.running_server import Running, running
 from tests.stories import STORIES
 
 STORY = {"prompt": "Once upon a time", "n_predict": 12, "temperature": 0}
-WITHOUT_MODEL = ("/health", "/v1/health", "/props", "/models", "/v1/models", "/v1/models/stories", "/metrics")
+WITHOUT_MODEL = (
+    "/health",
+    "/v1/health",
+    "/props",
+    "/models",
+    "/v1/models",
+    "/v1/models/stories",
+    "/metrics",
+    "/api/ps",
+)
 
 
 def _load(path: Path) -> graphml.Model:
@@ -76,6 +85,7 @@ def test_a_server_that_sleeps_says_so_and_stays_asleep(sleepy: Running) -> None:
     sleepy.post("/completion", STORY)
     _until(lambda: _asleep(sleepy))
     slept = sleepy.service
+    assert sleepy.http.get("/api/ps").json() == {"models": []}
     for path in WITHOUT_MODEL:
         assert sleepy.http.get(path).status_code == 200, path
     assert sleepy.http.get("/props").json() == props | {"is_sleeping": True}

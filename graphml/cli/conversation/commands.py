@@ -246,6 +246,14 @@ def _set(conversation: Conversation, argument: str) -> None:
     )
 
 
+def _info(conversation: Conversation, argument: str) -> None:
+    if argument not in ("", "info"):
+        raise UsageError(f"/show: wanted info or nothing, got {argument!r:.80}; /system shows the message")
+    _table(conversation.about())
+    say("")
+    _set(conversation, "")
+
+
 def _stats(conversation: Conversation, argument: str) -> None:
     if argument not in ("", "on", "off"):
         raise UsageError(f"/stats: wanted on, off or nothing, got {argument!r:.80}")
@@ -283,6 +291,8 @@ COMMANDS = (
     Command("/read", "FILE", "sends the text of a file with the next message", _read),
     Command("/load", "[FILE]", "goes on from a file that /save wrote", _load),
     Command("/set", "[NAME [VALUE]]", "shows or changes how tokens are sampled", _set),
+    Command("/info", "", "shows the model, the context in use and the settings", _info),
+    Command("/show", "[info]", "does the same", _info),
     Command("/stats", "[on|off]", "switches a line about the speed after each answer", _stats),
     Command("/tools", "", "lists the tools that the model may call", _tools),
     Command("/exit", "", "ends the conversation", _exit, ("/quit", "/bye", "/q")),
@@ -304,6 +314,8 @@ def completions(typed: str) -> list[str]:
         endings = _paths(argument)
     elif name == "/set":
         endings = [f"{setting} " for setting in HELP if setting.startswith(argument)]
+    elif name == "/show":
+        endings = [word for word in ("info",) if word.startswith(argument)]
     elif name == "/stats":
         endings = [word for word in ("on", "off") if word.startswith(argument)]
     else:

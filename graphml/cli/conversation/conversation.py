@@ -14,6 +14,7 @@ from typing import Any
 
 import graphml
 from graphml.api.tools import Tool
+from graphml.bench.describe import describe_file
 from graphml.cli.conversation.server_chat import ServerChat, ServerSession, fields_of
 from graphml.cli.terminal.console import Bars, print_error, remark, say, write
 from graphml.cli.terminal.shown_answer import TokenColours, speed, text_of
@@ -115,6 +116,19 @@ class Conversation:
         left = f"; the oldest {count} messages are not sent" if count else ""
         size = session.n_ctx or "an unknown number"
         return f"{speed(session.stats)}; context {session.n_past} of {size}{left}"
+
+    def about(self) -> list[tuple[str, str]]:
+        """What talks and how much of its context is in use, as names and values."""
+        session = self.chat.session
+        rows = [("context", f"{session.n_past} of {session.n_ctx or 'an unknown number of'} tokens")]
+        if isinstance(self.chat, ServerChat) or self.model is None:
+            return rows
+        file = self.model.executor.file
+        arch, size, level = describe_file(file)["model_type"].rsplit(" ", 2)
+        return [
+            ("model", str(self.model.path)), ("architecture", arch), ("parameters", size),
+            ("quantization", level), ("backend", self.model.executor.backend.name), *rows,
+        ]  # fmt: skip
 
     def _n_dropped(self) -> int:
         return 0 if isinstance(self.chat, ServerChat) else len(self.chat.dropped)

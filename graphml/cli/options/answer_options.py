@@ -39,7 +39,39 @@ def with_files(params: SamplingParams, grammar: Path | None, schema: Path | None
             texts[name] = text_of(file, MAX_BYTES)
         elif (read := text_or_file(option, text)) != text:
             texts[name] = read
+    schema_text = texts.get("json_schema", params.json_schema)
+    if isinstance(schema_text, str) and (short := schema_of_fields(schema_text)) is not None:
+        texts["json_schema"] = short
     return dataclasses.replace(params, **texts) if texts else params  # type: ignore[arg-type]
+
+
+_FIELD_TYPES: Final = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
+
+
+def schema_of_fields(text: str) -> str | None:
+    """The JSON schema of an object whose fields a text lists, as `llm` has them; None for another text.
+
+    Fields have commas or lines between them: a name, str (the default), int, float or bool, and ": " with
+    what it is. UsageError for another type. One word alone is no list: it may be the name of a file.
+    """
+    lines = text.strip()
+    if not lines or lines[0] in '{["' or not set(lines) & {",", "\n", " "}:
+        return None
+    properties: dict[str, dict[str, str]] = {}
+    for line in filter(None, map(str.strip, lines.split("\n" if "\n" in lines else ","))):
+        field, _, description = line.partition(":")
+        name, *kinds = field.split() or [""]
+        kind = _FIELD_TYPES.get(" ".join(kinds) or "str")
+        if kind is None or not name or name in properties:
+            raise UsageError(
+                "--json-schema: wanted a JSON schema, or fields such as 'name, age int, bio', each once with "
+                f"a type of {', '.join(_FIELD_TYPES)}; got {line!r:.80}"
+            )
+        properties[name] = {"type": kind} | (
+            {"description": description.strip()} if description.strip() else {}
+        )
+    whole = {"type": "object", "properties": properties, "required": list(properties)}
+    return json.dumps({**whole, "additionalProperties": False})
 
 
 def template_variables(text: str | None) -> dict[str, Any] | None:

@@ -29,7 +29,8 @@ Backends = Annotated[
     typer.Option(
         "--backend",
         metavar="A,B",
-        help=f"A is judged, B is the judge ({JUDGE} if A is alone); may be one backend with other fusions.",
+        help=f"A is judged, B is the judge ({JUDGE} if A is alone); may be one backend with other fusions. "
+        "May be given twice.",
     ),
 ]
 FuseA = Annotated[

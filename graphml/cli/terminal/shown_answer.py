@@ -56,6 +56,19 @@ def speed(stats: Stats) -> str:
     return f"{prompt}answer {stats.n_gen} tokens, {stats.gen_tps:.1f}/s{first}{drafts}"
 
 
+def timings(stats: Stats, total_s: float, load_s: float) -> str:
+    """The figures of a generation as lines of ollama's `--verbose`."""
+    rows = [("total duration", f"{total_s:.3f}s"), ("load duration", f"{load_s:.3f}s")]
+    parts = (("prompt eval", stats.n_prompt, stats.n_prompt, stats.prefill_tps),
+             ("eval", stats.n_gen, stats.n_gen - 1, stats.gen_tps))  # fmt: skip
+    for name, n_tokens, n_timed, rate in parts:
+        rows.append((f"{name} count", f"{n_tokens} token(s)"))
+        if rate:
+            rows.append((f"{name} duration", f"{n_timed / rate:.3f}s"))
+            rows.append((f"{name} rate", f"{rate:.2f} tokens/s"))
+    return "\n".join(f"{name + ':':22}{value}" for name, value in rows)
+
+
 COLOURS = ((0.9, "32", "green"), (0.5, "36", "cyan"), (0.2, "33", "yellow"), (0.05, "35", "magenta"),
            (0.0, "31", "red"))  # fmt: skip
 """Least probability, code and name of each colour, the most likely first; those of a terminal's theme."""

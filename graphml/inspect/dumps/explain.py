@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from graphml.errors import UsageError
+from graphml.errors import UsageError, similar
 from graphml.inspect.dumps.document import Document, Record
 from graphml.inspect.dumps.node_names import nearest, printable
 from graphml.passes.fusion import all_ops
@@ -17,6 +17,8 @@ from graphml.passes.fusion import all_ops
 def explain(document: Document, name: str) -> dict[str, Any]:
     """All facts of the document about the node called `name` after any pass; a `UsageError` if there is none.
 
+    A weight's name without `.weight` is the node that multiplies by it, where no node has that name.
+
     Keys: name, source, shape and dtype, `passes` (per pass the effect on it: `made`, `kept`, `changed`,
     `taken` into another or `gone`, with the nodes that it is or is in), `fusions` (applied, refused), `final`
     (the backend and storage of the value, None if no node of the last graph has it), `time_us`.
@@ -24,7 +26,13 @@ def explain(document: Document, name: str) -> dict[str, Any]:
     stages = [_stage(pass_, name) for pass_ in document["passes"]]
     known = [stage for stage in stages if stage["nodes"]]
     if not known:
-        names = {node["name"]: None for pass_ in document["passes"] for node in pass_["nodes"]}
+        nodes = [node for pass_ in document["passes"] for node in pass_["nodes"]]
+        reader = next((node["name"] for node in nodes if f"{name}.weight" in node["inputs"]), None)
+        if reader is not None:
+            return explain(document, reader)
+        names = {node["name"]: None for node in nodes if node["op"] != "weight"}
+        if not similar(name, names):
+            names |= {node["name"]: None for node in nodes}
         raise UsageError(f"node: no node is called {name!r}; {nearest(name, names)}")
     for before, stage in zip([None, *stages], stages, strict=False):
         stage["became"] = _became(before, stage, name)

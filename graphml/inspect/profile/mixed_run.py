@@ -20,7 +20,7 @@ from graphml.api.prompt_encoder import PromptEncoder
 from graphml.api.request_handle import Handle
 from graphml.backend import StepTime, TimedProgram
 from graphml.errors import UsageError
-from graphml.inspect.profile.profile import N_GEN, WARM_UP_TOKENS, text_ids
+from graphml.inspect.profile.profile import N_GEN, N_PROMPT, WARM_UP_TOKENS, text_ids
 from graphml.ir.node import Node
 from graphml.ir.work import plain_nodes, products
 from graphml.runtime.loop.timeline import TimelineStep
@@ -143,7 +143,11 @@ class MixedRun:
 
 
 def mixed_run(
-    model: Model, n_sequences: int, n_prompt: int = 512, n_gen: int | None = None, target_itl_ms: float = 50.0
+    model: Model,
+    n_sequences: int,
+    n_prompt: int | None = None,
+    n_gen: int | None = None,
+    target_itl_ms: float = 50.0,
 ) -> MixedRun:
     """Let sequences generate n_gen tokens each (None: 64); two requests with a prompt of n_prompt ids arrive.
 
@@ -153,6 +157,8 @@ def mixed_run(
     model's context and for models that have no engine.
     """
     n_gen = N_GEN if n_gen is None else n_gen
+    if n_prompt is None:
+        n_prompt = max(SHORT, min(N_PROMPT, model.n_ctx - n_gen))
     longest = max(n_prompt, SHORT) + n_gen
     if min(n_sequences, n_prompt, n_gen) < 1:
         raise UsageError(
@@ -161,8 +167,8 @@ def mixed_run(
         )
     if longest > model.n_ctx:
         raise UsageError(
-            f"{model.path.name}: its context of {model.n_ctx} tokens does not hold a prompt of "
-            f"{longest - n_gen} and {n_gen} after it; give fewer"
+            f"--prompt-tokens (-p): wanted at most {max(model.n_ctx - n_gen, 0)} beside {n_gen} tokens after "
+            f"it (-n): the context of {model.path.name} has {model.n_ctx}; got {longest - n_gen}"
         )
     ids = text_ids(model, SHORT * n_sequences + n_prompt)
     short = [ids[SHORT * i : SHORT * (i + 1)] for i in range(n_sequences)]

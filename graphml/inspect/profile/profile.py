@@ -46,6 +46,7 @@ TEXT = (
     'disagreed: "People should see how it carries them." '
 )
 """The text of prompts: plain English, as far as the vocabulary has it. No prompt of a user is needed."""
+N_PROMPT = 512
 N_GEN = 64
 WARM_UP_TOKENS = 4
 ENCODED = 5
@@ -54,7 +55,7 @@ ENCODED = 5
 
 def profile(
     model: Model,
-    n_prompt: int = 512,
+    n_prompt: int | None = None,
     n_gen: int | None = None,
     rounds: int = 3,
     ids: Sequence[int] | None = None,
@@ -63,9 +64,10 @@ def profile(
 
     ids: of the prompt, n_prompt of them; None: those of some English.
 
-    Either number may be 0; n_gen None: 64, or 0 for a model without causal attention, which does not
-    continue a text. Programs are compiled and warmed up before. The tokens are always the most likely ones;
-    an end token does not stop the run. No other session may run meanwhile.
+    n_prompt None: 512, or as many as the context has room for. Either number may be 0; n_gen None: 64, or 0
+    for a model without causal attention, which does not continue a text. Programs are compiled and warmed up
+    before. The tokens are always the most likely ones; an end token does not stop the run. No other session
+    may run meanwhile.
     Raises UsageError for numbers beyond the model's context and for n_gen of a model without causal
     attention, BackendError for a backend whose programs cannot be timed.
     """
@@ -77,6 +79,9 @@ def profile(
             f"profile: {model.arch} does not continue a text token by token, for its tokens see those after "
             f"them; wanted 0 tokens after the prompt, got {n_gen}"
         )
+    room = model.n_ctx - n_gen - WARM_UP_TOKENS
+    if n_prompt is None:
+        n_prompt = max(1, min(N_PROMPT, room))
     n_ctx = max(n_prompt, 1) + n_gen + WARM_UP_TOKENS
     if n_prompt < 0 or n_gen < 0 or rounds < 1 or n_prompt + n_gen == 0:
         raise UsageError(
@@ -84,8 +89,9 @@ def profile(
         )
     if n_ctx > model.n_ctx:
         raise UsageError(
-            f"{model.path.name}: its context of {model.n_ctx} tokens does not hold a prompt of {n_prompt}, "
-            f"{n_gen} after it and {WARM_UP_TOKENS} to warm up; give fewer"
+            f"--prompt-tokens (-p): wanted at most {max(room, 0)} beside {n_gen} tokens after it (-n) "
+            f"and {WARM_UP_TOKENS} to warm up: {model.path.name} has a context of {model.n_ctx}; "
+            f"got {n_prompt}"
         )
     with model.session(n_ctx, seed=0) as session, _Recorder(model, session, n_prompt > 1) as recorder:
         stages = []

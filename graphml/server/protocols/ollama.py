@@ -49,6 +49,8 @@ from graphml.weights.file_names import is_gguf
 
 PROTOCOL = "0.12.11"
 """The version of ollama whose protocol this is: clients compare it with what they need."""
+NEVER = "2318-01-01T00:00:00Z"
+"""When a model is unloaded that stays: ollama has such a year, too."""
 Parts = dict[str, Any]
 
 
@@ -165,12 +167,27 @@ async def embed(service: Service, request: Request) -> Response:
 
 async def tags(service: Service, request: Request) -> Response:
     """`GET /api/tags`: the model that is served."""
+    return json_response({"models": [_listed(service)]})
+
+
+def _listed(service: Service) -> Parts:
+    """The model as lists have it."""
     path = service.model.path
     # Hashing the file would take long; clients only compare it.
     digest = hashlib.sha256(f"{path.name} {path.stat().st_mtime_ns}".encode()).hexdigest()
     size = service.model.executor.file.n_weight_bytes
     shown = {"name": service.name, "model": service.name, "modified_at": _modified(service), "size": size}
-    return json_response({"models": [{**shown, "digest": digest, "details": _details(service)}]})
+    return {**shown, "digest": digest, "details": _details(service)}
+
+
+async def ps(service: Service, request: Request) -> Response:
+    """`GET /api/ps`: the model that is in memory; none while it sleeps."""
+    if service.asleep:
+        return json_response({"models": []})
+    model = _listed(service)
+    about = {"expires_at": NEVER, "size_vram": 0, "context_length": service.access.n_ctx}
+    del model["modified_at"]
+    return json_response({"models": [{**model, **about}]})
 
 
 async def show(service: Service, request: Request) -> Response:

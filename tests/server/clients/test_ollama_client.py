@@ -59,6 +59,10 @@ def test_lists_vectors_and_errors(wished: Wishes) -> None:
     shown = client.show(listed.model)
     assert (shown.details, "completion" in shown.capabilities) == (listed.details, True)
     assert shown.modelinfo["llama.context_length"] == 16384
+    (loaded,) = client.ps().models
+    assert (loaded.model, loaded.digest, loaded.size) == (listed.model, listed.digest, listed.size)
+    assert (loaded.context_length, loaded.expires_at.year, loaded.size_vram) == (16384, 2318, 0)
+    assert loaded.details == listed.details
     assert len(client.embed("any", ["a", "b"]).embeddings) == 2
     with pytest.raises(ollama.ResponseError, match="at most 16384") as refused:
         client.chat("any", MESSAGES, options={"num_ctx": 99999})

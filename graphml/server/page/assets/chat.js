@@ -14,7 +14,7 @@ const TOUCH = matchMedia("(pointer: coarse)"); // its keyboards have no Shift+En
 
 export class Chat {
   constructor(store, settings) {
-    Object.assign(this, { store, settings, running: null, edited: null, frame: 0, files: new Files() });
+    Object.assign(this, { store, settings, model: "", running: null, edited: null, frame: 0, files: new Files() });
     byId("compose").addEventListener("submit", (event) => { event.preventDefault(); this.send(); });
     byId("stop").addEventListener("click", () => this.stop());
     const input = byId("message");
@@ -40,7 +40,7 @@ export class Chat {
     const busy = this.running?.conversation === this.store.current;
     const options = (i) => ({ tokens: this.settings.values.show_tokens, last: i === this.messages.length - 1, busy: busy && i === this.messages.length - 1, behind: this.messages.slice(i + 1) });
     byId("messages").replaceChildren(...this.messages.map((one, i) => messageElement(one, i, this, options(i))));
-    if (!this.messages.length) byId("messages").append(element("p", { class: "empty dim" }, "Nothing here yet. What is written stays in this browser and on this server."));
+    if (!this.messages.length) byId("messages").append(element("p", { class: "empty dim" }, `${this.model || "The model"} answers here, as to "Explain rainbows in two sentences." or "Write a Python function that counts words." What is written stays in this browser and on this server.`));
     byId("messages").children[this.messages.indexOf(this.edited)]?.classList.add("edited");
     byId("send").hidden = Boolean(this.running);
     byId("stop").hidden = !this.running;

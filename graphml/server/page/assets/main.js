@@ -39,6 +39,8 @@ async function start() {
     await showModel((props) => {
       settings.defaults = props.default_generation_settings?.params ?? {};
       settings.draw();
+      chat.model = props.model_alias || (props.model_path ?? "").split("/").pop();
+      chat.draw();
       engine.model = props.model_path ?? "";
       hasMcp = props.endpoint_mcp;
     });
