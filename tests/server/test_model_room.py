@@ -177,3 +177,47 @@ def test_the_least_recently_used_idle_model_leaves_first() -> None:
     assert names(9, 8, 0) is None
     assert names(1, None, 3) == ["old"]
     assert names(1, None, 4) == []
+
+
+def test_an_unload_of_a_model_whose_load_fails_ends_and_it_may_be_loaded_again() -> None:
+    models = _Models({"a": 1}, 9, 0, broken="a")
+
+    async def run() -> None:
+        room = models.room()
+        first = asyncio.ensure_future(room.load("a"))
+        await asyncio.sleep(0)
+        last = asyncio.ensure_future(room.unload("a"))
+        assert str((await asyncio.gather(first, last, return_exceptions=True))[0]) == "a: broken"
+        models.broken = ""
+        async with room.use("a"):
+            assert room.entries["a"].status == "loaded"
+            assert room.entries["a"].error is None
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    assert models.wrong == []
+
+
+def test_a_request_between_a_failed_load_and_its_unload_waits_for_the_unload() -> None:
+    models = _Models({"a": 1}, 9, 0, broken="a")
+
+    async def run() -> None:
+        room = models.room()
+        seen: list[str] = []
+
+        async def again() -> None:
+            with contextlib.suppress(ApiError):
+                await room.load("a")
+            seen.append(room.entries["a"].status)
+            models.broken = ""
+            async with room.use("a"):
+                await asyncio.sleep(0.01)
+                seen.append(room.entries["a"].status)
+
+        asking = asyncio.ensure_future(again())
+        await asyncio.sleep(0)
+        last = asyncio.ensure_future(room.unload("a"))
+        await asyncio.gather(asking, last)
+        assert seen[1] == "loaded"
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    assert models.wrong == []

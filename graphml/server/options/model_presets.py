@@ -120,7 +120,6 @@ def _state(preset: ModelPreset, where: str, key: str, value: str) -> None:
         values = [known.value == _switched(place, value)]
     elif known.n_values > 1:
         values = [*value.split()]
-    preset.stated = [other for other in preset.stated if BY_NAME[other[1]].into != known.into]
     preset.stated.append((place, flag, values))
 
 
