@@ -162,7 +162,7 @@ def test_what_cannot_be_meant_is_refused() -> None:
 
 
 def test_the_least_recently_used_idle_model_leaves_first() -> None:
-    held = [ModelEntry(name, size, used=used, users=users) for name, size, used, users in (
+    held = [ModelEntry[list[str]](name, size, used=used, users=users) for name, size, used, users in (
         ("old busy", 4, 1, 1), ("old", 2, 2, 0), ("new", 2, 3, 0),
     )]  # fmt: skip
 
