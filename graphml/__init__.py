@@ -6,6 +6,7 @@ the import of the package itself costs nothing.
 
 from __future__ import annotations
 
+import sys as _sys
 import typing as _typing
 from importlib import import_module as _import_module
 
@@ -104,13 +105,33 @@ _LAZY = {
 }
 
 
+_INSTEAD = {
+    "Builder": "graphml.ir.language.Builder", "GraphBuilder": "graphml.ir.language.Builder",
+    "Graph": "graphml.ir.graph.Graph", "Op": "graphml.ir.op.Op",
+    **dict.fromkeys(
+        (
+            "Llama", "LLM", "LanguageModel", "AutoModel", "AutoModelForCausalLM", "from_pretrained", "open",
+            "load_model",
+        ),
+        "graphml.load(path)",
+    ),
+    "AutoTokenizer": "graphml.load_tokenizer(path)", "AsyncLLMEngine": "graphml.load(path).engine()",
+    "pipeline": "graphml.load(path).generate(text)", "generate": "graphml.load(path).generate(text)",
+    "chat": "graphml.load(path).chat()", "embed": "graphml.load(path).embed(texts)",
+    **dict.fromkeys(("OpenAI", "Client", "serve"), "`graphml serve`, to which clients connect"),
+}  # fmt: skip
+"""Names that other libraries have -> what does the same here."""
+
+
 def __getattr__(name: str) -> _typing.Any:
     if name == "sampling":
         return _import_module("graphml.sampling")
     if name not in _LAZY:
-        instead = {"Builder": "graphml.ir.language", "Graph": "graphml.ir.graph", "Op": "graphml.ir.op"}
-        hint = f". It is in {instead[name]}" if name in instead else ""
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
+        hint = f". Use {_INSTEAD[name]}" if name in _INSTEAD else ""
+        # `from graphml import name` shows no other error than an ImportError.
+        by_import = bool(hint) and _sys._getframe(1).f_code.co_name == "_handle_fromlist"
+        error = ImportError if by_import else AttributeError
+        raise error(f"module {__name__!r} has no attribute {name!r}{hint}")
     value = getattr(_import_module(_LAZY[name]), name)
     globals()[name] = value
     return value

@@ -102,7 +102,7 @@ TABLES: list[tuple[str, Callable[[], list[Row]]]] = [
 
 
 def _stated(kind: Any) -> list[tuple[Field[Any], Option]]:
-    return [(one, one.metadata["option"]) for one in fields(kind)]
+    return [(one, one.metadata["option"]) for one in fields(kind) if one.metadata["option"]]
 
 
 def _code(text: str) -> str:

@@ -21,12 +21,14 @@ from graphml.sampling.schemas.schema_words import ANNOTATIONS
 from graphml.sampling.schemas.time_limit import within_seconds
 from graphml.sampling.settings.grammar_triggers import MARKER, SPELLED, Trigger
 from graphml.sampling.settings.params import STRUCTURES
+from graphml.sampling.settings.reasoning_end import ReasoningEnd
 from graphml.sampling.structured.params_structure import LARK, matcher_of
 from graphml.sampling.structured.schema_structure import forceable_part, schema_of_part
 from graphml.text.answers import AnswerFormat, ReasoningMarks
 from graphml.text.answers.call_syntax import JSON
 from graphml.text.answers.forced_calls import call_trigger, forced_calls, forced_response
 from graphml.text.answers.grammar_rules import lark_spelling
+from graphml.text.fenced_text import encode_fenced, fenced
 from graphml.text.tokenizer import Tokenizer
 
 ANY_OBJECT: Final = {"type": "object"}
@@ -156,6 +158,35 @@ def behind_reasoning(
     except UsageError:  # the schema alone tells what is wrong with it
         return params
     return _following(params, forced_response(format, _speller(tokenizer), marks, inside, response))
+
+
+def ending_reasoning(
+    params: SamplingParams,
+    format: AnswerFormat,
+    marks: ReasoningMarks | None,
+    inside: bool,
+    tokenizer: Tokenizer,
+) -> SamplingParams:
+    """The settings with how reasoning is ended, where they limit it; no limit where nothing marks it.
+
+    marks, inside: as of `behind_reasoning`. UsageError for a message that spells a mark.
+    """
+    marks = marks or format.reasoning
+    if params.reasoning_budget < 0:
+        return params
+    if marks is None:
+        return dataclasses.replace(params, reasoning_budget=-1)
+    message = params.reasoning_budget_message
+    if marks.open in message or marks.close in message:
+        wanted = f"wanted a text without {marks.open} and {marks.close}"
+        raise UsageError(f"reasoning_budget_message: {wanted}; got {message!r:.80}")
+    controls = _spelled_controls(tokenizer, [marks.open, marks.close, *format.frame])
+    text = fenced(tokenizer, message) + marks.close
+    end = ReasoningEnd(
+        marks.open, marks.close, inside, tuple(encode_fenced(tokenizer, text, False)),
+        tuple((control.token, control.value) for control in controls), format.frame, format.whole is not None,
+    )  # fmt: skip
+    return dataclasses.replace(params, reasoning_end=end)
 
 
 def _spelled_controls(tokenizer: Tokenizer, texts: Iterable[str]) -> tuple[Trigger, ...]:

@@ -90,8 +90,9 @@ class Chat(MessageList):
     system: the first message, if not empty; trusted: it may spell control tokens, while in what users and the
     model say they are plain text. max_new: most tokens of an answer, None for no limit but the context.
     settings: further variables of the template, and how reasoning is told from text. `session`: where it
-    runs. full: what a full context does; its keep of -1 is the first message's turn. The history keeps all
-    messages, those too that no prompt has any more: see `dropped`.
+    runs. full: what a full context does; its keep of -1 is the first message's turn. tools: of answers that
+    are given none, see `events`; not of `regenerate`. The history keeps all messages, those too that no
+    prompt has any more: see `dropped`.
     """
 
     def __init__(
@@ -103,7 +104,9 @@ class Chat(MessageList):
         max_new: int | None = 256,
         settings: ChatSettings | None = None,
         full: ChatOverflow | None = None,
+        tools: Any = None,
     ) -> None:
+        self.tools = tools
         self.session, self.max_new, self._invoked = session, max_new, InvokedAdapters(session)
         self._templates = templates
         self._full, self._n_first = full or ChatOverflow(), 0  # of the first turn, once it is known
@@ -119,8 +122,8 @@ class Chat(MessageList):
     def save(self, path: AnyPath) -> None:
         """Write the conversation and its session to a file; see `Session.save` and `Model.restore`.
 
-        Messages, `max_new`, `variables` and the settings of the latest answer are saved; the template is not.
-        UsageError for variables that JSON cannot hold.
+        Messages, `max_new`, `variables` and the settings of the latest answer are saved; the template
+        and tools are not. UsageError for variables that JSON cannot hold.
         """
         saved = {
             "messages": self._messages, "max_new": self.max_new, "variables": dict(self._settings.variables),
@@ -231,7 +234,8 @@ class Chat(MessageList):
         tokens are sampled, None: greedily; also taken in place of the text. sampling: fields of
         `SamplingParams` as keywords, which change them. max_tokens: most tokens of this answer, None:
         `max_new`. seed: starts the session's random generator anew.
-        tools: functions, or descriptions in OpenAI's form. Functions that the model calls are run, their
+        tools: functions, or descriptions in OpenAI's form; None: those of the chat, []: none. Functions that
+        the model calls are run, their
         results are told to it, and it answers again, for at most max_rounds rounds of calls; an error of a
         function is told as text. Calls of a tool without a function end it: see `add_tool_result`.
         tool_choice: "auto", "none", "required" or a tool's name, for the first answer. confirm: asked before
@@ -247,7 +251,7 @@ class Chat(MessageList):
         chosen, most = changed_params(params, sampling), checked_rounds(max_rounds)
         limit = self.max_new if max_tokens is None else count_or_none("max_tokens", max_tokens)
         settings = replace(
-            self._settings, tools=tools_of(tools), tool_choice=tool_choice,
+            self._settings, tools=tools_of(self.tools if tools is None else tools), tool_choice=tool_choice,
             parallel_tool_calls=bool(parallel_tool_calls),
         )  # fmt: skip
         is_answered = not self._messages or self._messages[-1]["role"] == "assistant"

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from graphml.api.answer_reader import AnswerReader, shown_tokens
 from graphml.api.call_forms import FORMS, forms_of
-from graphml.api.call_grammar import CallGrammar, behind_reasoning
+from graphml.api.call_grammar import CallGrammar, behind_reasoning, ending_reasoning
 from graphml.api.template_messages import (
     fenced_messages,
     fenced_tool,
@@ -72,6 +72,7 @@ class ChatPrompt:
 
     def sampled(self, params: SamplingParams) -> ChatPrompt:
         """The same with these settings; UsageError where the answer is to follow another grammar, too."""
+        params = ending_reasoning(params, self.format, self.marks, self.inside, self.tokenizer)
         followed = params if self.calls is None else self.calls.sampled(params)
         if followed is not params:
             return dataclasses.replace(self, params=followed, follows=True)

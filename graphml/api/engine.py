@@ -10,7 +10,7 @@ import itertools
 import weakref
 from collections.abc import Collection, Iterator, Sequence
 from statistics import fmean, median
-from typing import Any
+from typing import Any, ClassVar
 
 from graphml.api.capture import Patches, Patterns, Probe
 from graphml.api.draft_choice import DraftModel, drafts_for
@@ -32,6 +32,7 @@ from graphml.compiler.multi_device import PartsDevice
 from graphml.errors import UsageError
 from graphml.ir.op import Floats
 from graphml.options.argument_checks import seed_or_random, whole_number
+from graphml.options.other_attributes import NamesOthers
 from graphml.runtime.blocks.overflow import Overflow
 from graphml.runtime.blocks.request import Request, extra_of
 from graphml.runtime.blocks.sequence import Sequence as RunningSequence
@@ -44,15 +45,18 @@ from graphml.runtime.steps.guidance import GuidancePair
 from graphml.runtime.store.stored_prefixes import StoredPrefixes
 from graphml.sampling import SamplingParams, changed_params
 from graphml.sampling.candidates.logprobs import TokenLogprobs
+from graphml.sampling.chain.sampler import sampler_of
 from graphml.sampling.structured.params_structure import matcher_of
 from graphml.system.closing import Closing
 
 
-class Engine(Closing):
+class Engine(NamesOthers, Closing):
     """Requests share steps, blocks and prefixes; `submit` may be called from any thread.
 
     n_ctx: most tokens of a sequence.
     """
+
+    _instead: ClassVar = dict.fromkeys(("()", "generate", "add_request", "stream", "chat"), "submit")
 
     def __init__(
         self,
@@ -149,7 +153,7 @@ class Engine(Closing):
         sequences = tuple(sequence for sequence, _ in members)
         self._prepare(sequences)
         self._loop.add(members)
-        return Handle(self, sequences, lambda: self._loop.cancel(sequences), stream)
+        return Handle(self, sequences, self._loop, stream)
 
     def _members(
         self,
@@ -163,11 +167,13 @@ class Engine(Closing):
         """The sequences of a request, and who gets their tokens. negative: of guidance by this scale."""
         params, first = request.params, seed_or_random(seed)
         matcher = matcher_of(params, self._tokenizer)
+        prepared = sampler_of(params).prepared(self._tokenizer)
         scores: list[TokenLogprobs | None] | None = None if params.prompt_logprobs is None else [None]
         members = []
         for index in range(request.n):
             sequence = RunningSequence(request, next(self._orders), index, first + index)
             sequence.matcher = None if matcher is None else matcher.copy()
+            sequence.numbers.prepared = prepared
             sequence.prompt_scores = scores
             sequence.captured = probe.rows if probe is not None and probe.captures else None
             if request.options is None and negative is None:

@@ -56,7 +56,8 @@ class Requests:
         """The request of a prompt; full: what a full context does, which was checked."""
         tokenizer = self.prompts.tokenizer
         check_stop(tokenizer, params)
-        ids, source = self._split(checked_ids(self.prompts.ids(prompt), self.n_vocab, some=True))
+        prompt_ids, params = self.prompts.read(prompt, params)
+        ids, source = self._split(checked_ids(prompt_ids, self.n_vocab, some=True))
         count = whole_number(n)
         if count is None or not 1 <= count <= MAX_CONTINUATIONS:
             raise UsageError(f"n: wanted 1 to {MAX_CONTINUATIONS}; got {n!r}")

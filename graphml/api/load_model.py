@@ -74,6 +74,7 @@ def load(
     draft_model: AnyPath | None = None,
     offline: bool | None = None,
     override_kv: Mapping[str, bool | int | float | str] | None = None,
+    n_ctx: int | None = None,
 ) -> Model:
     """Open a model: a GGUF file (of a split one any part), a folder of transformers, or what a name means.
 
@@ -107,7 +108,8 @@ def load(
     draft_model: a smaller model that drafts tokens for this one (docs/speculation.md): what `path` may be;
     it is opened with the same backend, threads and types. offline: no server is asked; None: what
     GRAPHML_OFFLINE and HF_HUB_OFFLINE say. override_kv: values in place of those of the file's metadata, by
-    key; `.rope.freq_base` is the architecture's own key `llama.rope.freq_base`.
+    key; `.rope.freq_base` is the architecture's own key `llama.rope.freq_base`. n_ctx: most tokens of
+    sessions, chats, batches and engines that are given none; None: all that the model was trained for.
 
     Raises a GraphmlError: WeightsError for a bad file, ArchitectureError, BackendError, UsageError for an
     argument, DownloadError.
@@ -122,10 +124,20 @@ def load(
     )  # fmt: skip
     shown = notebook_progress() if progress is None else None
     try:
-        return load_model(path, options, progress or shown)
+        return with_context(load_model(path, options, progress or shown), n_ctx)
     finally:
         if shown is not None:
             shown.close()
+
+
+def with_context(model: Model, n_ctx: int | None) -> Model:
+    """The model with this context where none is asked for; it is closed where that cannot be."""
+    try:
+        model.default_n_ctx = None if n_ctx is None else model._context(n_ctx)
+        return model
+    except BaseException:
+        model.close()
+        raise
 
 
 def opened_draft(model: Model, options: LoadOptions, report: Progress) -> DraftModel:

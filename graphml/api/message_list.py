@@ -20,7 +20,12 @@ from graphml.text.messages import Message, checked_messages
 class MessageList(NamesOthers):
     """What chats have in common. system: the first message, if not empty."""
 
-    _instead: ClassVar = {"messages": "history", "send": "ask"}
+    _instead: ClassVar = {
+        **dict.fromkeys(("messages", "turns"), "history"), "add": "add_user or add_assistant",
+        **dict.fromkeys(("()", "send", "generate", "chat", "say", "complete"), "ask"),
+        **dict.fromkeys(("clear", "restart"), "reset"), "retry": "regenerate",
+        "append": "add_user, or set history",
+    }  # fmt: skip
 
     def __init__(self, system: str = "") -> None:
         self._messages: list[Message] = []

@@ -5,7 +5,7 @@ Knows how the parts fit together; does none of their work.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
@@ -30,6 +30,7 @@ from graphml.api.saved_session import AnyPath, restore_session
 from graphml.api.session import Session
 from graphml.api.text_rows import TOGETHER, TextEngines, chosen_pooling, normalized, texts_of
 from graphml.api.token_stream import Result
+from graphml.api.tools import tools_of
 from graphml.backend import Progress, no_progress
 from graphml.errors import GraphmlError, TokenizerError, UsageError
 from graphml.ir.cells import MAX_CELLS
@@ -50,7 +51,8 @@ from graphml.system.notebook_html import html_table
 class Model(InspectedModel, Closing):
     """An open model. Made by `load`; close it, or use it in a `with`, to give threads and file back.
 
-    draft: of `load`. What the file says of it: see `OpenModel`.
+    draft: of `load`. default_n_ctx: its n_ctx, of sessions, chats and engines that have none of their own.
+    What the file says of it: see `OpenModel`.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Model(InspectedModel, Closing):
         super().__init__(executor, path, pre, template)
         self._progress = progress
         self.draft: DraftModel | None = None
+        self.default_n_ctx: int | None = None
         self._texts = TextEngines(executor)
 
     @hinted
@@ -80,7 +83,7 @@ class Model(InspectedModel, Closing):
         control_layers: Layers | None = None,
         prefix_cache: bool = True,
     ) -> Session:
-        """Begin a session of at most `n_ctx` tokens (None: all that the model was trained for).
+        """Begin a session of at most `n_ctx` tokens (None: as `load` says, else all it was trained for).
 
         seed: of its random generator; None: a random one. Sessions are independent of one another; they may
         run in several threads, and share steps then where the backend can. prefix_cache: a prompt's beginning
@@ -212,6 +215,22 @@ class Model(InspectedModel, Closing):
         return done[0] if is_single(prompts) else done
 
     @hinted
+    def stream(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        max_tokens: int | None = None,
+        seed: int | None = None,
+        **sampling: Any,
+    ) -> Iterator[str]:
+        """Continue a prompt, its text piece by piece as it comes: together what `generate` returns as text.
+
+        In an engine of its own, which ends with the loop. Arguments and errors as of `Engine.submit`.
+        """
+        handle = self.engine().submit(prompt, params, max_tokens, seed, **sampling)
+        return (token.piece for token in handle if token.piece)
+
+    @hinted
     def fill(
         self,
         prefix: str,
@@ -328,15 +347,14 @@ class Model(InspectedModel, Closing):
             return engine.submit(prompt, params, max_tokens, seed, n).best(by)
 
     @hinted
-    def embed(
-        self, texts: str | Sequence[str], pooling: str | None = None, normalize: bool = False
-    ) -> Floats:
+    def embed(self, texts: str | Sequence[str], pooling: str | None = None, normalize: bool = True) -> Floats:
         """The embedding of each text, float32 [n, d]; of one text [1, d].
 
         pooling: what the rows of a text's tokens become: `mean`, `cls` (the first), `last`, or `rank`, the
         scores of a classifier; None: what the file says. Any model does it, by the rows that its logits are
-        made of. normalize: bring rows to length 1. A text must have at most `n_batch` tokens. UsageError for
-        other arguments, or a file that says nothing of pooling; TokenizerError without a vocabulary.
+        made of. normalize: bring rows, not scores, to length 1. A text must have at most `n_batch` tokens.
+        UsageError for other arguments, or a file that says nothing of pooling; TokenizerError without a
+        vocabulary.
         """
         self._open()
         chosen = chosen_pooling(self.executor, pooling)
@@ -379,10 +397,11 @@ class Model(InspectedModel, Closing):
         if self.executor.architecture.output != "logits":
             raise UsageError(f"{self.path}: {self.arch} gives embeddings, no logits: see embed")
         limit = min(self.n_ctx, MAX_CELLS)
-        size = limit if n_ctx is None else whole_number(n_ctx)
+        asked = self.default_n_ctx if n_ctx is None else n_ctx
+        size = limit if asked is None else whole_number(asked)
         if size is None or not 1 <= size <= limit:
             raise UsageError(
-                f"n_ctx: wanted 1 to {limit}, the context the model was trained for; got {n_ctx!r}"
+                f"n_ctx: wanted 1 to {limit}, the context the model was trained for; got {asked!r}"
             )
         return size
 
@@ -401,22 +420,24 @@ class Model(InspectedModel, Closing):
         chat_format: str | None = None,
         capture: Patterns = (),
         history: bool = False,
+        tools: Any = None,
     ) -> Chat:
         """Begin a conversation in a session of its own; see `Chat`, and `session` for capture and history.
 
         overflow: what a full context does: `drop_turns` leaves the oldest turns out of the prompt, whole (see
         `Chat.dropped`); others and keep as of `Session.generate`; -1 keeps the first turn.
         reasoning_format, chat_format: how reasoning and calls are told from text, as of `ChatSettings`.
+        tools: of each answer that is given none of its own, as of `Chat.events`.
         """
         if self.executor.encodes:
             raise UsageError(f"{self.path}: {self.arch} answers single texts: see Session.generate")
-        full, tokenizer = ChatOverflow(overflow, keep), self._needed()
+        full, tokenizer, offered = ChatOverflow(overflow, keep), self._needed(), tools_of(tools)
         asked = ChatSettings((), "auto", True, variables or {}, reasoning_format, chat_format)
         _ = self.template  # one that fails is told at once
         if full.shifts:
             check_shifts(self.executor, "overflow")
         session = self.session(n_ctx, seed, capture=capture, history=history)
-        return Chat(session, tokenizer, self.templates, system, max_new, asked, full)
+        return Chat(session, tokenizer, self.templates, system, max_new, asked, full, offered)
 
     def restore(self, path: AnyPath) -> Session | Chat:
         """The session or chat that was saved to a file, which goes on as the saved one would have.

@@ -15,6 +15,7 @@ from graphml.api.model_tokenizer import no_tokenizer, tokenizer_of
 from graphml.api.prompt_encoder import Prompt, PromptEncoder
 from graphml.api.tokens import checked_ids
 from graphml.errors import TokenizerError
+from graphml.options.keyword_arguments import named_arguments
 from graphml.options.other_attributes import NamesOthers
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.programs.load_options import LoadOptions
@@ -52,10 +53,23 @@ class OpenModel(NamesOthers):
     """
 
     _instead: ClassVar = {
-        "stream": "session().generate(...), chat().stream(...) or engine().submit(...)",
         "n_layer": "config.n_layer", "n_embd": "config.n_embd", "n_head": "config.n_head",
         "compare": "graphml.compare(model, ...)", "tokenize": "encode", "detokenize": "decode",
-        "capture": "session(capture=...)", "patch": "session(patch=...)",
+        "capture": "session(capture=...)", "patch": "session(patch=...)", "trace": "session(capture=...)",
+        **dict.fromkeys(("()", "logits", "forward"), "session().eval(model.encode(text)), generate or chat"),
+        **dict.fromkeys(("complete", "create_completion", "predict"), "generate"),
+        **dict.fromkeys(("ask", "respond", "create_chat_completion"), "chat().respond"),
+        **dict.fromkeys(("load_session", "load_state", "load_chat"), "restore"),
+        **dict.fromkeys(("save_session", "save_state"), "Session.save or Chat.save"),
+        **dict.fromkeys(("nodes", "layers"), "graph().nodes"), "named_modules": "graph('build').nodes",
+        **dict.fromkeys(("parameters", "num_parameters", "n_parameters"), "n_params"),
+        **dict.fromkeys(("named_parameters", "state_dict"), "executor.file.tensors"),
+        **dict.fromkeys(("to", "cuda", "device"), "load(..., backend=...), kept in opened_by.backend"),
+        **dict.fromkeys(("eval", "train"), "session().eval(ids) for logits; a model is never trained"),
+        **dict.fromkeys(("create_embedding", "embeddings", "embedding"), "embed"), "rerank": "rank",
+        **dict.fromkeys(("token_eos", "eos_token_id"), "tokenizer.eos_id"), "name": "path or arch",
+        **dict.fromkeys(("token_bos", "bos_token_id"), "tokenizer.bos_id"),
+        "apply_chat_template": "prompt_ids",
     }  # fmt: skip
 
     def __init__(
@@ -111,10 +125,12 @@ class OpenModel(NamesOthers):
         """The default chat template; TemplateError if there is none."""
         return self.templates[DEFAULT_NAME]
 
+    @named_arguments
     def encode(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
         """Return the ids of a text; see `Tokenizer.encode`. TokenizerError without a vocabulary."""
         return self._needed().encode(text, add_special, parse_special)
 
+    @named_arguments
     def decode(self, ids: Any, skip_special: bool = False) -> str:
         """Return the text of ids; skip_special leaves control tokens out."""
         return self._needed().decode(ids, skip_special)

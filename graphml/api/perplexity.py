@@ -47,7 +47,9 @@ def perplexity(
     if n_ctx < 4:
         raise UsageError(f"n_ctx: wanted at least 4 tokens per chunk, got {n_ctx}")
     if len(ids) < 2 * n_ctx:
-        raise UsageError(f"text: wanted at least {2 * n_ctx} tokens for chunks of {n_ctx}, got {len(ids)}")
+        raise UsageError(
+            f"n_ctx: wanted at most {len(ids) // 2}, half of the text's {len(ids)} tokens; got {n_ctx}"
+        )
     if chunks is not None and chunks < 1:
         raise UsageError(f"chunks: wanted at least 1 or None for all, got {chunks}")
     n_chunks = len(ids) // n_ctx if chunks is None else min(chunks, len(ids) // n_ctx)

@@ -16,6 +16,7 @@ from graphml.api.chat_prompt import chat_prompt
 from graphml.api.tokens import Ids
 from graphml.errors import ControlTokenWarning, TokenizerError, UsageError
 from graphml.options.argument_checks import whole_number
+from graphml.sampling import SamplingParams
 from graphml.text.chat_template import ChatTemplate
 from graphml.text.fenced_text import encode_fenced
 from graphml.text.tokenizer import Tokenizer
@@ -42,10 +43,15 @@ class PromptEncoder:
         self._warned = False
 
     def ids(self, prompt: Prompt, begins: bool = True) -> Ids:
-        """The ids of a prompt; ids as they are.
+        """The ids of a prompt, as of `read`."""
+        return self.read(prompt, SamplingParams(), begins)[0]
+
+    def read(self, prompt: Prompt, params: SamplingParams, begins: bool = True) -> tuple[Ids, SamplingParams]:
+        """The ids of a prompt, ids as they are, and the settings by which it is continued.
 
         begins: it is the begin of a sequence, which gets the vocabulary's begin token. Messages are rendered
-        by the chat template, with the begin of an answer; one of the assistant at the end is continued. A
+        by the chat template, with the begin of an answer; one of the assistant at the end is continued. What
+        the settings force counts behind its reasoning, as in a `Chat`. A
         text is plain: control tokens that it spells are not found, of which a `ControlTokenWarning` tells
         once. TokenizerError without a vocabulary, TemplateError without a template, UsageError for messages
         that are none.
@@ -53,14 +59,14 @@ class PromptEncoder:
         if isinstance(prompt, str):
             tokenizer = self._needed("a text")
             self.warn_of_controls(prompt)
-            return tokenizer.encode(prompt, add_special=begins, parse_special=False)
+            return tokenizer.encode(prompt, add_special=begins, parse_special=False), params
         if _is_conversation(prompt):
             tokenizer = self._needed("messages")
-            rendered = chat_prompt(tokenizer, self._templates(), prompt)
-            return encode_fenced(tokenizer, rendered.fenced, begins)
+            rendered = chat_prompt(tokenizer, self._templates(), prompt, params)
+            return encode_fenced(tokenizer, rendered.fenced, begins), rendered.params
         if isinstance(prompt, Mapping):
             raise UsageError("prompt: wanted a list of messages; got one message, which is no list")
-        return prompt  # type: ignore[return-value] # neither a text nor messages; callers check ids
+        return prompt, params  # type: ignore[return-value] # neither a text nor messages; callers check ids
 
     def warn_of_controls(self, text: str) -> None:
         """Warn, once, of a text that spells control tokens and is encoded as plain text."""

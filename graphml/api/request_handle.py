@@ -6,18 +6,30 @@ Knows streams of tokens; nothing of engines but that a request keeps its own ali
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from graphml.api.prompt_encoder import Prompt
 from graphml.api.token_stream import Result, TokenStream
 from graphml.api.tokens import Token
 from graphml.errors import UsageError
 from graphml.options.argument_checks import seed_or_random
+from graphml.options.other_attributes import NamesOthers
 from graphml.runtime.blocks.sequence import Sequence as RunningSequence
 from graphml.sampling import SamplingParams
 
 SCORES = ("mean", "sum")
 """How continuations are compared: by the mean or the sum of their tokens' log-probabilities."""
+
+
+class Steers(Protocol):
+    """A `StepLoop`."""
+
+    def cancel(self, sequences: Sequence[RunningSequence]) -> None:
+        """End sequences before the next step."""
+
+    def between_steps(self, call: Callable[[], bool]) -> bool:
+        """The result of a call that is made between two steps."""
+        ...
 
 
 class Submits(Protocol):
@@ -34,22 +46,28 @@ class Submits(Protocol):
         """A request."""
 
 
-class Handle:
+class Handle(NamesOthers):
     """A request: its tokens as they come, each with the `index` of its sequence, and its results.
 
+    `for` and `async for` both give each `Token`; its text is `token.piece`. `await` gives the first `Result`.
     sequences: what the engine computes for it; they are the engine's, and others only look at them.
     """
+
+    _instead: ClassVar = {
+        "()": "result()", "text": "result().text", "tokens": "result().tokens", "outputs": "results()",
+        "wait": "result()", "get": "result()", "stream": "for token in handle", "abort": "cancel()",
+    }  # fmt: skip
 
     def __init__(
         self,
         engine: object,
         sequences: tuple[RunningSequence, ...],
-        cancel: Callable[[], None],
+        loop: Steers,
         stream: TokenStream,
     ) -> None:
         self._engine = engine  # which ends when nobody holds it
         self.sequences = sequences
-        self._cancel, self._stream = cancel, stream
+        self._loop, self._stream = loop, stream
 
     def __iter__(self) -> Iterator[Token]:
         yield from self._stream  # and hold this handle meanwhile
@@ -82,7 +100,19 @@ class Handle:
 
     def cancel(self) -> None:
         """End it before the next step; what it has stays. Nothing, where it has ended."""
-        self._cancel()
+        self._loop.cancel(self.sequences)
+
+    def end_reasoning(self) -> bool:
+        """Have the reasoning end before the next step, as `SamplingParams.reasoning_budget` ends it.
+
+        Whether any of its sequences was in reasoning that can be ended: messages were submitted with a
+        `reasoning_budget`, however large. Waits for a step that is computed; UsageError of a closed engine.
+        """
+
+        def end() -> bool:
+            return any([*map(RunningSequence.end_reasoning, self.sequences)])
+
+        return not self.done and self._loop.between_steps(end)
 
     def result(self, timeout: float | None = None) -> Result:
         """What its first sequence became, once all have ended; raises what the request failed with."""

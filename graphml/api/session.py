@@ -7,7 +7,7 @@ chat templates or architectures.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from graphml.api.generation import generation
 from graphml.api.invoked_adapters import go_on_with
@@ -19,6 +19,7 @@ from graphml.api.tokens import Ids, Token, checked_ids
 from graphml.errors import UsageError
 from graphml.ir.op import Floats
 from graphml.options.argument_checks import count_up_to
+from graphml.options.other_attributes import NamesOthers
 from graphml.runtime.programs.adapter_options import Scaled, with_adapters
 from graphml.runtime.sessions.committed import Committed
 from graphml.runtime.sessions.sequence_arrays import copy_sequence
@@ -28,7 +29,7 @@ from graphml.sampling import SamplingParams, changed_params, checked_params
 from graphml.system.closing import Closing
 
 
-class Session(EvaluatedSession, Closing):
+class Session(EvaluatedSession, NamesOthers, Closing):
     """A sequence of tokens, its keys, values and states. Made by `Model.session`; for one thread at a time.
 
     `n_ctx`: how many tokens it holds at most. `seed`: of the random generator, also where none was given;
@@ -40,6 +41,13 @@ class Session(EvaluatedSession, Closing):
     prompt_logprobs, of each of the prompt (None for those that were there before, and the very first), where
     its params ask for them.
     """
+
+    _instead: ClassVar = {
+        **dict.fromkeys(("()", "forward", "logits"), "eval(ids), which returns the logits"),
+        "stream": "generate", "load": "Model.restore", "reset": "rewind(0)", "clear": "rewind(0)",
+        "history": "tokens", "n_tokens": "n_past", "text": "Model.decode(session.tokens)",
+        "respond": "Model.chat", "ask": "Model.chat", "activations": "captured", "cache": "captured",
+    }  # fmt: skip
 
     def eval(self, ids: Ids, all_logits: bool = False) -> Floats:
         """Append ids and return the logits after the last one, float32 [n_vocab].
@@ -133,6 +141,8 @@ class Session(EvaluatedSession, Closing):
     ) -> Iterator[Token]:
         """Append a prompt, then give tokens one by one, each appended too, until something ends it.
 
+        The text of a `Token` is its `piece`: "".join(map(str, tokens)) is that of all, as of `Model.stream`.
+
         What ends it: an end-of-generation token or one of `params.stop_tokens`, neither of which is appended
         (it is given only if text was still held back, as its piece); a stop string, which is not shown;
         max_tokens; a full context; `cancel`; leaving the loop. See `stop_reason`. Any other use of the
@@ -148,7 +158,7 @@ class Session(EvaluatedSession, Closing):
         `error`. keep: how many of the first tokens stay then, besides a begin token; -1: the prompt.
         """
         begins = self._executor.encodes or not self.n_past
-        ids, chosen = self._prompts.ids(prompt, begins), changed_params(params, sampling)
+        ids, chosen = self._prompts.read(prompt, changed_params(params, sampling), begins)
         tokens = generation(self, ids, chosen, max_tokens, overflow, keep, new)
         if seed is not None:
             self.set_seed(seed)

@@ -54,10 +54,18 @@ def texts_of(texts: str | Sequence[str]) -> list[str]:
     return [text_of(f"texts[{i}]", text) for i, text in enumerate(every)]
 
 
-def normalized(rows: Floats) -> Floats:
-    """Rows brought to length 1; zeros stay."""
-    length = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
-    return np.asarray(rows / np.where(length > 0, length, 1.0), np.float32)
+def normalized(rows: Floats, kind: int = 2) -> Floats:
+    """Rows divided by a norm, as llama.cpp numbers them; zeros stay.
+
+    kind: below 0 none, 0 the largest value so that they fit int16, else the p-norm, 2 for length 1.
+    """
+    if kind < 0:
+        return rows
+    wide = rows.astype(np.float64)
+    largest = np.abs(wide).max(axis=1, keepdims=True, initial=0.0)
+    wide = wide / np.where(largest > 0, largest, 1.0)  # else a power of small values is 0
+    norm = 1 / 32760.0 if kind == 0 else (np.abs(wide) ** kind).sum(axis=1, keepdims=True) ** (1.0 / kind)
+    return np.asarray(wide / np.where(largest > 0, norm, 1.0), np.float32)
 
 
 def check_texts(executor: Executor, texts: Sequence[Sequence[int]]) -> None:

@@ -12,11 +12,12 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from queue import Empty
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from graphml.api.reader_wakes import TaskReader, ThreadReader, WaitingReader, Wakes
 from graphml.api.tokens import Token
 from graphml.ir.op import Array
+from graphml.options.other_attributes import NamesOthers
 from graphml.sampling.candidates.logprobs import ScoredToken, TokenLogprobs
 from graphml.system.notebook_html import html_table
 
@@ -38,7 +39,7 @@ class Timings:
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(NamesOthers):
     """What a sequence became. tokens: generated ids, without the prompt's; text: theirs.
 
     stop_reason: "end", "stop", "length", "context", "cancel" or "deadline". n_cached: ids of the prompt that
@@ -47,6 +48,13 @@ class Result:
     that were computed as drafts, and those of them that were right; drafting: whether drafts were on.
     captured: name -> rows of all tokens that were computed: prompt and tokens, but a last one that ended it.
     """
+
+    _instead: ClassVar = {
+        **dict.fromkeys(("[]", "choices", "outputs", "content", "message", "response"), "text"),
+        "finish_reason": "stop_reason", "usage": "n_prompt and n_gen", "token_ids": "tokens", "ids": "tokens",
+        **dict.fromkeys(("prompt_tokens", "n_prompt_tokens"), "n_prompt"),
+        **dict.fromkeys(("completion_tokens", "n_tokens"), "n_gen"),
+    }  # fmt: skip
 
     tokens: list[int]
     text: str

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphml.errors import UsageError
+from graphml.options.other_attributes import NamesOthers
 from graphml.sampling import SamplingParams
 from graphml.sampling.candidates.logprobs import ScoredToken, TokenLogprobs
 from graphml.text.stop_strings import StopMatcher
@@ -24,18 +25,23 @@ StopReason: TypeAlias = Literal["end", "stop", "length", "context", "cancel"]
 
 
 @dataclass(frozen=True)
-class Token:
+class Token(NamesOthers):
     """A generated token: its id, the text that became certain with it, and the number of its sequence.
 
     The pieces of all tokens together are the text: a piece is empty while a character is not complete or a
-    stop string may be beginning, and then holds several tokens' text. Control tokens have none. logprobs: how
-    likely it was, where `SamplingParams.logprobs` asks for that.
+    stop string may be beginning, and then holds several tokens' text. Control tokens have none. `str(token)`
+    is its piece. logprobs: how likely it was, where `SamplingParams.logprobs` asks for that.
     """
+
+    _instead: ClassVar = {**dict.fromkeys(("text", "content", "token"), "piece"), "token_id": "id"}
 
     id: int
     piece: str
     index: int = 0
     logprobs: TokenLogprobs | None = None
+
+    def __str__(self) -> str:
+        return self.piece
 
     def __repr__(self) -> str:
         index = f", index={self.index}" if self.index else ""

@@ -256,4 +256,8 @@ class OutputOptions:
     )
 
     def __post_init__(self) -> None:
+        if "." in self.output:
+            form = self.output.rpartition(".")[2]
+            shell = f": -o {form} > {self.output}" if form in FORMATS else ""
+            raise UsageError(f"--output: wanted a form of stdout, {', '.join(FORMATS)}, and no file{shell}")
         check(self, by_flag=True)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import tee
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
@@ -43,10 +43,22 @@ from graphml.cli.options.typer_options import flags_given, grouped
 from graphml.cli.terminal import machine
 from graphml.cli.terminal.console import Bars, write_both, write_json
 from graphml.errors import UsageError
-from graphml.loading import discovery
+from graphml.loading import discovery, fetch
+
+
+class BenchGroup(HelpedGroup):
+    """The command, whose first word may be the model, as of all other commands."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As Typer; a first word that names a model, and no command, is --model's."""
+        word = args[0] if args else "-"
+        if not word.startswith("-") and word not in self.list_commands(ctx) and fetch.names_model(word):
+            args = ["--model", *args]
+        return super().parse_args(ctx, args)
+
 
 bench = typer.Typer(
-    cls=HelpedGroup,
+    cls=BenchGroup,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

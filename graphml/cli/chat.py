@@ -18,7 +18,7 @@ from graphml.cli.conversation.server_chat import ServerChat, fields_of
 from graphml.cli.conversation.server_stream import ServerStream
 from graphml.cli.conversation.tool_calls import Permission, check_asking, offered_tools
 from graphml.cli.options import options
-from graphml.cli.options.answer_options import template_variables, with_files, with_template
+from graphml.cli.options.answer_options import check_template, template_variables, with_files, with_template
 from graphml.cli.options.checks import key_of
 from graphml.cli.options.opening import find, load, seed_of
 from graphml.cli.options.typer_options import flags_given, grouped, is_given, sources_by_field
@@ -113,6 +113,7 @@ def chat(
             else:
                 PROCESSES.prepare()  # while the model is opened
                 opened = held.enter_context(load(find(model, opening, bars), opening, bars))
+                check_template(opened, chat_template)
                 own = opened.chat(
                     system, limit, n_ctx=ctx, seed=seed_of(seed), variables=given_variables,
                     overflow=full.overflow, keep=full.keep, reasoning_format=reasoning_format,

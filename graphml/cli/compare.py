@@ -44,10 +44,8 @@ def compare(
     numbers.check_format(run_options.format)
     if saving is not None and (worst or graph is not None or run_options.fuse_b):
         raise UsageError("--save: wanted no --worst, --graph and --fuse-b: A's run is written, not compared")
-    check_target("--save", saving)
-    check_target("--graph", graph)
-    if saving is not None:
-        _npz(saving)
+    check_target("--save", saving, ".npz")
+    check_target("--graph", graph, ".json")
     judged, judging = run_options.backends
     alone = run_options.backend.strip() == judging and not opening.place
     if saving is None and alone and run_options.fuse_a == run_options.fuse_b:
@@ -92,8 +90,3 @@ def _ending(rows: list[ComparedValue]) -> str:
         f"{len(rows)} values; the largest NMSE is {top.difference.nmse:.1e} at {top.node} ({top.step}); "
         f"{odd or 'none'} with NaN or infinity in A"
     )
-
-
-def _npz(path: Path) -> None:
-    if path.suffix != ".npz":
-        raise UsageError(f"--save: wanted a name that ends in .npz; got {str(path)!r}")

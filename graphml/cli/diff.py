@@ -60,7 +60,7 @@ def diff(
         raise UsageError(
             "diff: wanted B, --fuse-a and --fuse-b, or --pass-a and --pass-b; got one graph alone"
         )
-    check_target("--html", html)
+    check_target("--html", html, ".html", ".htm")
     other = a if b is None else b
     switches = [compiling.fuse if fuse is None else fuse for fuse in (fuse_a, fuse_b)]
     left = dumps.document_of(a, tokens, replace(compiling, fuse=switches[0]))

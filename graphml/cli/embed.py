@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from graphml.api.text_rows import chosen_pooling
+from graphml.api.text_rows import chosen_pooling, normalized
 from graphml.cli.options import options
 from graphml.cli.options.opening import find, load
+from graphml.cli.options.standard_input import text_beside
 from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import Bars, write, write_json
 from graphml.errors import UsageError
@@ -19,7 +20,7 @@ Texts = Annotated[
     typer.Option(
         "--text",
         "-p",
-        help="A text; may be given again. Without it, each line of stdin is one.",
+        help="A text; may be given again. Each line that is piped is one too, before these.",
         show_default=False,
     ),
 ]
@@ -44,22 +45,33 @@ def embed(
     query: Annotated[
         str | None, typer.Option(help="Rerank: score each text against this query, with a reranking model.")
     ] = None,
-    normalize: Annotated[bool, typer.Option("--normalize", help="L2-normalize embeddings.")] = False,
+    norm: Annotated[
+        int | None,
+        typer.Option(
+            "--embd-normalize", min=-1, metavar="N", show_default="2",
+            help="Norm that embeddings are divided by: 2 Euclidean, 1 taxicab, N the N-norm, 0 the largest "
+            "value, to fit int16; -1: none.",
+        ),
+    ] = None,
     json: options.Json = False,
 ) -> None:  # fmt: skip
-    """Compute embeddings of texts, or scores of a reranking model; one line of numbers for each text."""
+    """Compute embeddings of texts, of length 1, or scores of a reranking model; a line of numbers each."""
+    if query is not None and (pooling not in (None, "rank") or norm is not None):
+        raise UsageError(
+            "--query: wanted no --pooling and no --embd-normalize, which mean nothing for scores"
+        )
     texts = texts_of([*(words or ()), *(text or ())])
-    if query is not None and (pooling not in (None, "rank") or normalize):
-        raise UsageError("--query: wanted neither --pooling nor --normalize, which mean nothing for scores")
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         chosen = "rank" if query is not None else chosen_pooling(opened.executor, pooling)
-        rows = opened.embed(texts, chosen, normalize) if query is None else opened.rank(query, texts)
+        rows = opened.embed(texts, chosen, False) if query is None else opened.rank(query, texts)
+        kind = -1 if chosen == "rank" else 2 if norm is None else norm
+        rows = normalized(rows, kind)
         bars.close()
         if json:
             write_json(
                 {
                     "model": str(opened.path), "arch": opened.arch, "pooling": chosen,
-                    "normalized": normalize, "embeddings": [[float(x) for x in row] for row in rows],
+                    "embd_normalize": kind, "embeddings": [[float(x) for x in row] for row in rows],
                 }
             )  # fmt: skip
             return
@@ -68,12 +80,11 @@ def embed(
 
 
 def texts_of(texts: list[str] | None) -> list[str]:
-    """The texts by option, or the lines of stdin; UsageError where there are none."""
-    if texts:
-        return texts
-    if sys.stdin.isatty():
+    """The lines of stdin and behind them the texts by option; UsageError where there are none."""
+    if not texts and sys.stdin.isatty():
         raise UsageError("texts: wanted -p TEXT, or a text on each line of stdin")
-    lines = [line for line in sys.stdin.read().splitlines() if line.strip()]
-    if not lines:
+    piped = text_beside("the texts") if texts else sys.stdin.read()
+    every = [*(line for line in piped.splitlines() if line.strip()), *(texts or ())]
+    if not every:
         raise UsageError("texts: wanted -p TEXT, or a text on each line of stdin; got nothing")
-    return lines
+    return every

@@ -2,35 +2,57 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
 
 from graphml.cli.options import dumps, options
 from graphml.cli.options.typer_options import grouped
-from graphml.cli.terminal.console import write_json
+from graphml.cli.terminal.console import remark, write_json
 from graphml.inspect.dumps import explain as explanations
+from graphml.inspect.dumps.document import Document
+from graphml.inspect.dumps.selection import select
 
 NodeName = Annotated[
-    str, typer.Option("--node", metavar="NAME", help="Name of the node, such as layers.3.up.")
+    str | None,
+    typer.Option(
+        "--node", metavar="NAME", help="Name of the node, such as layers.3.up; without it, names are listed."
+    ),
 ]
 
 
 @grouped
 def explain(
     compiling: options.Compiling,
-    node: NodeName,
     model: options.Model = None,
+    node: NodeName = None,
     tokens: dumps.Tokens = 1,
     json: options.Json = False,
 ) -> None:
     """Explain a node: source line, passes, fusions applied or refused, backend, buffer, readers.
 
+    Without --node it lists the names of nodes, on a terminal those of equal layers once.
     MODEL may be a dump. Of a model file the header is read only.
     """
     document = dumps.document_of(model, tokens, compiling)
+    if node is None:
+        _list(document, json)
+        return
     explanation = explanations.explain(document, node)
     if json:
         write_json(explanation)
     else:
         print(explanations.text(explanation), end="")
+
+
+def _list(document: Document, as_json: bool) -> None:
+    """The names of nodes as the architecture makes them, whom fusions may have taken since."""
+    first = document["passes"][0]["name"]
+    nodes = select(document, first, collapse=sys.stdout.isatty() and not as_json).nodes
+    if as_json:
+        write_json({"model": document["model"], "nodes": [node["name"] for node in nodes]})
+        return
+    for node in nodes:
+        print(node["name"])
+    remark(f"`graphml explain MODEL --node {nodes[-1]['name']}` explains one")

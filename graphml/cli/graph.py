@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,6 +23,12 @@ LARGE = 200
 BULK = ("graphml", "json", "model-explorer", "html")
 """Formats for other programs, which a terminal never gets."""
 FORMATS = (*dump.DRAWINGS, "json", "model-explorer", "html")
+ENDINGS = {
+    ".txt": ("text",), ".dot": ("dot",), ".gv": ("dot",), ".mmd": ("mermaid",), ".mermaid": ("mermaid",),
+    ".graphml": ("graphml",), ".json": ("json", "model-explorer"), ".html": ("html",), ".htm": ("html",),
+    ".svg": (), ".png": (), ".pdf": (),
+}  # fmt: skip
+"""The ending of a file's name -> the formats that it may have, the first without --format; none: not ours."""
 
 Pass = Annotated[
     str | None, typer.Option("--pass", metavar="NAME", help="Graph after this pass; by default the last.")
@@ -35,7 +42,13 @@ Collapse = Annotated[
         show_default=False,
     ),
 ]
-Format = Annotated[str, typer.Option("--format", "-f", help=f"One of {', '.join(FORMATS)}.")]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format", "-f", show_default="by the ending of --output, else text",
+        help=f"One of {', '.join(FORMATS)}.",
+    ),
+]  # fmt: skip
 
 
 @grouped
@@ -46,15 +59,14 @@ def graph(
     layer: Layer = None,
     collapse: Collapse = None,
     tokens: dumps.Tokens = 1,
-    format: Format = "text",
+    format: Format = None,
     output: dumps.Output = None,
 ) -> None:
     """Write a model's graph after a pass as text, DOT, Mermaid, GraphML, JSON or HTML.
 
     MODEL may be a dump in JSON or text form. Of a model file the header is read only.
     """
-    if format not in FORMATS:
-        raise UsageError(f"--format: wanted one of {', '.join(FORMATS)}; got {format!r}")
+    format = _format(format, output)
     if format in BULK and output is None and sys.stdout.isatty():
         raise UsageError(f"--format {format}: wanted -o FILE, or a pipe; it is nothing to read at a terminal")
     if layer is not None and collapse:
@@ -68,6 +80,24 @@ def graph(
             chosen = _readable(document, chosen)
         drawn = dump.DRAWINGS[format](chosen)
     dumps.write_out(drawn, output)
+
+
+def _format(format: str | None, output: Path | None) -> str:
+    """The format that is asked for, else that of the file's ending; UsageError where they contradict."""
+    if format is not None and format not in FORMATS:
+        raise UsageError(f"--format: wanted one of {', '.join(FORMATS)}; got {format!r}")
+    if output is None or output.suffix.lower() not in ENDINGS:
+        return format or "text"
+    fitting = ENDINGS[output.suffix.lower()]
+    if not fitting:
+        kind = output.suffix.lower()[1:]
+        raise UsageError(
+            f"--output {output}: wanted a format of --format; Graphviz draws {kind}: "
+            f"`graphml graph MODEL -f dot | dot -T{kind} -o {output}`"
+        )
+    if format is not None and format not in fitting:
+        raise UsageError(f"--format {format}, --output {output}: a file of that ending has {fitting[0]}")
+    return format or fitting[0]
 
 
 def _readable(document: Document, whole: Selection) -> Selection:

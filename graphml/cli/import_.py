@@ -45,9 +45,7 @@ def import_(
     """
     targets = (("--output", output, ".py"), ("--weights", weights, ".gguf"), ("--report", page, ".html"))
     for option, path, ending in targets:
-        if path is not None and path.suffix != ending:
-            raise UsageError(f"{option}: wanted a name that ends in {ending}; got {str(path)!r}")
-        check_target(option, path)
+        check_target(option, path, ending)
         if path is not None and path.exists() and not force:
             raise UsageError(f"{option}: {path} is there already; --force overwrites it")
     if source.startswith("module:") and weights is None:

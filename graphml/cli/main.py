@@ -28,7 +28,9 @@ from graphml.errors import GraphmlError, UsageError
 
 TITLES = {
     "Use a model": ("run", "chat", "serve", "embed", "rerank", "tokenize"),
-    "Models and this machine": ("info", "plan", "placement", "doctor", "pull", "models", "rm", "cache"),
+    "Models and this machine": (
+        "info", "plan", "placement", "doctor", "pull", "models", "rm", "cache", "completion",
+    ),
     "Measure": ("perplexity", "profile", "bench", "tune"),
     "Graphs and numbers": ("graph", "diff", "explain", "compare", "bisect"),
     "Write architectures, ops and backends": (
@@ -36,20 +38,6 @@ TITLES = {
     ),
 }  # fmt: skip
 COMMANDS = tuple(name for names in TITLES.values() for name in names)
-
-
-OTHER_COMMANDS = {
-    "ls": "graphml models", "list": "graphml models", "show": "graphml info", "generate": "graphml run",
-    "completion": "graphml --install-completion",
-}  # fmt: skip
-"""Commands that other programs have -> ours for the same."""
-
-FORMER_OPTIONS = {
-    (command, option): "wanted --backend A,B, of which A is judged and B is the judge"
-    for command in ("compare", "bisect")
-    for option in ("--a", "--b")
-}
-"""Command and an option that it had -> what it has today."""
 
 
 def module_of(command: str) -> str:
@@ -84,13 +72,17 @@ class Commands(HelpedGroup):
         return {title: list(names) for title, names in TITLES.items()}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that was typed; an error names the nearest of one that there is not."""
+        """The command that was typed, or ours for it; an error names the nearest of one that there is not."""
         if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            from graphml.errors import did_you_mean  # not for each command
+            from graphml.cli.other_command_lines import meaning, translated  # not for each command
 
-            ours = OTHER_COMMANDS.get(args[0])
-            hint = f" Did you mean `{ours}`?" if ours else did_you_mean(args[0], COMMANDS, 1)
-            ctx.fail(f"No such command {args[0][:80]!r}.{hint}")
+            name, *args = translated(args)
+            if name == "--help":
+                print(ctx.get_help())
+                ctx.exit()
+            if name not in COMMANDS:
+                ctx.fail(f"No such command {name[:80]!r}.{meaning(name, COMMANDS)}")
+            args = [name, *args]
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -131,7 +123,7 @@ class Commands(HelpedGroup):
         except GraphmlError as error:
             if settings.debug():
                 raise
-            print_error(_with_note(error, ctx))
+            print_error(_with_note(_by_flag(error, ctx), ctx))
             raise typer.Exit(2 if isinstance(error, UsageError) else 1) from None
         except KeyboardInterrupt:
             print(file=sys.stderr)
@@ -161,17 +153,32 @@ class Commands(HelpedGroup):
             set_defaults(command, ctx, args)
 
     def _invoked(self, ctx: Any) -> Any:
-        """Run the command; the error of an option that it had says what it has today."""
+        """Run the command; an error of the command line says what words of other programs mean here."""
+        words = [*ctx._protected_args, *ctx.args]
         try:
             return super().invoke(ctx)
         except Exception as error:
-            if type(error).__name__ != "NoSuchOption":  # of click, which Typer has as a copy of its own
+            # click's, which Typer has as a copy of its own
+            if not (hasattr(error, "format_message") or isinstance(error, UsageError)):
                 raise
-            name = getattr(error, "option_name", "")
-            today = FORMER_OPTIONS.get((str(ctx.invoked_subcommand), name))
-            if today is None:
-                raise
-            raise UsageError(f"{name}: {today}") from None
+            from graphml.cli.other_command_lines import hint  # for errors alone
+
+            name = str(ctx.invoked_subcommand)
+            if wanted := hint(error, name, ctx.command.get_command(ctx, name), words):
+                raise UsageError(wanted) from None
+            raise
+
+
+def _by_flag(error: GraphmlError, ctx: Any) -> GraphmlError:
+    """The error by the flag that was typed, where its text names an argument of the library."""
+    name, colon, rest = str(error).partition(":")
+    name = name.replace("-", "_")
+    if type(error) is UsageError and colon:
+        command = ctx.command.get_command(ctx, ctx.invoked_subcommand)
+        for param in getattr(command, "params", ()):
+            if param.param_type_name == "option" and name in (param.name, f"n_{param.name}"):
+                return UsageError(f"{max(param.opts, key=len)}:{rest}")
+    return error
 
 
 def _with_note(error: GraphmlError, ctx: Any) -> GraphmlError:
@@ -246,8 +253,9 @@ def graphml_command(
 def main() -> None:
     """Run the command line."""
     gc.set_threshold(50_000, 20, 100)  # graphs are many small objects, which stay
-    if sys.stdout is None:  # as Python has it where the descriptor was closed
-        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
+    # Python has None where the descriptor was closed.
+    sys.stdin = sys.stdin or Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115 - until the end
+    sys.stdout = sys.stdout or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             # A model may say what the encoding lacks; Windows has one of few letters for files and pipes.

@@ -42,7 +42,8 @@ def new_arch(
 ) -> None:  # fmt: skip
     """Generate an architecture file from a config.json or an architecture, and list what it leaves out."""
     check_file("--from-hf", from_hf)
-    check_target("--sample", sample)
+    check_target("--output", output, ".py")
+    check_target("--sample", sample, ".gguf")
     if like is not None:
         try:
             discovery.architecture(like)

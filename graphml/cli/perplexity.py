@@ -11,6 +11,7 @@ import typer
 from graphml.api.perplexity import perplexity as estimates
 from graphml.cli.options import options
 from graphml.cli.options.opening import find, load
+from graphml.cli.options.prompts import STDIN
 from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import Bars, write_json
 from graphml.errors import TokenizerError, UsageError
@@ -19,14 +20,17 @@ from graphml.errors import TokenizerError, UsageError
 @grouped
 def perplexity(
     opening: options.Running,
-    file: Annotated[
-        Path, typer.Option("--file", "-f", metavar="FILE", help="Text file in UTF-8.", show_default=False)
-    ],
     model: options.Model = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file", "-f", metavar="FILE", help="Text file in UTF-8; without it, or as -, stdin is the text."
+        ),
+    ] = None,
     ctx: Annotated[int, typer.Option("-c", "--ctx-size", "--ctx", min=4, help="Tokens per chunk.")] = 512,
     chunks: Annotated[int, typer.Option("--chunks", min=-1, help="Maximum number of chunks; -1: all.")] = -1,
     json: options.Json = False,
-) -> None:
+) -> None:  # fmt: skip
     """Compute the perplexity of a text by chunks, whose second half is scored, as llama-perplexity."""
     if chunks == 0:
         raise UsageError("--chunks: wanted at least 1, or -1 for all; got 0")
@@ -46,7 +50,7 @@ def perplexity(
         if json:
             write_json(
                 {
-                    "model": str(opened.path), "file": str(file), "perplexity": estimate.value,
+                    "model": str(opened.path), "file": str(file or STDIN), "perplexity": estimate.value,
                     "error": estimate.error, "chunks": estimate.chunks, "n_ctx": ctx,
                     "scored": estimate.count,
                 }
@@ -59,7 +63,12 @@ def perplexity(
         print(f"{estimate.value:.4f}")
 
 
-def _read(file: Path) -> str:
+def _read(file: Path | None) -> str:
+    if file is None or str(file) == STDIN:
+        text = "" if sys.stdin.isatty() else sys.stdin.read()
+        if not text:
+            raise UsageError("--file: wanted a text file, or a text on stdin")
+        return text
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -91,7 +91,7 @@ def profile(
 ) -> None:
     """Profile a prompt (prefill) and the tokens after it (decode): time by phase, op, layer or node."""
     check_target("--trace", trace)
-    check_target("--graph", graph)
+    check_target("--graph", graph, ".json")
     check_target("--plot", plot)
     if sequences is not None:
         _check_steps({"--by": by, "--graph": graph, "--rounds": rounds}, format, plot)

@@ -32,7 +32,7 @@ def report(
     No weights, no vocabulary, no prompts and no folders are in it. Prints its path.
     """
     with Bars() as bars:
-        check_target("--output", output)
+        check_target("--output", output, ".zip")
         path = find(model, opening, bars)
         wrong: list[UsageError] = []
 

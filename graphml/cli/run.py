@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +15,7 @@ from graphml.cli.options.answer_options import (
     CaptureOptions,
     Gap,
     InfillOptions,
+    check_template,
     template_variables,
     with_files,
     with_template,
@@ -78,6 +79,7 @@ def run(
     if not (raw or infill.suffix is not None):
         PROCESSES.prepare()  # while the model is opened
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
+        check_template(opened, chat_template)
         sampling = ChosenSampling(params)
         if not decoding.beams:
             asked_flags = sources_by_field(context, SamplingParams)
@@ -177,6 +179,8 @@ def _begin(
             raise UsageError(f"{option}: wanted a model with a chat template, no --raw and no --suffix")
     if how.decoding.heal and not plain:
         raise UsageError("--heal: wanted --raw, or a model without a chat template, which ends the prompt")
+    if plain:  # there is no reasoning, whose budget a file of settings may say
+        how = replace(how, params=replace(how.params, reasoning_budget=-1))
     if how.decoding.whole:
         return _begin_whole(model, text, how, bars, plain)
     if plain:

@@ -20,6 +20,7 @@ import graphml
 from graphml import settings
 from graphml.api.load_model import load_model
 from graphml.api.mcp_servers import McpServers
+from graphml.cli.options.checks import text_or_file
 from graphml.cli.options.typer_options import CONFIG_FILE
 from graphml.cli.terminal.console import Bars, write
 from graphml.errors import UsageError
@@ -58,7 +59,7 @@ SAME_OF_LOAD = (
 )  # fmt: skip
 SAME_OF_SERVER = (
     "port", "n_predict", "cache_prompt", "ignore_eos", "seed", "slots", "props", "metrics", "page",
-    "reranking", "reasoning", "reasoning_format", "unsafe_bind", "salt_by_key", "log_requests", "verbose",
+    "reranking", "reasoning", "reasoning_format", "unsafe_bind", "share_prefixes", "log_requests", "verbose",
     "otlp_endpoint", "prefix", "timeout", "ping", "sleep_idle", "drain", "keep", "pooling",
     "embd_normalize", "activations",
 )  # fmt: skip
@@ -161,7 +162,9 @@ def load_options(command: Parsed) -> LoadOptions:
     if "template_file" in values:
         stated["template"] = Path(values["template_file"])
     elif "template" in values:
-        stated["template"] = NAMED.get(values["template"], values["template"])
+        stated["template"] = NAMED.get(values["template"]) or text_or_file(
+            "--chat-template", values["template"]
+        )
     vectors = [x for text in values.get("control_vector", []) for x in text.split(",")]
     vectors += [x for text in values.get("control_vector_scaled", []) for x in text.split(",")]
     if vectors:
@@ -197,8 +200,6 @@ def server_options(command: Parsed) -> ServerOptions:
         stated.setdefault("template_variables", {}).setdefault("reasoning_effort", effort)
     if values.get("reasoning_budget", -1) == 0:
         stated["reasoning"] = "off"
-    elif values.get("reasoning_budget", -1) > 0:
-        command.ignored.append("--reasoning-budget")
     if "api_key_file" in values:
         stated["api_key_file"] = path = Path(values["api_key_file"])
         stated["file_keys"] = keys_in(path)
@@ -214,11 +215,6 @@ def _check_supported(values: dict[str, Any]) -> None:
     if not (values.get("sleep_idle", -1) == -1 or values["sleep_idle"] > 0):
         raise UsageError(
             f"--sleep-idle-seconds: wanted seconds above 0, or -1 for never; got {values['sleep_idle']:g}"
-        )
-    if values.get("reasoning_message"):
-        raise UsageError(
-            "--reasoning-budget-message: wanted none: reasoning is ended by the model alone here; "
-            "--reasoning-budget 0 is without reasoning"
         )
     if values.get("cache_reuse", 0) > 0:
         raise UsageError(f"--cache-reuse: {NO_CACHE_REUSE}; got {values['cache_reuse']}")
@@ -252,6 +248,8 @@ def _sampling(command: Parsed) -> dict[str, Any]:
     for name, flag in (("grammar", "grammar_file"), ("json_schema", "schema_file")):
         if flag in values:
             changes[name] = _text_of(values[flag])
+        elif name in changes:
+            changes[name] = text_or_file(f"--{name.replace('_', '-')}", changes[name])
     return changes
 
 

@@ -46,7 +46,7 @@ def test_op(
 ) -> None:
     """Test custom ops of a file on every backend against their NumPy functions. Exit code 1: one is wrong."""
     if output not in OUTPUTS:
-        raise UsageError(f"--output: wanted one of {', '.join(OUTPUTS)}; got {output!r}")
+        raise UsageError(f"--output: wanted one of {', '.join(OUTPUTS)}, for stdout; got {output!r}")
     check_file("FILE", file)
     load_own_ops()
     ops = [own_op for own_op in load_ops_of_file(file) if matches(own_op.name, op)]

@@ -62,11 +62,9 @@ def verify(
     numbers.check_format(format)
     if not against and recording is None:
         raise UsageError("--against: wanted hf, llama.cpp, a record or a golden; got nothing")
-    if recording is not None and recording.suffix != ".npz":
-        raise UsageError(f"--record: wanted a name that ends in .npz; got {str(recording)!r}")
     check_limit(limit)
     check_file("--arch", arch)
-    check_target("--record", recording)
+    check_target("--record", recording, ".npz")
     with Bars() as bars:
         path = find(model, source, bars)
         with graphml.load(path, "reference", kv="f32", arch=arch, progress=bars.report) as opened:

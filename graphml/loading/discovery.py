@@ -53,7 +53,10 @@ def backend(name: str) -> Backend:
         if not isinstance(loaded, Backend):
             raise BackendError(f"entry point {entry.value!r} of backend {name!r} is no Backend: {loaded!r}")
         return loaded
-    raise BackendError(f"no backend {name!r} is installed; installed: {', '.join(backend_names())}")
+    raise BackendError(
+        f"no backend {name!r} is installed; installed: {', '.join(backend_names())}. "
+        "docs/gpu.md says what to install for a GPU"
+    )
 
 
 @dataclass(frozen=True)

@@ -172,11 +172,12 @@ def _named(model: str | os.PathLike[str] | None) -> Path | str:
     reference = reference_of_address(text)
     if text in MODELS or reference is not None or is_address(text) or _is_reference(text):
         return reference or text
-    near = similar(text.lower(), MODELS, 1)
+    near_file = _near_file(Path(text))
+    near = [] if near_file else similar(text.lower(), MODELS, 1)
     raise UsageError(
         f"model {text!r}: no such file, and no short name (`graphml models` lists them"
         + (f"; did you mean {near[0]}?)" if near else ")")
-        + ", and no user/repo:QUANT or address"
+        + f", and no user/repo:QUANT or address{near_file}"
     )
 
 
@@ -195,6 +196,7 @@ def names_model(word: str) -> bool:
         or word.startswith(("hf.co/", "huggingface.co/"))
         or _is_reference(word)
         or bool(similar(word.lower(), MODELS, 1, 0.75))
+        or ("." in word[1:-1] and bool(_near_file(Path(word), 0.75)))
     )
 
 
@@ -217,7 +219,7 @@ def _local(text: str) -> Path:
     except (OSError, RuntimeError, ValueError) as error:  # too long, ~name of nobody, a zero byte
         raise UsageError(f"model {text!r:.200}: {error}") from None
     if not exists:
-        raise UsageError(f"model {text!r}: no such file or folder")
+        raise UsageError(f"model {text!r}: no such file or folder{_near_file(path)}")
     model = _model_in(path)
     if model is not None:
         return model
@@ -227,6 +229,15 @@ def _local(text: str) -> Path:
         f"model {text!r}: wanted a model file, a folder with a config.json, or one with a single GGUF model; "
         + (f"it has {len(models)}: {', '.join(sorted(models)[:5])}" if models else "it has no model")
     )
+
+
+def _near_file(path: Path, least: float = 0.5) -> str:
+    """What the name of a file that is not there may have meant, of models in its folder, for an error."""
+    with contextlib.suppress(OSError, ValueError):
+        parts = [part.name for part in path.parent.iterdir()]
+        near = similar(path.name, [name for name in parts if name.lower().endswith(FILE_ENDINGS)], 1, least)
+        return f". Did you mean {near[0]!r} in {str(path.parent)!r}?" if near else ""
+    return ""
 
 
 def _model_in(path: Path) -> Path | None:

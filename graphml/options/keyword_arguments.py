@@ -30,6 +30,9 @@ OTHER_NAMES: Final = {
     "system_prompt": ("system",), "sampling_params": ("params",), "n_seqs": ("n_sequences",),
     "prompt": ("prompts",), "messages": ("prompts", "prompt"), "text": ("prompts", "prompt", "texts"),
     "max_num_seqs": ("max_sequences",), "schema": ("json_schema",), "num_return_sequences": ("n",),
+    "add_special_tokens": ("add_special",), "add_bos": ("add_special",), "special": ("parse_special",),
+    "skip_special_tokens": ("skip_special",), "response_format": ("json_schema",),
+    "input": ("texts", "prompts"),
 }  # fmt: skip
 """Names that other libraries have, and ours for the same."""
 

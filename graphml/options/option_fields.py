@@ -155,6 +155,11 @@ def option(default: Any, summary: str, *flags: str, hash: bool | None = None, **
     return field(default=default, hash=hash, metadata=stated)
 
 
+def no_option(default: Any) -> Any:
+    """A field that no caller states and no command line has."""
+    return field(default=default, metadata={"option": None})
+
+
 def with_setting(setting: Setting[Any], default: Any, *flags: str, **more: Any) -> Any:
     """A field whose default an environment variable sets; it is what the setting says of itself."""
     if setting.kind.words:
@@ -178,7 +183,7 @@ def options_of(kind: Any) -> dict[str, Option]:
     return {
         option_field.name: option_field.metadata["option"]
         for option_field in fields(kind)
-        if "option" in option_field.metadata
+        if option_field.metadata.get("option") is not None
     }
 
 

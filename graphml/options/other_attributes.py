@@ -1,4 +1,4 @@
-"""Attributes that other libraries have: the error of one that an object lacks names where the same is here.
+"""What objects of other libraries have: the error of an attribute, call or key names where the same is here.
 
 Knows names; nothing of what they do.
 """
@@ -10,13 +10,31 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 
 class NamesOthers:
-    """An object whose `AttributeError` says what to use instead."""
+    """An object whose errors, where an attribute is missing or it is called or indexed, say what to use."""
 
     _instead: ClassVar[Mapping[str, str]] = {}
-    """Name in other libraries -> what does the same here."""
+    """Name in other libraries -> what does the same here; `()` of a call, `[]` of a key."""
 
     if not TYPE_CHECKING:  # a checker of types reports attributes that are not there by itself
 
         def __getattr__(self, name: str) -> Any:
+            raise AttributeError(self._lacks(f"has no attribute {name!r}", name))
+
+        def __init_subclass__(cls, **kwargs: Any) -> None:
+            super().__init_subclass__(**kwargs)
+            for name, method in (("()", "__call__"), ("[]", "__getitem__")):
+                if name in cls.__dict__.get("_instead", {}):  # others stay what is not called and has no keys
+                    setattr(cls, method, _wrong_use(name))
+
+        def _lacks(self, what: str, name: str) -> str:
             hint = f". Use {self._instead[name]}" if name in self._instead else ""
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
+            return f"{type(self).__name__!r} object {what}{hint}"
+
+
+def _wrong_use(name: str) -> Any:
+    what = "is not callable" if name == "()" else "is not subscriptable"
+
+    def wrong(self: Any, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(self._lacks(what, name))
+
+    return wrong

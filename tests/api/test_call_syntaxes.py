@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from graphml.api.chat_prompt import ChatPrompt, chat_prompt
 from graphml.api.tokens import Token
 from graphml.sampling.structured.params_structure import matcher_of
-from graphml.text.answers import Answer, formats
+from graphml.text.answers import Answer, ContentDelta, formats
 from graphml.text.answers.formats.gemma import QuotedArguments
 from graphml.text.answers.formats.minimax_m3 import MARK, ElementArguments
 from graphml.text.answers.parameter_calls import ParameterArguments
@@ -302,3 +302,32 @@ def test_whatever_the_grammar_allows_is_read_as_whole_calls(name: str, tools: An
     schemas = {tool: schema | {"$defs": {"Unit": {"enum": ["C", "F"]}}} for tool, (schema, _) in tools}
     for call in answer.tool_calls:
         jsonschema.validate(call.values(), schemas[call.name])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@FEW
+@given(data=st.data())
+def test_an_answer_of_calls_that_is_cut_anywhere_has_no_markup_in_its_text(name: str, data: Any) -> None:
+    tools = data.draw(TOOLS)
+    chosen = data.draw(st.lists(st.sampled_from(tools), min_size=2, max_size=3))
+    calls = [(tool, data.draw(values)) for tool, (_, values) in chosen]
+    controls = marks_of(name)
+    assume(all(representable(name, value) for _, value in calls))
+    assume(not any(control in text for control in controls for _, value in calls for text in strings(value)))
+    syntax = formats()[name].syntax
+    assert syntax is not None
+    prompt = asked(name, tools, name, "auto")
+    text = syntax.written(calls, {tool: schema for tool, (schema, _) in tools})
+    ids = prompt.tokenizer.encode(text, add_special=False, parse_special=True)
+    for place in range(1, len(ids)):
+        cut = prompt.tokenizer.decode(ids[:place])
+        if cut.endswith("\ufffd") or (formats()[name].bare and syntax.begin.startswith(cut)):
+            continue
+        if formats()[name].bare and any(form.startswith(cut) for form in (syntax.opening, syntax.lead)):
+            continue  # not a call yet: it may be a text
+        reader, streamed = prompt.reader(), []
+        for id in ids[:place]:
+            streamed += reader.push(Token(id, prompt.tokenizer.piece(id)))
+        streamed += reader.finish("length")
+        assert reader.answer.content == "", (cut, text)
+        assert not any(isinstance(event, ContentDelta) for event in streamed), cut

@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -16,6 +17,7 @@ from graphml_models import bert
 from typer.testing import CliRunner
 
 import graphml
+from graphml.api.text_rows import normalized
 from graphml.cli.main import app
 from graphml.inspect.compare.observe import observe
 from tests import golden, tiny_model
@@ -76,11 +78,11 @@ def test_pooling_of_the_rows_of_tokens(model: graphml.Model, pooling: str | None
     assert (ids[0], ids[-1]) == (2, 3)
     rows = model.embed_tokens(TEXTS[0])
     assert rows.shape == (len(ids), 64)
-    np.testing.assert_allclose(model.embed(TEXTS[0], pooling)[0], pool(rows), rtol=1e-5, atol=1e-6)  # type: ignore[operator]
+    np.testing.assert_allclose(model.embed(TEXTS[0], pooling, False)[0], pool(rows), rtol=1e-5, atol=1e-6)  # type: ignore[operator]
 
 
 def test_rows_of_length_one(model: graphml.Model) -> None:
-    plain, short = model.embed(TEXTS), model.embed(TEXTS, normalize=True)
+    plain, short = model.embed(TEXTS, normalize=False), model.embed(TEXTS)
     np.testing.assert_allclose(np.linalg.norm(short, axis=1), 1, rtol=1e-6)
     np.testing.assert_allclose(short * np.linalg.norm(plain, axis=1)[:, None], plain, rtol=1e-5, atol=1e-6)
 
@@ -116,7 +118,9 @@ def test_a_decoder_embeds_by_what_its_logits_are_made_of(tmp_path: Path) -> None
         output = model.executor.weights["output.weight"]
         logits = model.session().eval(ids, all_logits=True)
         np.testing.assert_allclose(rows @ output.T, logits, rtol=1e-3, atol=1e-4)
-        np.testing.assert_allclose(model.embed("hello world", "last")[0], rows[-1], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            model.embed("hello world", "last", False)[0], rows[-1], rtol=1e-4, atol=1e-5
+        )
         with pytest.raises(graphml.UsageError, match="says none"):
             model.embed("hello")
 
@@ -142,15 +146,33 @@ def test_the_command(model: graphml.Model, monkeypatch: pytest.MonkeyPatch) -> N
     rows = np.array([[float(x) for x in line.split()] for line in done.stdout.splitlines()])
     np.testing.assert_allclose(rows, model.embed(TEXTS[:2]), rtol=1e-4, atol=1e-5)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
-    done = CliRunner().invoke(app, ["embed", *common, "--json", "--normalize"], input="cat\n\na dog\n")
+    done = CliRunner().invoke(app, ["embed", *common, "--json"], input="cat\n\na dog\n")
     found = json.loads(done.stdout)
-    assert (found["pooling"], len(found["embeddings"])) == ("mean", 2)
-    np.testing.assert_allclose(found["embeddings"], model.embed(["cat", "a dog"], normalize=True), atol=1e-5)
+    assert (found["pooling"], found["embd_normalize"], len(found["embeddings"])) == ("mean", 2, 2)
+    np.testing.assert_allclose(found["embeddings"], model.embed(["cat", "a dog"]), atol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "length"), [
+    (-1, None), (0, lambda x: np.abs(x).max() / 32760), (1, lambda x: np.abs(x).sum()),
+    (2, np.linalg.norm), (200, lambda x: np.abs(x).max()),
+])  # fmt: skip
+def test_the_command_divides_by_the_norm_that_is_asked_for(
+    model: graphml.Model, kind: int, length: Callable[[Any], float] | None
+) -> None:
+    """As llama-embedding numbers them; a high power of small numbers is still a number."""
+    common = [str(model.path), "--backend", "reference", "--kv", "f32", "--json"]
+    done = CliRunner().invoke(app, ["embed", *common, f"--embd-normalize={kind}", "-p", TEXTS[0]])
+    (row,) = np.array(json.loads(done.stdout)["embeddings"])
+    (plain,) = model.embed(TEXTS[0], normalize=False)
+    np.testing.assert_allclose(row, plain if length is None else plain / length(plain), rtol=0.02)
+    zeros = np.zeros((1, 4), np.float32)
+    assert np.array_equal(normalized(zeros, kind), zeros)
+    assert np.abs(normalized(np.full((1, 4), 1e-9, np.float32), 200)).max() > 0.9
 
 
 @pytest.mark.parametrize(("more", "said"), [
     ([], "wanted -p TEXT, or a text on each line of stdin; got nothing"),
-    (["-p", "cat", "--query", "dog", "--normalize"], "--query: wanted neither --pooling nor --normalize"),
+    (["-p", "cat", "--query", "dog", "--embd-normalize", "2"], "--query: wanted no --pooling"),
 ])  # fmt: skip
 def test_what_the_command_cannot_do(model: graphml.Model, more: list[str], said: str) -> None:
     done = CliRunner().invoke(app, ["embed", str(model.path), "--backend", "reference", *more], input="")

@@ -32,7 +32,7 @@ def test_it_is_the_mean_loss_of_second_halves(tmp_path: Path) -> None:
         error = math.exp(np.mean(losses)) * np.std(losses) / math.sqrt(27)
         assert found[1].error == pytest.approx(error, rel=1e-3)
         assert len(list(perplexity(model.session(), ids, 30, 1))) == 1
-        with pytest.raises(graphml.UsageError, match="at least 72 tokens for chunks of 36, got 70"):
+        with pytest.raises(graphml.UsageError, match="n_ctx: wanted at most 35, half of the text's"):
             next(perplexity(model.session(), ids, 36))
 
 

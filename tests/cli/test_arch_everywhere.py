@@ -29,6 +29,7 @@ NO_MODEL = {
     "pull",
     "rm",
     "cache",
+    "completion",
     "new-arch",
     "import",
     "test-backend",

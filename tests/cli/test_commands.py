@@ -50,15 +50,8 @@ def test_version_and_help() -> None:
     assert "No such command 'pulll'. Did you mean 'pull'?" in graphml_command("pulll", code=2).output
 
 
-def test_commands_of_other_programs_name_ours() -> None:
-    for name, ours in (
-        ("ls", "models"),
-        ("list", "models"),
-        ("show", "info"),
-        ("completion", "--install-comp"),
-    ):
-        assert f"Did you mean `graphml {ours}" in graphml_command(name, code=2).output
-    for options in (["--ctx-size", 64], ["--temperature", 0]):
+def test_options_have_the_names_of_other_programs() -> None:
+    for options in (["--ctx-size", 64], ["--temperature", 0], ["--n-predict", 1]):
         assert (
             len(graphml_command("run", "stories260k", "One", "--raw", "-n", 1, *GREEDY, *options).stdout) > 1
         )
@@ -156,13 +149,33 @@ def test_run_takes_a_template_and_stops(path: Path, tmp_path: Path) -> None:
     assert stopped["text"] == ""
 
 
+def test_a_template_is_a_text_a_name_or_a_file(path: Path, tmp_path: Path) -> None:
+    text = "Q: {{ messages[0]['content'] }} A:"
+    (tmp_path / "own.jinja").write_text(text, encoding="utf-8")
+    for template, prompt in (
+        (text, "Q: hello A:"),
+        (tmp_path / "own.jinja", "Q: hello A:"),
+        ("default", "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"),
+    ):
+        options = ["-p", "hello", "-n", 1, "--json", "--chat-template", template, *GREEDY]
+        assert json.loads(graphml_command("run", path, *options).stdout)["prompt"] == prompt
+        assert graphml_command("chat", path, *options[2:4], *options[5:], stdin="hello").stdout
+    for command in (["run", path, "-p", "hello"], ["chat", path]):
+        for wrong, said in (
+            ("nonsense", "--chat-template: wanted Jinja text, or a name"),
+            ("{% for", "--chat-template: chat template 'default'"),
+            ("none.jinja", "--chat-template: none.jinja: no such file"),
+        ):
+            assert said in graphml_command(*command, "--chat-template", wrong, *REFERENCE, code=2).stderr
+
+
 def test_a_full_context_is_told(path: Path) -> None:
     done = graphml_command("run", path, "-p", "hello", "-c", 32, "-n", -1, "--raw", *REFERENCE)
     assert "the context of 32 tokens is full" in done.stderr
 
 
 def test_an_answer_that_is_cut_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = ["run", path, "-p", "hello", "--raw", "-c", 32, *REFERENCE]
+    command = ["run", path, "-p", "hello", "--raw", "-c", 32, *GREEDY]
     monkeypatch.setattr(typer.testing._NamedTextIOWrapper, "isatty", lambda stream: True)
     assert "cut at 3 tokens (-n)" in graphml_command(*command, "-n", 3).stderr
     unlimited = graphml_command(*command).stderr
@@ -179,8 +192,8 @@ OF_THE_MODEL = ("no chat template", "unknown kind of model file")
     [
         (["run", "nothing.gguf", "-p", "x"], "model 'nothing.gguf': no such file"),
         (["run", STORIES, "-p", "x", "--backend", "abacus"], "no backend 'abacus'"),
-        (["run", STORIES, "-p", "x", "-c", 1000, *REFERENCE], "n_ctx: wanted 1 to 512"),
-        (["run", STORIES, "-p", "x", "--repeat-penalty", 0, *REFERENCE], "repeat_penalty: wanted"),
+        (["run", STORIES, "-p", "x", "-c", 1000, *REFERENCE], "--ctx-size: wanted 1 to 512"),
+        (["run", STORIES, "-p", "x", "--repeat-penalty", 0, *REFERENCE], "--repeat-penalty: wanted"),
         (
             ["run", STORIES, "-p", "x", "--system", "s", *REFERENCE],
             "--system: wanted a model with a chat template",
@@ -194,7 +207,7 @@ OF_THE_MODEL = ("no chat template", "unknown kind of model file")
         (["perplexity", STORIES, "-f", STORIES, *REFERENCE], "cannot be read as UTF-8"),
         (
             ["perplexity", STORIES, "-f", __file__, "-c", 1000, *REFERENCE],
-            "n_ctx: wanted 1 to 512",
+            "--ctx-size: wanted 1 to 512",
         ),
         (["perplexity", STORIES, "-f", __file__, "--chunks", 0, *REFERENCE], "--chunks: wanted at least 1"),
     ],
@@ -409,6 +422,8 @@ def test_variables_of_the_template_are_given_as_json(path: Path, tmp_path: Path)
     own.write_text("{{ tone }} {{ messages[-1]['content'] }}:", encoding="utf-8")
     more = ["--template", own, "--chat-template-kwargs", '{"tone": "kindly"}', "-n", 1, *GREEDY]
     assert graphml_command("run", path, "-p", "hi", "--show-prompt", *more).stdout.startswith("kindly hi:")
+    text = ["--chat-template", own.read_text(encoding="utf-8"), *more[2:]]
+    assert graphml_command("run", path, "-p", "hi", "--show-prompt", *text).stdout.startswith("kindly hi:")
     said = graphml_command("chat", path, *more, stdin="hi")
     assert said.stdout != graphml_command("chat", path, *more[:2], *more[4:], stdin="hi").stdout
 
@@ -433,11 +448,3 @@ def test_texts_to_embed_stand_behind_the_model() -> None:
     behind = graphml_command("embed", "stories260k", "One day", "Two", *options).stdout
     assert behind == graphml_command("embed", "stories260k", "-p", "One day", "-p", "Two", *options).stdout
     assert len(behind.splitlines()) == 2
-
-
-def test_a_file_in_place_of_a_grammar_names_the_option_that_reads_it(tmp_path: Path) -> None:
-    file = tmp_path / "schema.json"
-    file.write_text("{}")
-    for option in ("--json-schema", "--grammar"):
-        done = graphml_command("run", "stories260k", "One", option, file, *REFERENCE, code=2)
-        assert f"a file, which {option}-file reads" in " ".join(done.output.split())

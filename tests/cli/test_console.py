@@ -65,6 +65,7 @@ def test_errors_that_quote_a_model_cannot_steer_it_either(
     model = tiny_model.write(tmp_path / "tiny.gguf")
     for stream, shown in ((Terminal(), "line 1: a]0;b\n"), (io.StringIO(), "line 1: a\x1b]0;\x07b\n")):
         monkeypatch.setattr("sys.stderr", stream)
+        monkeypatch.setattr("sys.stdin", io.StringIO())
         with pytest.raises(SystemExit):
             app(["run", str(model), "-p", "x", "--backend", "reference", "--template", str(template)])
         assert stream.getvalue().endswith(shown)

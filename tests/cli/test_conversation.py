@@ -113,6 +113,19 @@ def test_answers_are_taken_back_and_given_again(path: Path) -> None:
     assert "regenerate: wanted a message of the user" in chat(path, "/regenerate", code=1).stderr
 
 
+def test_commands_of_other_programs_are_understood(path: Path) -> None:
+    greedy = ("--temp", "0")
+    shown = chat(path, "hello", "/regen", "/retry", "/q", "never", options=greedy).stdout.splitlines()
+    assert len(shown) == 3
+    done = chat(path, "/set system be kind", "/system", "/set parameter temperature 0.5", "/new", "/history")
+    assert done.stdout == "system: be kind\n" * 2
+    assert "temperature  0.5 (/set)" in done.stderr
+    said = chat(path, "/retri", "/regnerate", "/xyzzyx", code=1).stderr
+    assert "unknown command /retri: did you mean /retry?" in said
+    assert "unknown command /regnerate: did you mean /regenerate?" in said
+    assert "unknown command /xyzzyx: /help lists" in said
+
+
 DEEP = "[" * 2000  # more lists in each other than Python's reader of JSON can follow
 
 

@@ -41,6 +41,23 @@ def test_graph_writes_every_format(tmp_path: Path) -> None:
     )
 
 
+def test_the_ending_of_a_file_is_its_format(tmp_path: Path) -> None:
+    for ending, options, start in [
+        ("html", [], "<!doctype html>"),
+        ("DOT", [], "digraph"),
+        ("mmd", [], "flowchart"),
+        ("graphml", [], "<?xml"),
+        ("json", [], '{"format": "graphml-1"'),
+        ("json", ["-f", "model-explorer"], '{"label": "stories260K.bin"'),
+        ("txt", [], "output logits"),
+        ("log", ["-f", "dot"], "digraph"),
+        ("log", [], "output logits"),
+    ]:
+        path = tmp_path / f"net.{ending}"
+        graphml_command("graph", STORIES, "-o", path, *options, *REFERENCE)
+        assert path.read_text().lower().startswith(start.lower())
+
+
 def test_graph_shows_the_pass_layer_tokens_and_fusions_asked_for(tmp_path: Path) -> None:
     command = ["graph", STORIES, *REFERENCE]
     build = parse(graphml_command(*command, "--pass", "build").stdout, all_ops())
@@ -188,6 +205,17 @@ def test_diff_tells_the_difference_and_by_its_exit_code(tmp_path: Path) -> None:
     both = graphml_command("graph", STORIES, "-f", "html", *REFERENCE).stdout
     assert both.lower().startswith("<!doctype html>")
     assert " --fuse=none (" in found["b"]
+
+
+def test_explain_without_a_node_lists_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = graphml_command("explain", STORIES, *REFERENCE).stdout.split()
+    assert {"layers.0.q", "layers.4.attention", "logits"} <= set(names)
+    assert json.loads(graphml_command("explain", STORIES, "--json", *REFERENCE).stdout)["nodes"] == names
+    assert graphml_command("explain", STORIES, "--node", names[-1], *REFERENCE).stdout.startswith(names[-1])
+    monkeypatch.setattr(typer.testing._NamedTextIOWrapper, "isatty", lambda stream: True)
+    shown = graphml_command("explain", STORIES, *REFERENCE).stdout.split()
+    assert "layers.0.q" in shown
+    assert "layers.4.q" not in shown
 
 
 def test_explain_tells_a_node_s_story(tmp_path: Path) -> None:

@@ -26,10 +26,13 @@ class Stdin:
     def __init__(self, text: str | None) -> None:
         self.text = text
 
+    def fileno(self) -> int:
+        raise OSError("a text in memory")
+
     def isatty(self) -> bool:
         return self.text is None
 
-    def read(self) -> str:
+    def read(self, size: int = -1) -> str:
         assert self.text is not None, "a terminal was read"
         return self.text
 
@@ -83,9 +86,24 @@ def test_the_sources_of_a_prompt_follow_one_another() -> None:
     assert parsed(prompt="") == (None, "")
 
 
+def test_piped_text_is_before_the_prompt_unless_its_place_is_named() -> None:
+    assert parsed("here.gguf", "Sum up", stdin="piped\n") == ("here.gguf", "piped\n\nSum up")
+    assert parsed(prompt="Sum up", stdin="piped\n") == (None, "piped\n\nSum up")
+    assert parsed("Sum up", files=[Path("b.txt")], stdin="piped") == (None, "piped\n\nSum up\n\nsecond")
+    assert parsed(files=[Path("b.txt")], stdin="piped") == (None, "piped\n\nsecond")
+    assert parsed("Sum up", files=[Path("b.txt"), Path("-")], stdin="piped") == (
+        None,
+        "Sum up\n\nsecond\n\npiped",
+    )
+    assert parsed(prompt="", stdin="piped") == (None, "piped")
+    for nothing in ("", "\n", " \n\n"):
+        assert parsed("Sum up", stdin=nothing) == (None, "Sum up")
+
+
 def test_a_prompt_that_is_missing_or_twice_there_is_an_error() -> None:
-    with pytest.raises(UsageError, match="prompt: wanted"):
-        parsed("here.gguf")
+    for stdin in (None, "", "\n"):
+        with pytest.raises(UsageError, match="prompt: wanted"):
+            parsed("here.gguf", stdin=stdin)
     with pytest.raises(UsageError, match="prompt: wanted one, got 'Hi' and --prompt 'Ho'"):
         parsed("Hi", prompt="Ho")
     with pytest.raises(UsageError, match=r"--file: missing\.txt: "):

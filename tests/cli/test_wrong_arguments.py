@@ -144,6 +144,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--format": NO_NAME,
     "--node": NO_NAME,
     "--by": NO_NAME,
+    "--embd-normalize": (*NO_NUMBER, "-2"),
     "--chunks": (*NO_NUMBER, *BELOW, "0"),
     "--prompt-tokens": (*NO_NUMBER, *BELOW, "100000"),
     "--rounds": (*NO_NUMBER, *BELOW, "0"),
@@ -159,10 +160,10 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--limits": NO_NAME,
     # where to write: nothing that is no folder can be one
     "--output": ("/dev/null/no", ""),
-    "--html": ("/dev/null/no",),
+    "--html": ("/dev/null/no.html", "x.json"),
     "--trace": ("/dev/null/no",),
-    "--graph": ("/dev/null/no",),
-    "--sample": ("/dev/null/no",),
+    "--graph": ("/dev/null/no.json", "x.html"),
+    "--sample": ("/dev/null/no.gguf", "x.py"),
     "--repro": ("/dev/null/no",),
     # bench, with lists and ranges
     "--model": ("nonsense", ""),
@@ -208,11 +209,11 @@ APART = {
     ("bench", "--api-key"): ("@/dev/null/no", "x"),  # x: without a server
     ("chat", "--api-key"): ("@/dev/null/no", "x"),
     ("perplexity", "--ctx-size"): (*NO_NUMBER, *BELOW, "3"),
-    ("new-arch", "--output"): ("/dev/null/no",),
+    ("new-arch", "--output"): ("/dev/null/no.py", "x.json"),
     ("import", "--output"): ("/dev/null/no.py", "no/folder.py", "x.txt"),
     ("import", "--weights"): ("/dev/null/no.gguf", "x.txt"),
     ("import", "--report"): ("/dev/null/no.html", "x.txt"),
-    ("report", "--output"): ("/dev/null/no",),
+    ("report", "--output"): ("/dev/null/no.zip", "x.txt"),
     ("test-op", "--output"): ("xml", ""),
     ("fuzz", "--record"): (__file__, "/dev/null/no"),
     ("fuzz", "--scripts"): ("/dev/null/no", __file__),
@@ -246,6 +247,7 @@ def begin(name: str, path: Path) -> list[object]:
         "fuzz": ["--graphs", 1, "--backend", "reference"],
         "doctor": [],
         "cache": [],
+        "completion": ["bash"],
         "pull": [],
         "info": [path],
         "verify": [path],
@@ -313,7 +315,7 @@ CONTRADICTIONS: list[list[object]] = [
     ["chat", "--server", "http://127.0.0.1:9", "--api-key", "@/dev/null/no"],
     ["chat", "--server", "http://127.0.0.1:9", "--choice", "yes"],
     ["pull", "smollm2", "-hf", "user/repo"],
-    ["embed", "MODEL", "-p", "x", "--query", "y", "--normalize"],
+    ["embed", "MODEL", "-p", "x", "--query", "y", "--embd-normalize", 2],
     ["embed", "MODEL", "-p", "x", "--query", "y", "--pooling", "mean"],
     ["tokenize", "MODEL", "x", "--ids", "--json"],
     ["tokenize", "MODEL", "1 x", "--decode"],
@@ -345,7 +347,6 @@ CONTRADICTIONS: list[list[object]] = [
     ["info", ""],
     ["nonsense"],
     ["run", "MODEL", "--nonsense"],
-    ["explain", "MODEL"],
 ]
 
 

@@ -131,7 +131,7 @@ def test_commands_are_valid(page: Path) -> None:
                     pytest.fail(f"{name_of(page)}:{block.line}: graphml {shlex.join(arguments)}: {error!r}")
 
 
-@looped("wrong", [["run", "--no-such"], ["nothing"], ["plan", "-c", "many"], ["perplexity"]])
+@looped("wrong", [["run", "--no-such"], ["nothing"], ["plan", "-c", "many"], ["import"]])
 def test_a_wrong_command_is_noticed(wrong: list[str]) -> None:
     with pytest.raises(Exception, match=r"(?i)no such|valid integer|missing"):
         parse(wrong)

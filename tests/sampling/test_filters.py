@@ -40,6 +40,7 @@ NAMED = [pytest.param(one, id=name) for name, one in zip(FILES, FILTERS, strict=
 LATE = {"grammar_lazy", "grammar_triggers", "grammar_after"}
 OF_NO_FILTER = {"stop", "stop_tokens", "rng", *STRUCTURES, *LATE}
 OF_NO_FILTER |= {"logprobs", "prompt_logprobs", "post_sampling_probs", "open_objects"}
+OF_NO_FILTER |= {"reasoning_budget", "reasoning_budget_message", "reasoning_end"}
 OF_NO_FILTER |= {"spec_type", "spec_draft_n_max", "spec_draft_n_min"}
 SIZE, K = 300, 64
 

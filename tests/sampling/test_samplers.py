@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from graphml.errors import UsageError
 from graphml.sampling import PeekableRandom, SamplingParams, make_sampler
 from graphml.sampling.candidates.candidates import all_candidates
-from graphml.sampling.candidates.token_texts import breakers_of, texts_of
+from graphml.sampling.candidates.token_texts import Breakers, breakers_of, texts_of
 from graphml.sampling.filters import adaptive_p, dry, mirostat
 from tests.looped import looped
 from tests.sampling.words import PAIRS, Words
@@ -101,6 +102,7 @@ def test_dry_lowers_what_would_repeat(
     history: list[int], fields: dict[str, Any], lowered: dict[int, float]
 ) -> None:
     given = {"multiplier": 1.0, "base": 2.0, "allowed_length": 2, "breakers": {}, **fields}
+    given["breakers"] = Breakers(given["breakers"])
     found = dry.dry(all_candidates(np.zeros(8, np.float32)), history, **given).logits
     assert {i: -float(x) for i, x in enumerate(found) if x} == lowered
 
@@ -117,18 +119,64 @@ def longest(history: list[int], token: int) -> int:
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.integers(0, 3), min_size=3, max_size=40))
-def test_repetitions_are_those_that_trying_all_finds(history: list[int]) -> None:
-    tokens, lengths = dry.repeats(np.array(history), len(history), 1, 100)
+@given(st.lists(st.integers(0, 3), min_size=3, max_size=40), st.sampled_from([0, 1, 128]))
+def test_repetitions_are_those_that_trying_all_finds(history: list[int], rounds: int) -> None:
+    with mock.patch.object(dry, "_ROUNDS", rounds):
+        tokens, lengths = dry.repeats(np.array(history), len(history), 1, 100)
     found = dict(zip(tokens.tolist(), lengths.tolist(), strict=True))
     assert found == {t: n for t in range(4) if (n := longest(history, t)) > 0}
 
 
 def test_the_largest_penalty_is_a_number() -> None:
     candidates = all_candidates(np.zeros(4, np.float32))
-    found = dry.dry(candidates, [1] * 3000, 3.4e38, 3.4e38, 0, {}).logits
+    found = dry.dry(candidates, [1] * 3000, 3.4e38, 3.4e38, 0, dry.NO_BREAKERS).logits
     assert np.isfinite(found).all()
     assert found[1] == np.finfo(np.float32).min
+
+
+def nearest(history: list[int], tails: dict[int, list[tuple[int, ...]]]) -> int:
+    """How many tokens are behind the nearest breaker, by trying all."""
+    for at in range(len(history) - 1, -1, -1):
+        fits = [
+            len(tail)
+            for tail in tails.get(history[at], ())
+            if tuple(history[at + 1 : at + 1 + len(tail)]) == tail
+        ]
+        if fits:
+            return len(history) - 1 - at - max(fits)
+    return len(history)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.integers(0, 4), min_size=1, max_size=20),
+    st.dictionaries(
+        st.integers(0, 3),
+        st.lists(st.lists(st.integers(0, 4), max_size=3).map(tuple), min_size=1, max_size=3),
+    ),
+)
+def test_the_nearest_breaker_is_that_which_trying_all_finds(
+    history: list[int], tails: dict[int, list[tuple[int, ...]]]
+) -> None:
+    assert Breakers(tails).limit(np.array(history)) == nearest(history, tails)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.text("abc", min_size=1, max_size=4), min_size=3, max_size=12, unique=True),
+    st.lists(st.text("abc", min_size=1, max_size=5), min_size=1, max_size=3),
+)
+def test_spellings_of_breakers_are_those_that_trying_all_finds(texts: list[str], wanted: list[str]) -> None:
+    words = Words([*"abc", *(text for text in texts if len(text) > 1)])
+    spelled = {
+        (i, tuple(words.encode(text[size:], add_special=False)) if size < len(text) else ())
+        for text in wanted
+        for i, word in enumerate(words.texts)
+        for size in ([len(text)] if text in word else range(1, len(text)))
+        if text in word or word.endswith(text[:size])
+    }
+    found = breakers_of(words, tuple(wanted)).tails
+    assert {(head, tail) for head, tails in found.items() for tail in tails} == spelled
 
 
 def test_breakers_are_found_in_every_spelling() -> None:
@@ -136,7 +184,7 @@ def test_breakers_are_found_in_every_spelling() -> None:
     found = breakers_of(words, ("abc",))
     texts = {
         (words.texts[head], *(words.texts[i] for i in tail))
-        for head, tails in found.items()
+        for head, tails in found.tails.items()
         for tail in tails
     }
     assert texts == {("a", "bc"), ("ab", "c"), ("xa", "bc"), ("xabc",)}

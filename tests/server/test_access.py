@@ -34,9 +34,7 @@ ROUTES = ["/v1/models", "/props", "/slots", "/metrics", "/lora-adapters", "/noth
 @pytest.fixture(scope="module")
 def guarded(stories: graphml.Model) -> Iterator[Running]:
     limits = RequestLimits(body_bytes=10_000, waiting=3)
-    options = ServerOptions(
-        parallel=2, n_ctx=256, metrics=True, api_keys=("other", "secret"), limits=limits, salt_by_key=True
-    )
+    options = ServerOptions(parallel=2, n_ctx=256, metrics=True, api_keys=("other", "secret"), limits=limits)
     with running(options, stories) as found:
         yield found
 

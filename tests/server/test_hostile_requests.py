@@ -126,3 +126,11 @@ def test_surrogates_in_a_body_and_an_answer_are_no_error(server: Running) -> Non
         body = b'{"max_tokens": 1, "messages": [{"role": "user", "content": ' + raw + b"}]}"
         assert server.http.post("/v1/chat/completions", content=body).status_code in (200, 400)
     assert encode({"input": {"a\ud800": ["\udfff", 1]}}) == '{"input":{"a\ufffd":["\ufffd",1]}}'.encode()
+
+
+def test_breakers_of_a_request_have_a_limit(server: Running) -> None:
+    body = {"prompt": "Hi", "n_predict": 1, "dry_multiplier": 1.0}
+    assert server.post("/completion", {**body, "dry_sequence_breakers": ["a"] * 64}).status_code == 200
+    refused = server.post("/completion", {**body, "dry_sequence_breakers": [str(i) for i in range(65)]})
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "dry_sequence_breakers"

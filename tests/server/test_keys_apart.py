@@ -149,3 +149,16 @@ def test_a_key_leaves_room_for_others_streams(monkeypatch: pytest.MonkeyPatch) -
         assert streams.find(("ann", "a")).ended is not None
 
     asyncio.run(scene())
+
+
+@pytest.mark.parametrize("shares", [False, True])
+def test_prompts_of_others_are_not_told_by_what_is_found(stories: graphml.Model, shares: bool) -> None:
+    """As with two keys of two people; a flag shares knowingly."""
+    options = ServerOptions(parallel=2, n_ctx=256, api_keys=("ann", "bob"), share_prefixes=shares)
+    asked = {"prompt": "My number is 4711, and nobody knows it. " * 4, "n_predict": 1}
+    with running(options, stories) as server:
+        cached = [
+            server.post("/completion", asked, headers=headers).json()["timings"]["cache_n"] > 0
+            for headers in (ANN, BOB, ANN, BOB)
+        ]
+    assert cached == [False, shares, True, True]

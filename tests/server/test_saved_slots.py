@@ -89,10 +89,10 @@ def test_names_do_not_leave_the_folder(stories: graphml.Model, tmp_path: Path, n
 
 def test_what_cannot_be_is_refused(stories: graphml.Model, server: Running, tmp_path: Path) -> None:
     assert change(server, 0, "save").status_code == 501  # without --slot-save-path
-    with running(options(tmp_path, api_keys=("one", "two"), salt_by_key=True), stories) as found:
+    with running(options(tmp_path, api_keys=("one", "two")), stories) as found:
         one, two = {"X-Api-Key": "one"}, {"X-Api-Key": "two"}
         found.post("/completion", ASKED, headers=one)
-        assert change(found, 1, "save", "two.bin", headers=two).json()["n_saved"] == 0  # it is another's
+        assert change(found, 1, "save", "two.bin", headers=two).json()["n_saved"] > 0  # an admin may
         assert change(found, 1, "save", headers=one).json()["n_saved"] > 0
         refused = change(found, 1, "restore", headers=two).json()["error"]["message"]
         assert refused == "a.bin: was saved with another key, or with other adapters"  # no hash of a key

@@ -40,6 +40,15 @@ def test_a_value_that_would_serve_nobody_is_told_at_the_start(flags: list[str], 
         read()
 
 
+def test_a_file_stands_for_a_grammar_and_a_schema(tmp_path: Path) -> None:
+    for name, flag, text in (("grammar", "--grammar", 'root ::= "a"'), ("json_schema", "-j", "{}")):
+        (tmp_path / name).write_text(text)
+        for value in (text, str(tmp_path / name)):
+            assert getattr(server_options(parsed([flag, value])).params, name) == text
+    with pytest.raises(UsageError, match=r"^--json-schema: nowhere\.json: no such file"):
+        server_options(parsed(["--json-schema", "nowhere.json"]))
+
+
 def test_a_prefix_of_paths_is_whole_names() -> None:
     for text, wanted in (("api", "/api"), ("/api/", "/api"), ("/", ""), ("/a/b", "/a/b")):
         assert server_options(parsed(["--api-prefix", text])).prefix == wanted

@@ -216,6 +216,13 @@ def test_lark_and_any_json(model: graphml.Model) -> None:
         matcher_of(SamplingParams(lark="start: b"), model.tokenizer)
 
 
+def test_an_expression_that_takes_exponential_time_ends_its_request_alone(model: graphml.Model) -> None:
+    hostile = {"type": 2, "value": "(x|xx)+y"}
+    params = SamplingParams(grammar=TAG, grammar_lazy=True, grammar_triggers=[hostile])
+    with pytest.raises(UsageError, match=r"trigger_patterns: '\(x\|xx\)\+y': wanted expressions"):
+        accepted(model, params, "x" * 80)
+
+
 def test_compiling_has_a_limit_of_time() -> None:
     begun, go_on = Event(), Event()
 

@@ -129,7 +129,7 @@ def parse(text: str) -> tuple[Command | None, str]:
     if command is None:
         if "\n" in text:
             return None, ""
-        near = similar(name.lower(), (command.name for command in COMMANDS), 1)
+        near = similar(name.lower(), (known for known in _by_name() if len(known) > len("/q")), 1)
         hint = f"did you mean {near[0]}? " if near else ""
         raise UsageError(f"unknown command {name}: {hint}/help lists the commands")
     if argument and not command.takes:
@@ -236,9 +236,12 @@ def _count(n: int) -> str:
 
 
 def _set(conversation: Conversation, argument: str) -> None:
-    match = _SETTING.match(argument)
+    match = _SETTING.match(argument.removeprefix("parameter "))  # as ollama has it
     assert match is not None  # every text matches
     name, value = match.groups()
+    if name == "system":
+        _system(conversation, value)
+        return
     names = [sampling_settings.named(name)] if argument else list(sampling_settings.HELP)
     if value:
         now = conversation.sampling
@@ -275,9 +278,11 @@ def _exit(conversation: Conversation, argument: str) -> None:
 COMMANDS = (
     Command("/help", "", "lists the commands and keys", _help, ("/?",)),
     Command("/system", "[TEXT]", 'shows or changes the system message; "" removes it', _system),
-    Command("/regenerate", "", "asks for another answer to the last message", _regenerate, ("/retry",)),
+    Command(
+        "/regenerate", "", "asks for another answer to the last message", _regenerate, ("/retry", "/regen")
+    ),
     Command("/undo", "", "takes back the last message and its answer", _undo),
-    Command("/reset", "", "begins anew, with the same system message", _reset, ("/clear",)),
+    Command("/reset", "", "begins anew, with the same system message", _reset, ("/clear", "/new")),
     Command("/history", "", "shows the messages so far", _history),
     Command(
         "/save",
@@ -290,7 +295,7 @@ COMMANDS = (
     Command("/set", "[NAME [VALUE]]", "shows or changes how tokens are sampled", _set),
     Command("/stats", "[on|off]", "switches a line about the speed after each answer", _stats),
     Command("/tools", "", "lists the tools that the model may call", _tools),
-    Command("/exit", "", "ends the conversation", _exit, ("/quit", "/bye")),
+    Command("/exit", "", "ends the conversation", _exit, ("/quit", "/bye", "/q")),
 )
 
 

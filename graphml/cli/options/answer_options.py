@@ -17,25 +17,29 @@ import numpy as np
 import typer
 
 import graphml
-from graphml.cli.options.checks import check_target, text_of
+from graphml.cli.options.checks import check_target, text_of, text_or_file
 from graphml.cli.options.options import Opening
-from graphml.errors import UsageError
+from graphml.errors import TemplateError, UsageError
 from graphml.sampling import SamplingParams
 
 MAX_BYTES: Final = 1 << 22
-MOST_OF_A_PATH: Final = 200
 
 
 def with_files(params: SamplingParams, grammar: Path | None, schema: Path | None) -> SamplingParams:
-    """The parameters with what the files hold; UsageError naming a file that cannot be read."""
-    for name, text in (("grammar", params.grammar), ("json-schema", params.json_schema)):
-        if isinstance(text, str) and len(text) < MOST_OF_A_PATH and Path(text).is_file():
-            raise UsageError(f"--{name}: wanted its text; got {text!r}, a file, which --{name}-file reads")
-    files = {"grammar": grammar, "json_schema": schema}
-    texts: dict[str, Any] = {
-        name: text_of(file, MAX_BYTES) for name, file in files.items() if file is not None
-    }
-    return dataclasses.replace(params, **texts) if texts else params
+    """The parameters with what files hold, also those that are named in place of a text.
+
+    UsageError for a file that cannot be read, and for a text beside one.
+    """
+    texts: dict[str, str] = {}
+    for name, file in (("grammar", grammar), ("json_schema", schema), ("lark", None)):
+        option, text = f"--{name.replace('_', '-')}", getattr(params, name)
+        if file is not None and text:
+            raise UsageError(f"{option}, {option}-file: wanted one of them; got both")
+        if file is not None:
+            texts[name] = text_of(file, MAX_BYTES)
+        elif (read := text_or_file(option, text)) != text:
+            texts[name] = read
+    return dataclasses.replace(params, **texts) if texts else params  # type: ignore[arg-type]
 
 
 def template_variables(text: str | None) -> dict[str, Any] | None:
@@ -60,7 +64,15 @@ def with_template(opening: Opening, template: str | None) -> Opening:
         raise UsageError("--chat-template: wanted a name or Jinja text, got an empty one")
     if opening.template is not None:
         raise UsageError("--chat-template, --template: wanted one of them; got both")
-    return replace(opening, template=template)
+    return replace(opening, template=text_or_file("--chat-template", template))
+
+
+def check_template(model: graphml.Model, template: str | None) -> None:
+    """UsageError where the template of --chat-template is no Jinja, and none of the model's names."""
+    try:
+        _ = None if template is None else model.template
+    except TemplateError as error:
+        raise UsageError(f"--chat-template: {str(error).removeprefix('template: ')}") from None
 
 
 @dataclass(frozen=True)
@@ -131,9 +143,7 @@ class CaptureOptions:
         """UsageError for patterns without a file, a file without patterns, or one that cannot be made."""
         if bool(self.capture) != (self.captured is not None):
             raise UsageError("--capture, --captured: wanted both, patterns of values and a file for them")
-        if self.captured is not None and self.captured.suffix != ".npz":
-            raise UsageError(f"--captured: wanted a name that ends in .npz; got {str(self.captured)!r}")
-        check_target("--captured", self.captured)
+        check_target("--captured", self.captured, ".npz")
 
     def write(self, session: graphml.Session) -> None:
         """Write each value of each evaluation under EVALUATION.NAME; the first evaluation has number 0."""

@@ -8,12 +8,15 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
+from typing import Final
 
 from graphml.cli.options.options import Opening
 from graphml.errors import TokenizerError, UsageError
 from graphml.loading import discovery
 from graphml.passes.placement_rules import named_backends, parse_rules
 
+MOST_OF_A_PATH: Final = 200
+_FILE_NAME = re.compile(r"[^\s{}\"\[\]()|]+\.(json|gbnf|lark|jinja2?|j2|txt)", re.IGNORECASE)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", re.IGNORECASE)
 
 
@@ -43,9 +46,16 @@ def check_file(option: str, path: Path | None) -> None:
         raise UsageError(f"{option}: {path}: {what}")
 
 
-def check_target(option: str, file: Path | None) -> None:
-    """UsageError where a file cannot be written: what is measured for minutes should not be lost then."""
-    if file is not None and not file.parent.is_dir():
+def check_target(option: str, file: Path | None, *endings: str) -> None:
+    """UsageError where a file cannot be written: what is measured for minutes should not be lost then.
+
+    endings: those that its name may have, if it is written in one form; none for any.
+    """
+    if file is None:
+        return
+    if endings and file.suffix.lower() not in endings:
+        raise UsageError(f"{option}: wanted a name that ends in {' or '.join(endings)}; got {str(file)!r}")
+    if not file.parent.is_dir():
         raise UsageError(f"{option} {file}: cannot be written: {file.parent} is no folder")
 
 
@@ -66,9 +76,9 @@ def check_limit(limit: float | None) -> None:
 def check_opening(opening: Opening) -> None:
     """UsageError for an option that names what is not there."""
     check_backends("--backend", opening.backend)
-    for name in ("arch", "template"):
-        path = getattr(opening, name)
-        check_file(f"--{name}", None if path is None else Path(path))
+    check_file("--arch", None if opening.arch is None else Path(opening.arch))
+    if isinstance(opening.template, Path):  # else a text, of --chat-template
+        check_file("--template", opening.template)
     if opening.place and opening.gpu_layers is None:  # else the CPU may join them
         parse_rules(opening.place, [name.strip() for name in opening.backend.split(",")])
     opening.compiling.fusions()
@@ -115,3 +125,12 @@ def text_of(path: Path, most: int = 64 << 20, said: str = "") -> str:
         return data.decode()
     except (OSError, ValueError) as error:
         raise UsageError(f"{said}{path}: {error}") from None
+
+
+def text_or_file(option: str, text: str) -> str:
+    """The text, or that of the file that it names; UsageError for the name of one that is not there."""
+    if len(text) < MOST_OF_A_PATH and "\n" not in text and Path(text).is_file():
+        return text_of(Path(text), said=f"{option}: ")
+    if _FILE_NAME.fullmatch(text):
+        raise UsageError(f"{option}: {text}: no such file; wanted a text, or a file with it")
+    return text

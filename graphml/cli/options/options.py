@@ -46,11 +46,12 @@ Context = Annotated[
         "-c", "--ctx-size", "--ctx", min=1, help="Context length in tokens; by default that of the model."
     ),
 ]
-System = Annotated[str, typer.Option("--system", help="System message.")]
+System = Annotated[str, typer.Option("--system", "-sys", help="System message.")]
 MaxTokens = Annotated[
     int,
     typer.Option(
         "--max-tokens",
+        "--n-predict",
         "-n",
         min=-1,
         help="Maximum number of tokens to generate; -1: no limit but the context.",
@@ -63,11 +64,20 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 GrammarFile = Annotated[
     Path | None,
-    typer.Option("--grammar-file", metavar="FILE", help="A file with a GBNF grammar that the text follows."),
+    typer.Option(
+        "--grammar-file",
+        metavar="FILE",
+        help="A file with a GBNF grammar that the text follows, as --grammar FILE.",
+    ),
 ]
 SchemaFile = Annotated[
     Path | None,
-    typer.Option("--json-schema-file", metavar="FILE", help="A file with the JSON schema of the text."),
+    typer.Option(
+        "--json-schema-file",
+        "-jf",
+        metavar="FILE",
+        help="A file with the JSON schema of the text, as --json-schema FILE.",
+    ),
 ]
 Variables = Annotated[
     str | None,

@@ -1,4 +1,4 @@
-"""The prompt of a command line: words behind the model, options, files, standard input.
+"""The prompt of a command line: standard input, words behind the model, options, files.
 
 Knows where texts come from, and which word names a model; nothing of what is done with them.
 """
@@ -15,6 +15,7 @@ import typer
 
 from graphml.cli.options.checks import text_of
 from graphml.cli.options.options import MODEL_HELP, Opening
+from graphml.cli.options.standard_input import text_beside
 from graphml.cli.options.typer_options import beginning_with
 from graphml.cli.terminal.console import remark
 from graphml.errors import UsageError
@@ -35,12 +36,15 @@ Words = Annotated[
 
 @dataclass(frozen=True)
 class PromptOptions:
-    """The prompt by option; files follow it, an empty line between."""
+    """The prompt by option; piped text is before it, files are behind it, an empty line between."""
 
     prompt: Annotated[
         str | None,
-        typer.Option("--prompt", "-p", help="The prompt; without any, stdin is read.", show_default=False),
-    ] = None
+        typer.Option(
+            "--prompt", "-p", show_default=False,
+            help="The prompt. Piped text comes before it and an empty line, or is the prompt.",
+        ),
+    ] = None  # fmt: skip
     files: Annotated[
         list[Path] | None,
         typer.Option(
@@ -55,8 +59,9 @@ def model_and_prompt(
 ) -> tuple[str | None, str]:
     """The model of a command line, None for the default or an option's, and the prompt.
 
-    The first word is the model if it names one and no option does; the others are the prompt. UsageError for
-    a prompt that is stated twice, or for none where stdin is a terminal.
+    The first word is the model if it names one and no option does; the others are the prompt. Text that is
+    piped beside it comes first, unless `-` names its place. UsageError for a prompt that is stated twice, or
+    for none where stdin is a terminal or empty.
     """
     left, model = list(words), None
     if left and opening.named is None and opening.hf is None and left[0] != STDIN:
@@ -75,11 +80,14 @@ def model_and_prompt(
         for path in options.files or ()
     ]
     if not parts:
-        if sys.stdin.isatty():
+        parts = [""] if sys.stdin.isatty() else [_stdin()]
+        if not parts[0]:
             raise UsageError(
                 'prompt: wanted one, as `graphml run "Hello"`, -p TEXT, -f FILE, or a text on stdin'
             )
-        parts = [_stdin()]
+    elif STDIN not in (*left, *map(str, options.files or ())):
+        piped = text_beside("the prompt")
+        parts = [piped, *filter(None, parts)] if piped else parts
     return model, "\n\n".join(parts)
 
 

@@ -106,7 +106,7 @@ def sources_by_field(context: typer.Context, *kinds: Any) -> dict[str, str]:
 
 def _flags(kinds: Iterable[Any]) -> dict[str, str]:
     every = [field for kind in kinds for field in fields(kind)]
-    return {field.name: field.metadata["option"].flags[-1] for field in every}
+    return {field.name: stated.flags[-1] for field in every if (stated := field.metadata.get("option"))}
 
 
 def beginning_with(words: Iterable[str]) -> Callable[[str], list[str]]:
@@ -134,7 +134,7 @@ def _group(hint: Any) -> _Group | None:
     kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     if not is_dataclass(kind):
         return None
-    chosen = {field.name: field for field in fields(kind)}
+    chosen = {field.name: field for field in fields(kind) if field.metadata.get("option", field) is not None}
     for said in get_args(hint)[1:] if kind is not hint else ():
         chosen = {name: chosen[name] for name in said.names}
     return _Group(kind, tuple(chosen.values()))

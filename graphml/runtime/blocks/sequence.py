@@ -23,6 +23,7 @@ from graphml.sampling import PeekableRandom
 from graphml.sampling.candidates.logprobs import TokenLogprobs
 from graphml.sampling.structured.forced_tokens import forced_tokens
 from graphml.sampling.structured.matcher import Matcher
+from graphml.sampling.structured.reasoning_matcher import ReasoningMatcher
 
 Company: TypeAlias = tuple[CompileOptions, int] | None
 
@@ -136,6 +137,13 @@ class Sequence:
         left = n_ctx if most is None else most - self.n_generated
         room = min(left, n_ctx - 1 - len(self.ids))
         return forced_tokens(self.matcher, self.request.params, self.ids, self.n_generated, room)
+
+    def end_reasoning(self) -> bool:
+        """Have its reasoning end with the next token; whether it is in one that can be ended."""
+        if not isinstance(self.matcher, ReasoningMatcher):
+            return False
+        self.matcher.catch_up(self.ids, self.n_generated)
+        return self.matcher.end_reasoning()
 
     def common_with(self, other: Sequence) -> int:
         """How many first ids of the prompts are the same, and mean the same."""

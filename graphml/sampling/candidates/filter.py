@@ -11,7 +11,7 @@ from enum import Enum, auto
 from typing import Any, TypeAlias
 
 from graphml.sampling.candidates.candidates import Candidates
-from graphml.sampling.candidates.moment import Moment
+from graphml.sampling.candidates.moment import Moment, SamplerVocabulary
 from graphml.sampling.candidates.sorted_rows import SortedRows
 from graphml.sampling.candidates.top_k_logits import TopK
 from graphml.sampling.settings.params import SamplingParams
@@ -104,6 +104,7 @@ class Filter:
     selects: whether it is the last, and tokens are sampled from what it leaves as by
     `std::discrete_distribution`. with_mirostat: whether it
     runs where Mirostat replaces the chain. entries: what it is called in `graphml.sampling.chain`.
+    prepare: params, vocabulary -> what it works out once for a text, of work that no step should wait for.
     """
 
     name: str
@@ -121,3 +122,4 @@ class Filter:
     selects: bool = False
     with_mirostat: bool = False
     entries: tuple[ChainEntry, ...] = field(default=())
+    prepare: Callable[[SamplingParams, SamplerVocabulary], Any] | None = None

@@ -5,9 +5,9 @@ Knows no filter, and nothing of models.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from graphml.errors import UsageError
 
@@ -48,7 +48,8 @@ class Moment:
     """A filter's moment.
 
     history: the ids so far. n_vocab: logits of the whole row. chance: the next random number from 0 to 1.
-    state: what the filter keeps. vocabulary: None for a model without one.
+    state: what the filter keeps. vocabulary: None for a model without one. prepared: by filter, what its
+    `prepare` returned.
     """
 
     history: Sequence[int] = ()
@@ -56,6 +57,7 @@ class Moment:
     chance: Callable[[], float] = _no_number
     state: tuple[float, ...] = ()
     vocabulary: SamplerVocabulary | None = None
+    prepared: Mapping[str, Any] = field(default_factory=dict)
 
     def words(self, what: str) -> SamplerVocabulary:
         """The vocabulary; UsageError naming the setting that needs it."""

@@ -111,10 +111,12 @@ class PeekableRandom:
     """The numbers of `np.random.default_rng(seed)`, which can be looked at before they are used.
 
     kept: the states of the sequence's samplers; vocabulary: whose texts they read, None where there is none.
+    prepared: by filter, what it works out once, before a token is sampled; for the params that it is of.
     """
 
     def __init__(self, seed: int, vocabulary: SamplerVocabulary | None = None) -> None:
         self.seed, self.vocabulary, self.kept = seed, vocabulary, FilterStates()
+        self.prepared: Mapping[str, Any] = {}
         self._generator = np.random.default_rng(seed)
         self._peeked: deque[float] = deque()
 
@@ -123,6 +125,7 @@ class PeekableRandom:
         copied = PeekableRandom(self.seed, self.vocabulary)
         copied._generator.bit_generator.state = self._generator.bit_generator.state
         copied._peeked, copied.kept = self._peeked.copy(), self.kept.copy()
+        copied.prepared = self.prepared
         return copied
 
     def random(self) -> float:

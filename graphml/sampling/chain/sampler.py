@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from graphml.errors import UsageError
 from graphml.sampling.candidates.candidates import Candidates, Floats, Ids, all_candidates, softmax
 from graphml.sampling.candidates.filter import Apply, Filter, Stateful
 from graphml.sampling.candidates.mersenne_twister import MersenneTwister
-from graphml.sampling.candidates.moment import Moment
+from graphml.sampling.candidates.moment import Moment, SamplerVocabulary
 from graphml.sampling.candidates.random_numbers import DIST, Numbers, PeekableRandom
 from graphml.sampling.candidates.top_k_logits import TopK
 from graphml.sampling.chain import filter_order
@@ -100,7 +100,7 @@ class _ChainRun:
         self.params, self.history, self.numbers = sampler.params, history, numbers
         self.exact = sampler.params.rng == LLAMA_CPP
         self.own = numbers if isinstance(numbers, PeekableRandom) else PeekableRandom(0)
-        self.moment = Moment(history, n_vocab, numbers.random, (), self.own.vocabulary)
+        self.moment = Moment(history, n_vocab, numbers.random, (), self.own.vocabulary, self.own.prepared)
         self.left: list[_Left] = []
 
     def step(self, filter_: Filter, apply: Apply, candidates: Candidates) -> Candidates:
@@ -154,6 +154,14 @@ class Sampler:
     params: SamplingParams
     steps: tuple[tuple[Filter, Apply], ...]
     n_adjusting: int
+
+    def prepared(self, vocabulary: SamplerVocabulary | None) -> dict[str, Any]:
+        """What its filters work out before a text: `PeekableRandom.prepared`."""
+        return {
+            filter_.name: filter_.prepare(self.params, vocabulary)
+            for filter_, _ in self.steps
+            if filter_.prepare is not None and vocabulary is not None
+        }
 
     def sample(self, logits: Floats, history: Sequence[int], generator: Numbers) -> int:
         """Return the id of the next token.

@@ -13,12 +13,15 @@ import numpy as np
 
 from graphml.sampling.candidates.candidates import Candidates, Indices
 from graphml.sampling.candidates.filter import ChainEntry, Filter, Needs
-from graphml.sampling.candidates.moment import Moment
+from graphml.sampling.candidates.moment import Moment, SamplerVocabulary
 from graphml.sampling.candidates.token_texts import Breakers, breakers_of
 from graphml.sampling.settings.params import SamplingParams
 
+NO_BREAKERS = Breakers({})
 _LARGEST_EXPONENT = 88.7228391
 """The logarithm of float32's largest number."""
+_ROUNDS = 128
+"""Tokens by which all repetitions are compared at once; longer ones are rare, or made to keep others."""
 
 
 def repeats(window: Indices, limit: int, least: int, most: int) -> tuple[Indices, Indices]:
@@ -27,32 +30,41 @@ def repeats(window: Indices, limit: int, least: int, most: int) -> tuple[Indices
     limit: no repetition is longer; least: shorter ones are passed over; most: longer ones count as this long.
     Ids int64 [n], lengths int64 [n].
     """
+    longest_first = min(limit, most)
     ends = np.flatnonzero(window[:-1] == window[-1])
     lengths = np.zeros(len(window), np.int64)
     length, size = 0, len(window)
-    while len(ends) and length < min(limit, most):
+    while len(ends) and length < longest_first:
+        if length == _ROUNDS:
+            return _by_token(window, np.minimum(_common_ends(window), longest_first), least)
         lengths[ends] = length = length + 1
         ends = ends[ends >= length]
         ends = ends[window[ends - length] == window[size - 1 - length]]
+    return _by_token(window, lengths, least)
+
+
+def _common_ends(window: Indices) -> Indices:
+    """For each token how long the text up to it and the whole text end alike: the Z algorithm, O(n)."""
+    text = window[::-1].tolist()
+    size = len(text)
+    same, left, right = [0] * size, 0, 0
+    for i in range(1, size):
+        count = min(right - i, same[i - left]) if i < right else 0
+        while i + count < size and text[count] == text[i + count]:
+            count += 1
+        if i + count > right:
+            left, right = i, i + count
+        same[i] = count
+    return np.array(same[::-1], np.int64)
+
+
+def _by_token(window: Indices, lengths: Indices, least: int) -> tuple[Indices, Indices]:
+    """The tokens behind these ends, each once, with the longest of its lengths."""
     before = np.flatnonzero(lengths[:-1] >= least)
     tokens, places = np.unique(window[before + 1], return_inverse=True)
     longest = np.zeros(len(tokens), np.int64)
     np.maximum.at(longest, places, lengths[before])
     return tokens, longest
-
-
-def limit_of(window: Sequence[int], breakers: Breakers) -> int:
-    """How many tokens stand behind the nearest breaker from the end; all where there is none."""
-    if not breakers:
-        return len(window)
-    for i, token in enumerate(reversed(window)):
-        fits = [
-            len(tail) for tail in breakers.get(token, ())
-            if len(tail) <= i and all(window[-i + k] == tail_token for k, tail_token in enumerate(tail))
-        ]  # fmt: skip
-        if fits:
-            return i - max(fits)
-    return len(window)
 
 
 def dry(
@@ -66,13 +78,13 @@ def dry(
     """Lower tokens that would repeat what the window, the end of the history, has before."""
     if len(window) <= max(allowed_length, 0):
         return candidates
-    limit = limit_of(window, breakers)
+    array = np.asarray(window, np.int64)
+    limit = breakers.limit(array)
     if limit < allowed_length:
         return candidates
     highest = math.floor(_LARGEST_EXPONENT / math.log(base)) if base > 1.000001 else len(window)
-    array = np.asarray(window, np.int64)
     tokens, lengths = repeats(array, limit, allowed_length, allowed_length + max(highest, 0))
-    goes_on = np.fromiter((() not in breakers.get(int(token), ()) for token in tokens), np.bool_, len(tokens))
+    goes_on = ~breakers.alone(tokens)
     tokens, lengths = tokens[goes_on], lengths[goes_on]
     logits = candidates.logits.copy()
     at, there = candidates.positions(tokens)
@@ -91,9 +103,15 @@ def _breakers(params: SamplingParams, moment: Moment) -> Breakers:
         breakers: dict[int, list[tuple[int, ...]]] = {}
         for head, *tail in ids:
             breakers.setdefault(int(head), []).append(tuple(map(int, tail)))
-        return breakers
-    texts = tuple(params.dry_sequence_breakers)
-    return breakers_of(moment.words("dry_sequence_breakers"), texts) if texts else {}
+        return Breakers(breakers)
+    if not params.dry_sequence_breakers:
+        return NO_BREAKERS
+    prepared: Breakers | None = moment.prepared.get("dry")
+    return prepared or _prepared(params, moment.words("dry_sequence_breakers"))
+
+
+def _prepared(params: SamplingParams, vocabulary: SamplerVocabulary) -> Breakers:
+    return breakers_of(vocabulary, tuple(params.dry_sequence_breakers))
 
 
 def _apply(params: SamplingParams, candidates: Candidates, moment: Moment) -> Candidates:
@@ -132,6 +150,7 @@ FILTER = Filter(
     apply=_apply,
     needs=Needs.HISTORY,
     needs_vocabulary=lambda params: bool(params.dry_sequence_breakers),
+    prepare=_prepared,
     place=30,
     adjusts=True,
     entries=(

@@ -14,7 +14,17 @@ from typing import Any, Final
 from graphml.errors import UsageError
 from graphml.options.argument_checks import text_of
 from graphml.options.keyword_arguments import named_arguments
-from graphml.options.option_fields import POSITIVE, Checked, OneOf, Real, Whole, check, option, options_of
+from graphml.options.option_fields import (
+    POSITIVE,
+    Checked,
+    OneOf,
+    Real,
+    Whole,
+    check,
+    no_option,
+    option,
+    options_of,
+)
 from graphml.sampling.settings.field_checks import (
     OwnFunction,
     checked_biases,
@@ -29,6 +39,7 @@ from graphml.sampling.settings.field_checks import (
     written_biases,
 )
 from graphml.sampling.settings.grammar_triggers import Trigger, checked_triggers
+from graphml.sampling.settings.reasoning_end import ReasoningEnd
 from graphml.sampling.settings.sampler_names import checked_order
 
 BREAKERS = ("\n", ":", '"', "*")
@@ -236,6 +247,16 @@ class SamplingParams:
         "", "The structure counts behind this text, such as </think>, which must come; before, the text is "
         "free.", "--grammar-after", range=Checked(text_of), metavar="TEXT",
     )  # fmt: skip
+    reasoning_budget: int = option(
+        -1, "Tokens of reasoning in a conversation's answer, behind which its end is forced; -1: no limit.",
+        "--reasoning-budget", range=Whole(-1), metavar="N",
+    )  # fmt: skip
+    reasoning_budget_message: str = option(
+        "", "A text at the end of reasoning that is ended.", "--reasoning-budget-message",
+        range=Checked(text_of), metavar="TEXT",
+    )  # fmt: skip
+    reasoning_end: ReasoningEnd | None = no_option(None)
+    """How it ends, by the template: a conversation's prompt sets this, no caller."""
     spec_type: str = option(
         "auto", "Speculation, what drafts tokens that a step tries at once: {words}; ngram: what followed "
         "the latest tokens before; draft: the draft model; mtp: the file's layer for multi-token prediction; "
@@ -273,8 +294,8 @@ class SamplingParams:
 
     @cached_property
     def structured(self) -> bool:
-        """Whether the text follows a grammar, schema, expression, list of choices, or begin."""
-        return any(getattr(self, name) for name in STRUCTURES)
+        """Whether the text follows a grammar, schema, expression, list of choices, begin, or limit."""
+        return self.reasoning_budget >= 0 or any(getattr(self, name) for name in STRUCTURES)
 
     def __hash__(self) -> int:
         """Of a few fields: samplers are looked up by params at every token."""

@@ -15,6 +15,7 @@ ALIASES: Final = {
     "nucleus": "top_p", "typ_p": "typical", "typical_p": "typical", "typ": "typical", "temp": "temperature",
     "function": "own_function", "epsilon_cutoff": "epsilon", "eta_cutoff": "eta",
 }  # fmt: skip
+MOST_NAMES: Final = 64
 LETTERS: Final = {
     "d": "dry", "k": "top_k", "y": "typical", "p": "top_p", "s": "top_n_sigma", "m": "min_p",
     "t": "temperature", "x": "xtc", "i": "infill", "e": "penalties",
@@ -36,7 +37,9 @@ def named_in(text: str) -> tuple[str, ...]:
     names = [name.strip().lower().replace("-", "_") for name in text.split(";") if name.strip()]
     known = filter_names() | ALIASES.keys()
     if len(names) == 1 and names[0] not in known and set(names[0]) <= LETTERS.keys():
-        return tuple(LETTERS[letter] for letter in names[0])
+        names = [LETTERS[letter] for letter in names[0][: MOST_NAMES + 1]]
+    if len(names) > MOST_NAMES:
+        raise UsageError(f"samplers: wanted at most {MOST_NAMES} filters, got more")
     unknown = [name for name in names if name not in known]
     if unknown:
         raise UsageError(

@@ -6,9 +6,9 @@ answers that begin behind a reasoning part. Knows matchers; nothing of grammars 
 
 from __future__ import annotations
 
-import re
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,8 @@ from graphml.sampling.structured.token_bytes import Bools, TokenBytes
 
 MAX_PATTERN: Final = 1000
 MAX_WAITING_BYTES: Final = 1 << 20
+MAX_SECONDS: Final = 0.05
+"""Of the search behind a token, which others of a step wait for: expressions may take exponential time."""
 
 
 class Triggers:
@@ -50,25 +52,43 @@ class Triggers:
 
     def start(self, text: bytes) -> int | None:
         """Where the constrained part begins: the first group that matched something, else the whole match."""
+        end = time.monotonic() + MAX_SECONDS
         for pattern in self.patterns:
             whole = pattern.pattern.startswith(b"^") and pattern.pattern.endswith(b"$")
-            match = (pattern.fullmatch(text) if whole else None) or pattern.search(text)
+            searches = [pattern.fullmatch, pattern.search] if whole else [pattern.search]
+            match = None
+            for search in searches:
+                try:
+                    match = match or search(text, timeout=self._left(end))
+                except TimeoutError:
+                    shown = pattern.pattern.decode("utf-8", "replace")
+                    raise UsageError(
+                        f"trigger_patterns: {shown!r:.80}: wanted expressions that need less than "
+                        f"{MAX_SECONDS} s in a text of {len(text)} bytes"
+                    ) from None
             if match is not None:
                 groups = range(1, pattern.groups + 1)
-                return next((match.start(group) for group in groups if match.group(group)), match.start())
+                starts = (match.start(group) for group in groups if match.group(group))
+                return int(next(starts, match.start()))
         return None
 
+    def _left(self, end: float) -> float | None:
+        """The time that a search has; tolerant ones are of formats, whose expressions are known."""
+        return None if self.tolerant else max(end - time.monotonic(), 1e-3)
 
-def _compiled(pattern: str) -> re.Pattern[bytes]:
+
+def _compiled(pattern: str) -> Any:
+    import regex  # costs every start 14 ms
+
     if len(pattern) > MAX_PATTERN:
         raise UsageError(f"trigger_patterns: at most {MAX_PATTERN} characters, one has {len(pattern)}")
     try:
-        return re.compile(pattern.encode())
-    except (re.error, RecursionError) as error:
+        return regex.compile(pattern.encode())
+    except (regex.error, RecursionError) as error:
         raise UsageError(f"trigger_patterns: {pattern!r:.80}: {error}") from error
 
 
-class _Free:
+class FreeText:
     """The place in a text that is free; behind: what may not end yet."""
 
     def __init__(self, vocabulary: TokenBytes, behind: bool) -> None:
@@ -78,18 +98,23 @@ class _Free:
             set_bits(self._bits, vocabulary.end_tokens, False)
 
     def bits(self) -> Bits:
+        """All tokens, but ends behind a text that must come."""
         return self._bits
 
     def forced_bytes(self) -> bytes:
+        """None."""
         return b""
 
     def walk(self, accepted: Sequence[int]) -> None:
-        return None
+        """None."""
+        return
 
     def allows(self, token: int) -> bool:
+        """Whether it is a token."""
         return 0 <= token < self._n
 
     def may_end(self) -> bool:
+        """Whether it may end."""
         return self._ends
 
     def accept(self, token: int) -> None:
@@ -98,7 +123,8 @@ class _Free:
     def rewind(self, n: int) -> None:
         """All places are the same."""
 
-    def copy(self) -> _Free:
+    def copy(self) -> FreeText:
+        """The same, which has no state."""
         return self
 
 
@@ -112,7 +138,7 @@ class LazyMatcher(Matcher):
     def __init__(
         self, make: Callable[[], Matcher], vocabulary: TokenBytes, triggers: Triggers, name: str
     ) -> None:
-        super().__init__(_Free(vocabulary, triggers.behind), vocabulary, name)
+        super().__init__(FreeText(vocabulary, triggers.behind), vocabulary, name)
         self._make, self._triggers = make, triggers
         self._inner: Matcher | None = None
         self._n_before = 0  # tokens up to the trigger's end, once it came

@@ -29,6 +29,7 @@ from graphml.sampling.structured.llguidance_structure import LlguidanceStructure
 from graphml.sampling.structured.matcher import Matcher, Structure
 from graphml.sampling.structured.opened_tokens import tokens_of
 from graphml.sampling.structured.packed_masks import Bits, packed
+from graphml.sampling.structured.reasoning_matcher import ReasoningMatcher
 from graphml.sampling.structured.schema_structure import generated_structure, schema_of_text
 from graphml.sampling.structured.token_bytes import Bools, TokenBytes
 
@@ -134,11 +135,23 @@ def matcher_of(params: SamplingParams, tokenizer: SamplerVocabulary | None) -> M
     UsageError for a structure that is wrong or not supported, or a model without a tokenizer.
     """
     name = next((structure for structure in STRUCTURES if getattr(params, structure)), None)
-    if name is None:
+    limited = params.reasoning_budget >= 0
+    if name is None and not limited:
         return None
     if tokenizer is None:
-        raise UsageError(f"{name}: wanted a model with a tokenizer, this one has none")
+        raise UsageError(f"{name or 'reasoning_budget'}: wanted a model with a tokenizer, this one has none")
     tokens = tokens_of(tokenizer)
+    inner = None if name is None else _structure_matcher(params, tokens, name)
+    if not limited:
+        return inner
+    if params.reasoning_end is None:
+        raise UsageError(
+            "reasoning_budget: wanted a conversation, whose template says how reasoning is marked"
+        )
+    return ReasoningMatcher(inner, tokens, params.reasoning_end, params.reasoning_budget)
+
+
+def _structure_matcher(params: SamplingParams, tokens: TokenBytes, name: str) -> Matcher:
     key = _Key(tokens, name, getattr(params, name))
     with _LOCK:
         compiled = _COMPILED.get(key)

@@ -47,7 +47,7 @@ class Generation:
         key: str | None = None,
     ) -> None:
         self._access, self._handle, self._kept_as = access, handle, kept_as
-        self.key = key
+        self.key, self.id = key, ""  # by which its client knows it
         self.ids, self.settings = ids, settings
         self.number = next(access.numbers)
         self.arrived, self.submitted = arrived, time.monotonic()
@@ -157,6 +157,10 @@ class Generation:
             "max_tokens": settings.max_tokens, "seed": settings.seed, "stop_sequences": list(params.stop),
             "choice.count": settings.n if settings.n != 1 else None, "json": bool(params.json_schema),
         }  # fmt: skip
+
+    def end_reasoning(self) -> bool:
+        """See `Handle.end_reasoning`."""
+        return self._handle.end_reasoning()
 
     def cancel(self) -> None:
         """Nobody wants it any more."""

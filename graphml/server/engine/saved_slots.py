@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,17 +54,20 @@ class SavedSlots:
         engine: Engine,
         action: str,
         number: int,
-        extra: bytes,
+        extra_of: Callable[[str | None], bytes],
         path: Path | None,
+        key: str | None,
         whose: str | None = None,
     ) -> dict[str, Any]:
-        """Save, restore or erase a slot: llama-server's reply. extra: as of `Engine.prefix_extra`.
+        """Save, restore or erase a slot: llama-server's reply.
 
-        whose: the key whose slots alone are saved and erased; others' look empty. None: all are.
+        extra_of: of a key's prefixes, as of `Engine.prefix_extra`. key: who asks. whose: the key whose slots
+        alone are saved and erased; others' look empty. None: all are.
         """
         files, begin = engine.prefix_files(), time.monotonic()
-        key, ids = self._ids.get(number, (None, []))
-        ids = ids if whose in (None, key) else []
+        owner, ids = self._ids.get(number, (key, []))
+        ids = ids if whose in (None, owner) else []
+        extra = extra_of(key if action == "restore" else owner)
         if path is None:
             n_erased = files.forget(ids, extra)
             if ids:
@@ -75,7 +79,7 @@ class SavedSlots:
             reply["n_saved"], reply["n_written"] = files.save(ids, extra, path)
         else:
             ids, reply["n_read"] = files.restore(path, extra)
-            self._ids[number], reply["n_restored"] = (whose, ids), len(ids)
+            self._ids[number], reply["n_restored"] = (key, ids), len(ids)
         return {**reply, "timings": {f"{action}_ms": (time.monotonic() - begin) * 1e3}}
 
     def _make_folder_of(self, path: Path) -> None:

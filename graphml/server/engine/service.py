@@ -135,8 +135,12 @@ class Service:
         cached = self.options.cache_prompt if sampling.cache_prompt is None else sampling.cache_prompt
         if not cached:
             return b"request %d" % next(_SALTS)
-        key = request.scope.get("graphml.key")
-        return b"key " + key.encode() if self.options.salt_by_key and key else b""
+        return self.salt_of_key(request.scope.get("graphml.key"))
+
+    def salt_of_key(self, key: str | None) -> bytes:
+        """What keeps a key's prefixes apart: else the time to a first token tells what others have asked."""
+        apart = key and not self.options.share_prefixes
+        return b"key " + self.keys.folder_of(key).encode() if apart else b""
 
     async def begin(
         self,

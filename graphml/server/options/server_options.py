@@ -45,6 +45,8 @@ class RequestLimits:
     messages: int = 4096
     stops: int = 64
     stop_chars: int = 4096
+    breakers: int = 64
+    """Texts at which repetitions end for DRY."""
     logit_biases: int = 4096
     logprobs: int = 64
     grammar_chars: int = 256 << 10
@@ -118,7 +120,7 @@ class ServerOptions:
     slot_save_path: Path | None = None
     models_dir: Path | None = None
     mcp: Path | None = None
-    salt_by_key: bool = False
+    share_prefixes: bool = False
     log_requests: bool = False
     otlp_endpoint: str | None = None
     verbose: bool = False

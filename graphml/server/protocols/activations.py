@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -74,13 +75,14 @@ async def activations(service: Service, request: Request) -> Response:
     form = _checked(body, request.headers.get("accept", ""))
 
     def prompts() -> tuple[list[list[int]], RequestSettings]:
+        settings = service.settings(body)
         if body.messages:
-            every = [list(conversation_of(service, body).ids)]
-        else:
-            every = service.prompts_of(body.prompt)
+            prompt = conversation_of(service, body, settings.params)
+            return [list(prompt.ids)], replace(settings, params=prompt.params)
+        every = service.prompts_of(body.prompt)
         if len(every) != 1:
             raise wrong_field("prompt", f"wanted one prompt, got {len(every)}")
-        return every, service.settings(body)
+        return every, settings
 
     def probed(ids: list[int], settings: RequestSettings) -> Probed:
         places = None if body.positions is None else _places(body.positions, len(ids))

@@ -161,6 +161,7 @@ def as_chat(body: Messages) -> ChatCompletion:
         messages=messages, max_tokens=body.max_tokens, stream=body.stream, stop=body.stop_sequences,
         temperature=body.temperature, top_p=body.top_p, top_k=body.top_k, tools=tools,
         tool_choice=_tool_choice(body.tool_choice), chat_template_kwargs=_thinking(body.thinking),
+        thinking_budget_tokens=_budget(body.thinking),
         parallel_tool_calls=not (body.tool_choice or {}).get("disable_parallel_tool_use", False),
         **_output({"format": body.output_format, **(body.output_config or {})}),
     )  # fmt: skip
@@ -276,6 +277,16 @@ def _output(config: dict[str, Any]) -> dict[str, Any]:
             raise wrong_field("output_config", "wanted a text as effort")
         fields["reasoning_effort"] = effort
     return fields
+
+
+def _budget(thinking: dict[str, Any] | None) -> int | None:
+    """The tokens of thinking that a request allows."""
+    budget = (thinking or {}).get("budget_tokens")
+    if budget is None or (thinking or {}).get("type") != "enabled":
+        return None
+    if not isinstance(budget, int) or isinstance(budget, bool) or budget < 0:
+        raise wrong_field("thinking", f"wanted tokens as budget_tokens; got {budget!r:.40}")
+    return budget
 
 
 def _thinking(thinking: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ messages and templates; nothing of protocols or of steps.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -16,11 +17,11 @@ from graphml.sampling import SamplingParams
 from graphml.server.access.text_limits import check_fits
 from graphml.server.engine.service import Service
 from graphml.server.requests.request_fields import ChatCompletion
+from graphml.server.requests.sampling_settings import budget_of, reasoning_limits
 from graphml.server.responses.api_errors import wrong_field
 from graphml.text.answers import ToolCall
 from graphml.text.messages import Message, checked_messages, parts_of, role_of
 
-NO_REASONING_END: Final = "reasoning is ended by the model alone here"
 LEGACY = "deepseek-legacy"
 FUNCTION = "function"
 RESERVED = frozenset({"messages", "tools", "add_generation_prompt"})
@@ -38,8 +39,8 @@ def conversation_of(
     messages = checked(chat.messages, service.options.limits.messages)
     check_fits([message["content"] for message in messages], service.tokenizer, service.access.n_ctx)
     _check_begun(chat, messages)
-    _check_reasoning(chat)
     variables = {**_variables(service, chat), **more}
+    params = replace(params or SamplingParams(), **reasoning_limits(chat, service.options))
     form = chat.reasoning_format or service.options.reasoning_format
     form = "deepseek" if form == LEGACY else form
     if form not in REASONING_FORMATS:
@@ -111,23 +112,11 @@ def _variables(service: Service, chat: ChatCompletion) -> dict[str, Any]:
     variables = {**dates, **service.options.template_variables, **asked}
     # "auto" is on, as in llama-server.
     variables.setdefault("enable_thinking", service.options.reasoning != "off")
-    budgets = chat.reasoning_budget_tokens, chat.thinking_budget_tokens
-    if chat.reasoning_effort == "none" or next((n for n in budgets if n is not None), -1) == 0:
+    if chat.reasoning_effort == "none" or budget_of(chat) == 0:
         variables["enable_thinking"] = False
     elif chat.reasoning_effort is not None:
         variables["reasoning_effort"] = chat.reasoning_effort
     return variables
-
-
-def _check_reasoning(chat: ChatCompletion) -> None:
-    """ApiError 400 for a limit of reasoning, which nothing here ends before the model does."""
-    for name in ("reasoning_budget_tokens", "thinking_budget_tokens"):
-        if (getattr(chat, name) or 0) > 0:
-            raise wrong_field(name, "wanted 0 (no reasoning) or -1: reasoning has no other limit here")
-    if chat.reasoning_budget_message:
-        raise wrong_field("reasoning_budget_message", NO_REASONING_END)
-    if chat.reasoning_control:
-        raise wrong_field("reasoning_control", NO_REASONING_END)
 
 
 def _check_begun(chat: ChatCompletion, messages: list[Message]) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from starlette.requests import Request
 from starlette.responses import Response
 
-from graphml.api.text_rows import chosen_pooling
+from graphml.api.text_rows import chosen_pooling, normalized
 from graphml.server.access.text_limits import check_fits
 from graphml.server.engine.service import Service
 from graphml.server.observing.request_log import ModelOperation
@@ -130,18 +130,6 @@ def _rows(service: Service, every: list[list[int]], pooling: str) -> list[Floats
 
 def _norm(service: Service, body: Embeddings) -> int:
     return service.options.embd_normalize if body.embd_normalize is None else body.embd_normalize
-
-
-def normalized(rows: Floats, kind: int) -> Floats:
-    """Rows divided by a norm: below 0 by none, 0 so that they fit int16, else by the p-norm."""
-    if kind < 0:
-        return rows
-    wide = rows.astype(np.float64)
-    if kind == 0:
-        norm = np.abs(wide).max(axis=1, keepdims=True) / 32760.0
-    else:
-        norm = (np.abs(wide) ** kind).sum(axis=1, keepdims=True) ** (1.0 / kind)
-    return np.asarray(wide / np.where(norm > 0, norm, 1.0), np.float32)
 
 
 def _written(row: Floats, form: str | None) -> str | list[float]:

@@ -109,15 +109,16 @@ async def change_slot(service: Service, request: Request) -> Response:
     if not 0 <= number < service.options.parallel:
         raise wrong_field("id_slot", f"wanted a slot from 0 to {service.options.parallel - 1}, got {number}")
     named = None if action == "erase" else await body_of(service, request, SlotFile)
-    engine, salt = service.access.engine, service.salt_of(request, Sampling(cache_prompt=True))
-    key = request.scope.get("graphml.key")
+    engine, key = service.access.engine, request.scope.get("graphml.key")
     whose = None if service.is_admin(key) else key
     of_key = service.access.keys.folder_of(whose)
     path = None if named is None else service.access.slots.path(named, of_key)
 
+    def extra_of(owner: str | None) -> bytes:
+        return engine.prefix_extra(service.access.adapters(), service.salt_of_key(owner))
+
     def changed() -> dict[str, Any]:
-        extra = engine.prefix_extra(service.access.adapters(), salt)
-        return service.access.slots.change(engine, action, number, extra, path, whose)
+        return service.access.slots.change(engine, action, number, extra_of, path, key, whose)
 
     return json_response(await service.access.in_thread(changed))
 

@@ -17,13 +17,14 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from graphml.api.text_rows import normalized
 from graphml.bench.describe import describe_file
 from graphml.errors import GraphmlError
 from graphml.sampling.candidates.logprobs import TokenLogprobs
 from graphml.server.access.text_limits import check_chars
 from graphml.server.engine.service import Service
 from graphml.server.protocols.answers import Answering, PlainReader, answering
-from graphml.server.protocols.embeddings import embedded_texts, normalized
+from graphml.server.protocols.embeddings import embedded_texts
 from graphml.server.protocols.openai_chat import ended
 from graphml.server.protocols.request_body import body_of
 from graphml.server.protocols.shown_logprobs import entries
@@ -155,7 +156,7 @@ async def embed(service: Service, request: Request) -> Response:
     every, rows = await embedded_texts(
         service, Embeddings(input=body.input), request, truncated=body.truncate is not False
     )
-    vectors = [normalized(row[:1, : body.dimensions], 2)[0].tolist() for row in rows]
+    vectors = [normalized(row[:1, : body.dimensions])[0].tolist() for row in rows]
     spent = {"total_duration": _ns(time.monotonic() - begin), "load_duration": 0}
     counts = {"prompt_eval_count": sum(map(len, every))}
     return json_response({"model": service.name, "embeddings": vectors, **spent, **counts})

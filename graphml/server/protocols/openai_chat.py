@@ -15,7 +15,7 @@ from starlette.responses import Response
 from graphml.sampling.candidates.logprobs import TokenLogprobs
 from graphml.server.engine.service import FINGERPRINT, Service, new_id, timings, usage
 from graphml.server.protocols.answers import Answering, answering
-from graphml.server.protocols.conversations import NO_REASONING_END, conversation_of, prompt_text
+from graphml.server.protocols.conversations import conversation_of, prompt_text
 from graphml.server.protocols.llama_completion import final, progress_timings, running_timings
 from graphml.server.protocols.request_body import body_of, read_body
 from graphml.server.protocols.shown_logprobs import entries
@@ -31,6 +31,7 @@ async def chat(service: Service, request: Request) -> Response | EventStream:
     chat = await body_of(service, request, ChatCompletion)
     reply = await answering(service, request, chat)
     shown = {"id": new_id("chatcmpl-"), **_shown(service)}
+    reply.generation.id = shown["id"]
     if chat.stream:
         events = _events(service, chat, reply, shown)
         return service.stream(request, events, reply.cancel, chat.sse_ping_interval)
@@ -148,13 +149,22 @@ async def input_tokens(service: Service, request: Request) -> Response:
 
 
 async def control(service: Service, request: Request) -> Response:
-    """`POST /v1/chat/completions/control`: refused, as reasoning is ended by the model alone."""
+    """`POST /v1/chat/completions/control`: have the reasoning of an answer of the same key end."""
     wanted = await body_of(service, request, Control)
     if not wanted.id:
         raise wrong_field("id", "wanted the id of a completion that runs")
     if wanted.action != "reasoning_end":
         raise wrong_field("action", f"wanted reasoning_end, got {wanted.action!r:.40}")
-    raise ApiError(501, f"{NO_REASONING_END}; a stream ends where its connection is closed")
+    key = request.scope.get("graphml.key")
+    running = [answer for answer in service.access.active.values() if answer.id == wanted.id]
+    if not running or running[0].key != key:
+        return json_response({"success": False, "message": "no active completion for this id"})
+    if running[0].settings.params.reasoning_budget < 0:
+        refused = "reasoning control not enabled for this completion"
+        return json_response({"success": False, "message": refused})
+    if not await service.access.in_thread(running[0].end_reasoning):
+        return json_response({"success": False, "message": "the completion is in no reasoning"})
+    return json_response({"success": True})
 
 
 async def apply_template(service: Service, request: Request) -> Response:

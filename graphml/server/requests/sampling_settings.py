@@ -31,6 +31,8 @@ SAME = (
 """Fields that have the same name and meaning in `SamplingParams`."""
 FORBIDDEN = -math.inf
 ID = re.compile(r"-?[0-9]{1,18}")
+NO_LIMIT = 1 << 30
+"""Tokens of reasoning that can be ended by another request, where no budget ends it."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ def settings_of(sampling: Sampling, options: ServerOptions, tokenizer: Tokenizer
             sampling.samplers if isinstance(sampling.samplers, str) else ";".join(sampling.samplers)
         )
     if sampling.dry_sequence_breakers is not None:
-        changes["dry_sequence_breakers"] = tuple(sampling.dry_sequence_breakers)
+        changes["dry_sequence_breakers"] = _breakers(sampling.dry_sequence_breakers, options.limits)
     if sampling.stop is not None:
         changes["stop"] = _stops(sampling.stop, options.limits)
     ignore_eos = options.ignore_eos if sampling.ignore_eos is None else sampling.ignore_eos
@@ -82,13 +84,39 @@ def settings_of(sampling: Sampling, options: ServerOptions, tokenizer: Tokenizer
     changes |= draft_fields(sampling, options.params)
     changes |= _structure(sampling, options.limits)
     changes |= _logprobs(sampling, options.limits)
-    params = _checked(options.params, changes)
+    params = _checked(replace(options.params, reasoning_budget=-1, reasoning_budget_message=""), changes)
     seed = options.seed if sampling.seed is None else sampling.seed
     limits = (sampling.n_predict, sampling.max_completion_tokens, sampling.max_tokens)
     most = next((limit for limit in limits if limit is not None), options.n_predict)
     count, n_shown = _counts(sampling, options.limits)
     return RequestSettings(params, None if seed == -1 else seed % 2**32, None if most < 0 else most,
                     count, ignore_eos, n_shown)  # fmt: skip
+
+
+def budget_of(chat: ChatCompletion) -> int | None:
+    """The tokens of reasoning that a request allows; None where it does not say, as with -1."""
+    for name in ("reasoning_budget_tokens", "thinking_budget_tokens"):
+        budget: int | None = getattr(chat, name)
+        if budget is not None and budget < -1:
+            raise wrong_field(name, f"wanted tokens, or -1 for the server's limit; got {budget}")
+        if budget is not None:
+            return None if budget == -1 else budget
+    return None
+
+
+def reasoning_limits(chat: ChatCompletion, options: ServerOptions) -> dict[str, Any]:
+    """How the reasoning of a conversation is limited, as fields of `SamplingParams`."""
+    budget, message = budget_of(chat), chat.reasoning_budget_message
+    if budget is None:
+        budget = options.params.reasoning_budget
+    if budget < 0 and chat.reasoning_control:
+        budget = NO_LIMIT
+    message = options.params.reasoning_budget_message if message is None else message
+    if len(message) > options.limits.stop_chars:
+        raise wrong_field(
+            "reasoning_budget_message", f"at most {options.limits.stop_chars} characters are wanted"
+        )
+    return {"reasoning_budget": budget, "reasoning_budget_message": message}
 
 
 def _counts(sampling: Sampling, limits: RequestLimits) -> tuple[int, int | None]:
@@ -133,6 +161,12 @@ def _stops(stop: str | list[str], limits: RequestLimits) -> tuple[str, ...]:
         most = f"at most {limits.stops} texts of at most {limits.stop_chars} characters"
         raise wrong_field("stop", f"{most} are wanted")
     return tuple(text for text in texts if text)
+
+
+def _breakers(texts: list[str], limits: RequestLimits) -> tuple[str, ...]:
+    if len(texts) > limits.breakers:
+        raise wrong_field("dry_sequence_breakers", f"at most {limits.breakers} texts are wanted")
+    return tuple(texts)
 
 
 def _biases(

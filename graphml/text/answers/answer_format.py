@@ -57,8 +57,8 @@ class AnswerFormat:
     written; markers: those of its texts that open calls. calls: from a marker to what reads calls behind it,
     of further ones. bare: reads calls at the begin of the answer without a marker. whole: reads the whole
     answer in place of all that. frame: texts around the answer that are none of it; text_open: the one before
-    its text. shown: further texts that are control tokens in the vocabulary and are needed. reasons: its
-    templates mark reasoning, whatever their text says.
+    its text. shown: further texts that are control tokens in the vocabulary and are needed. reasoning: its
+    marks, where they are not the usual ones; reasons: its templates have them, whatever their text says.
     """
 
     name: str

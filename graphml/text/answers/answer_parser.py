@@ -44,7 +44,7 @@ class AnswerParser:
         used_ids: Iterable[str] = (),
     ) -> None:
         self.format, self.split, self._inside = format, split, inside
-        self._marks = marks or format.reasoning
+        self._marks = None if format.whole else marks or format.reasoning
         self._events: list[Event] = []
         self.reader = TextReader()
         self.calls = CallSink(
@@ -117,7 +117,7 @@ class AnswerParser:
             if self._trims and self._at_start and (yield from self._begins(bare)):
                 continue
             looked_for = (*(calls if self.n_malformed < MOST_MALFORMED else ()), *self.format.frame)
-            stop = yield from self.reader.until(looked_for, self.content)
+            stop = yield from self.reader.until(looked_for, self.content, partial=not self.calls.n)
             if stop is None:
                 break
             if stop in calls:
@@ -205,7 +205,8 @@ class AnswerParser:
             emitted = calls.is_open and (cut or not calls.holds)  # its begin is not taken back
             calls.break_off(cut)
             self.n_malformed += 1
-            if cut and (emitted or (opened and reader.cut)):
+            certain = opened or calls.n_whole > whole or self._is_forced(reader.text[start:])
+            if cut and (emitted or (certain and reader.cut)):
                 reader.at = len(reader.text)
             elif calls.n_whole > whole:
                 reader.at = reader.mark
@@ -215,6 +216,13 @@ class AnswerParser:
         if calls.n > n_calls:
             self.drop_space()
         reader.set_mark(-1)
+
+    def _is_forced(self, text: str) -> bool:
+        """Whether the grammar lets a text without a marker be nothing but calls."""
+        syntax = self.format.syntax
+        if self.calls.holds or syntax is None:
+            return False
+        return text.lstrip().removeprefix(syntax.begin).startswith(syntax.lead)
 
     def keep_space(self) -> None:
         """White space at the end of a text is part of it, but not behind calls or alone after reasoning."""

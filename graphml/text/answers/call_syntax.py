@@ -155,7 +155,7 @@ class CallSyntax:
                 if next_text != lead:
                     yield from _literal(reader, lead)
             if end:
-                yield from reader.closing(end)
+                yield from reader.closing(end, *goes_on)
 
         return read
 

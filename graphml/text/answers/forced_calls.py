@@ -85,9 +85,8 @@ def call_trigger(format: AnswerFormat, marks: ReasoningMarks | None = None, insi
 
 
 def _reasoning(format: AnswerFormat, rules: GrammarRules, marks: ReasoningMarks | None, inside: bool) -> str:
-    if format.name == "harmony":
-        end = rules.until("<|end|>")
-        opened = rules.spell(f"{harmony.CHANNEL}analysis{harmony.MESSAGE}")
+    if format.name == "harmony" and format.reasoning is not None:
+        end, opened = rules.until(format.reasoning.close), rules.spell(format.reasoning.open)
         return f"({opened} {end} {rules.spell(harmony.START + 'assistant')})?"
     if marks is None:
         return ""

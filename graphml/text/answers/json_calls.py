@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from graphml.text.answers.call_sink import CallSink, json_text
-from graphml.text.answers.text_reader import Step, TextReader, fail, parsed
+from graphml.text.answers.text_reader import CutError, Step, TextReader, fail, parsed
 
 NAMES: Final = ("name", "tool_name", "function")
 ARGUMENTS: Final = ("arguments", "parameters")
@@ -69,6 +69,8 @@ def _members(
         yield from reader.space()
         yield from reader.literal(":")
         first = yield from reader.space()
+        if not first:
+            raise CutError("a value is missing")
         if key == "function" and first == "{":
             yield from _members(reader, calls, call, keep_ids, only)
         elif key in NAMES and first == '"':

@@ -19,6 +19,7 @@ _SPACE: Final = re.compile(r"\s*")
 _NESTING: Final = re.compile(r'["{}\[\]]')
 _STRING_PART: Final = re.compile(r'["\\]')
 _SCALAR: Final = re.compile(r"[-+.\w]*")
+_CUT_SCALAR: Final = re.compile(r"(|t|tr|tru|f|fa|fal|fals|n|nu|nul|-|-?\d+(\.|(\.\d+)?[eE][-+]?))")
 # Models write line ends inside of JSON strings, where JSON wants escapes.
 _ESCAPES: Final = {code: json.dumps(chr(code))[1:-1] for code in range(0x20)}
 
@@ -56,10 +57,11 @@ class TextReader:
         """Keep the text from here on."""
         self.mark = at
 
-    def until(self, stops: Sequence[str], emit: Emit = nothing) -> Step[str | None]:
+    def until(self, stops: Sequence[str], emit: Emit = nothing, partial: bool = True) -> Step[str | None]:
         """Read up to the first of some texts and over it; what is before it is emitted.
 
         Returns which one, the longest of those that begin there; None where the text ends without one.
+        partial: whether the begin of a stop, in which the text was cut, is emitted too.
         """
         while True:
             start, nearest = len(self.text), None
@@ -67,7 +69,8 @@ class TextReader:
                 place = self.text.find(stop, self.at)
                 if place >= 0 and (place < start or (place == start and len(stop) > len(nearest or ""))):
                     start, nearest = place, stop
-            undecided = len(self.text) if self.ended else self._undecided(stops)
+            decided = self.ended and (partial or not self.cut)
+            undecided = len(self.text) if decided else self._undecided(stops)
             if nearest is not None and start < undecided:
                 before, self.at = self.text[self.at : start], start + len(nearest)
                 if before:
@@ -98,7 +101,7 @@ class TextReader:
 
     def whole_until(self, stops: Sequence[str], emit: Emit) -> Step[str]:
         """As `until`; CutError where the text ends without one of them."""
-        stop = yield from self.until(stops, emit)
+        stop = yield from self.until(stops, emit, partial=False)
         if stop is None:
             raise CutError(f"{stops[0]} is missing")
         return stop
@@ -200,12 +203,14 @@ class TextReader:
         else:
             yield from self._scalar(both)
         whole = "".join(parts)
+        if self.ended and self.at == len(self.text) and _CUT_SCALAR.fullmatch(whole):
+            raise CutError("the text ends inside of JSON")
         parsed(whole)
         return whole
 
     def json_string(self) -> Step[str]:
         """Read a JSON string; return what it spells."""
-        if (yield from self.space()) != '"':
+        if (yield from self.space()) not in ("", '"'):
             fail("wanted a JSON string")
         return str(parsed((yield from self.json_value())))
 

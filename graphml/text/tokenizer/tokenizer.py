@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from graphml.errors import TokenizerError
 from graphml.options.argument_checks import items_of, text_of, token_id
+from graphml.options.keyword_arguments import named_arguments
+from graphml.options.other_attributes import NamesOthers
 from graphml.system.notebook_html import html_table
 from graphml.text.tokenizer import attributes
 from graphml.text.tokenizer.pieces import Pieces
@@ -114,13 +116,25 @@ class TokenRows(list[tuple[int, str]]):
         return html_table(f"{len(self)} tokens", ("id", "text"), self)
 
 
-class Tokenizer:
+class Tokenizer(NamesOthers):
     """Text to token ids and back, with the results of llama.cpp for the same vocabulary.
 
+    `n_vocab`, `vocab_size` and `len` are how many ids there are.
     `bos_id`, `eos_id` (also `bos`, `eos`) and `eot` are ids or None; `end_tokens` are all ids that end a
     generation; `fill_tokens` those for filling in the middle, by role (`Roles.fill`); `pre` is the name of
     the pre-tokenizer, empty for kinds without one. Safe to share between threads.
     """
+
+    _instead: ClassVar = {
+        **dict.fromkeys(("()", "tokenize", "batch_encode_plus", "encode_plus"), "encode(text), of one text"),
+        **dict.fromkeys(("batch_decode", "detokenize", "convert_tokens_to_string"), "decode(ids)"),
+        **dict.fromkeys(("id_to_token", "convert_ids_to_tokens"), "piece(id) or rows(ids)"),
+        **dict.fromkeys(("token_to_id", "convert_tokens_to_ids"), "encode(text, parse_special=True)"),
+        **dict.fromkeys(("get_vocab", "vocab"), "n_vocab and piece(id)"), "pad_token_id": "eos_id",
+        **dict.fromkeys(("apply_chat_template", "chat_template"), "Model.template and Model.prompt_ids"),
+        **dict.fromkeys(("bos_token_id", "bos_token"), "bos_id"), "all_special_ids": "is_special(id)",
+        **dict.fromkeys(("eos_token_id", "eos_token"), "eos_id"), "model_max_length": "Model.n_ctx",
+    }  # fmt: skip
 
     def __init__(self, vocabulary: Vocabulary, encoder: Encoder | None) -> None:
         self._vocabulary = vocabulary
@@ -128,7 +142,7 @@ class Tokenizer:
         self._pieces = Pieces(vocabulary)
         flags = vocabulary.flags
         self._decoding = Decoding(self._pieces, flags.add_space_prefix, flags.clean_spaces)
-        self.n_vocab = vocabulary.n_vocab
+        self.n_vocab = self.vocab_size = vocabulary.n_vocab
         self.kind = vocabulary.kind
         self.pre = vocabulary.pre_name if vocabulary.pre is not None else ""
         self.bos = vocabulary.roles.bos
@@ -138,6 +152,10 @@ class Tokenizer:
         self.end_tokens = vocabulary.roles.ends
         self.fill_tokens = dict(vocabulary.roles.fill)
 
+    def __len__(self) -> int:
+        return self.n_vocab
+
+    @named_arguments
     def encode(self, text: str, add_special: bool = True, parse_special: bool | None = None) -> list[int]:
         """Return the ids of a text.
 
@@ -175,6 +193,7 @@ class Tokenizer:
             between = [*between, _present(self._vocabulary.roles.separator, "seperator")]
         return [*self._before(), *first, *between, *second, *self._after()]
 
+    @named_arguments
     def decode(self, ids: Iterable[int], skip_special: bool = False) -> str:
         """Return the text of ids; invalid UTF-8 becomes U+FFFD.
 

@@ -64,7 +64,7 @@ class Wishes:
                 return logits
             liked = len(tiny_model.SPECIAL) + wish[len(said)]  # the byte's token
         logits = np.array(logits, np.float32)
-        logits[np.asarray(ids) == liked] = LIKED
+        logits[(np.asarray(ids) == liked) & np.isfinite(logits)] = LIKED  # what may not come stays out
         return logits
 
     def _text(self, prompt: tuple[int, ...]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from graphml.text.answers.answer_format import AnswerFormat, WholeAnswerParser
+from graphml.text.answers.answer_format import AnswerFormat, ReasoningMarks, WholeAnswerParser
 from graphml.text.answers.call_sink import CallSink
 from graphml.text.answers.call_syntax import CallReader, CallSyntax
 from graphml.text.answers.json_calls import json_arguments
@@ -50,6 +50,9 @@ def _message(parser: WholeAnswerParser, opened: str) -> Step[None]:
     reader.set_mark(begin)
     parts = [opened]
     stop = yield from reader.until((MESSAGE, *ENDS), parts.append)
+    if stop is None and reader.cut and sum(map(len, parts)) < _LONGEST_HEADER:
+        reader.at = len(reader.text)  # a header that was cut is no text
+        return
     text = _STRAY.sub("", "".join(parts).removeprefix(START))
     header = _HEADER.fullmatch(text) if stop == MESSAGE and len(text) < _LONGEST_HEADER else None
     if header is None:  # no header after all
@@ -101,6 +104,7 @@ FORMAT = AnswerFormat(
     rank=4,
     whole=_answer,
     text_open=f"{CHANNEL}final{MESSAGE}",
+    reasoning=ReasoningMarks(f"{CHANNEL}analysis{MESSAGE}", "<|end|>"),
     shown=(START, CHANNEL, MESSAGE, CONSTRAIN, "<|end|>"),
     syntax=CallSyntax(
         f"{CHANNEL}commentary to=functions.{{name}} {CONSTRAIN}json{MESSAGE}",

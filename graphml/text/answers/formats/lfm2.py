@@ -121,6 +121,8 @@ def _read_value(reader: TextReader, level: int) -> Step[str]:
     if word in _CONSTANTS:
         return _CONSTANTS[word]
     if not _NUMBER.fullmatch(word) or len(word) > 400:
+        if reader.ended and reader.at == len(reader.text):
+            raise CutError("a value is not whole")
         fail(f"no value: {word!r:.40}")
     if _JSON_NUMBER.fullmatch(word):
         return word

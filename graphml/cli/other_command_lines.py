@@ -1,0 +1,141 @@
+"""Words that people know from other programs' command lines, and what they are here.
+
+Read where graphml's own words do not fit. Knows words of ollama, llama.cpp, llm and Hugging Face; imports no
+command.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from graphml.errors import did_you_mean
+from graphml.loading import fetch
+
+SAME_COMMANDS: Final = {
+    "ls": "models", "list": "models", "show": "info", "download": "pull", "get": "pull", "remove": "rm",
+    "delete": "rm", "server": "serve", "generate": "run", "prompt": "run", "ask": "run", "benchmark": "bench",
+    "embedding": "embed", "embeddings": "embed", "ppl": "perplexity", "quantise": "quantize",
+}  # fmt: skip
+"""Another program's command -> ours with the same meaning, or another name for one of `OTHER_COMMANDS`."""
+
+OTHER_COMMANDS: Final = {
+    "complete": "`graphml run --raw` continues a text",
+    "config": "graphml.toml in the user's folder of settings, or --config FILE, holds defaults of options",
+    "convert": "folders of transformers are opened as they are, `graphml run FOLDER`; `graphml import` "
+    "writes an architecture from PyTorch",
+    "detokenize": "`graphml tokenize --decode` turns ids into text",
+    "eval": "`graphml perplexity` scores a text; other tests ask `graphml serve`",
+    "inspect": "`graphml info` shows a file, `graphml graph` its graph",
+    "login": "the hub's token is the variable HF_TOKEN",
+    "perf": "`graphml bench` measures speed, `graphml profile` where the time goes",
+    "ps": "a server tells its model at /v1/models and its requests at /slots; `graphml models` lists files",
+    "quantize": "weights are converted as a model is opened, `graphml run --quant q8`; no file is written",
+    "search": "`graphml models --suggest` lists models that fit into memory",
+    "stop": "a server ends with Ctrl-C, or when its process is ended",
+    "ui": "`graphml serve` has a page at /",
+    "version": "`graphml --version` prints it",
+    "web": "`graphml serve` has a page at /",
+}
+"""Another program's command -> what does it here, with other arguments."""
+
+_ONE_PROMPT: Final = '`graphml run MODEL "PROMPT"` answers one prompt'
+_TABLE: Final = "the result is on stdout: --format json > FILE"
+OPTIONS: Final = {
+    **{
+        (command, option): "wanted --backend A,B, of which A is judged and B is the judge"
+        for command in ("compare", "bisect")
+        for option in ("--a", "--b")
+    },
+    **{
+        (command, option): _TABLE
+        for command in ("profile", "compare", "bisect", "verify")
+        for option in ("-o", "--output")
+    },
+    **dict.fromkeys((("run", "-i"), ("run", "--interactive"), ("run", "-cnv")), "`graphml chat` converses"),
+    ("run", "-no-cnv"): "--raw continues a text without the chat template",
+    ("run", "-st"): "`graphml run` answers one prompt and ends",
+    ("run", "--no-display-prompt"): "the prompt is printed with --show-prompt alone",
+    ("run", "--verbose"): "on a terminal the speed is printed; --json has figures",
+    ("run", "--format"): "--json-schema names a schema, {} for any JSON",
+    **dict.fromkeys((("run", "-r"), ("run", "--reverse-prompt")), "--stop TEXT ends the answer at a text"),
+    ("run", "--prompt-file"): "-f FILE is the prompt",
+    ("tokenize", "--text"): "the text is behind MODEL, or --prompt",
+    ("run", "--schema"): "--json-schema names a schema, {} for any JSON",
+    ("tokenize", "--no-bos"): "--no-special adds no BOS and EOS",
+    ("embed", "--embd-output-format"): "--json prints an object, without it a line of numbers is printed",
+    **dict.fromkeys((("chat", "-p"), ("chat", "--prompt")), _ONE_PROMPT),
+    ("embed", "--normalize"): "embeddings have length 1; --embd-normalize -1 leaves them as they are",
+    ("embed", "-f"): "each line of stdin is a text: < FILE",
+    ("embed", "--file"): "each line of stdin is a text: < FILE",
+}
+"""A command and an option that it had, or that others have -> what it has today."""
+
+_DEVICE: Final = "--backend chooses what computes; `graphml doctor` lists what there is"
+ANY_OPTIONS: Final = {
+    "--device": _DEVICE, "--gpu": _DEVICE, "--cpu": _DEVICE,
+    "--list-devices": "`graphml doctor` lists devices",
+    "--dtype": "--quant converts weights, --kv the cache",
+    **dict.fromkeys(("-ctk", "-ctv", "--cache-type-k", "--cache-type-v"), "--kv KEYS/VALUES, as q8_0/q8_0"),
+    **dict.fromkeys(("-ub", "--ubatch-size"), "--batch is the most tokens of a step"),
+    **dict.fromkeys(("-fa", "--flash-attn"), "attention is always computed in this way"),
+    **dict.fromkeys(("--mlock", "--mmap", "--no-mmap"), "--pages says where weights are in memory"),
+    "--load-in-8bit": "--quant q8 converts weights", "--load-in-4bit": "--quant q4 converts weights",
+    "-j": "--json-schema is its long name",
+    "--stream": "answers are streamed; --json prints them at once",
+    "--no-stream": "--json prints an answer at once",
+}  # fmt: skip
+"""The same of every command that has no option of this name."""
+
+EXTRA_WORDS: Final = {
+    "bisect": "one model is compared on two backends: --backend A,B",
+    "bench": "-m MODEL names the model: before its options it may be a word, `graphml bench MODEL -p 512`",
+    "chat": _ONE_PROMPT,
+    "compare": "one model is compared on two backends; of two models `graphml diff A B` compares graphs, "
+    "`graphml bench -m A -m B` speed, and `graphml perplexity` says how well each predicts a text",
+    "explain": "--node NAME names the node",
+    "graph": "-o FILE names the file; `graphml diff A B` compares two graphs",
+    "info": "wanted one model; `graphml diff A B` compares the graphs of two",
+    "perplexity": "-f FILE names the text",
+    "profile": "wanted one model; -p is the number of the prompt's tokens",
+    "verify": "--against names what the model is compared with",
+}
+"""A command that was given a word too many -> where that word may belong."""
+
+
+def hint(error: Exception, name: str, command: Any, words: Iterable[str]) -> str:
+    """What to say in place of an error of a command line; empty where nothing is known.
+
+    command: click's of that name, None for none. words: of its line. click takes `-st` apart, as `-s t`, so
+    that an error may name another option, or come from what an option's value is taken for.
+    """
+    if "ignore_unknown_options" in getattr(command, "context_settings", ()):  # it has flags of its own
+        return ""
+    own = {flag for param in getattr(command, "params", ()) for flag in param.opts}
+    for word in words:
+        option = word.partition("=")[0]
+        meant = None if option in own else OPTIONS.get((name, option)) or ANY_OPTIONS.get(option)
+        if meant is not None:
+            return f"{option}: {meant}"
+    message = str(getattr(error, "message", "")).rstrip(".")
+    is_extra = message.startswith(("Got unexpected extra argument", "No such command"))
+    return f"{message}: {EXTRA_WORDS[name]}" if is_extra and name in EXTRA_WORDS else ""
+
+
+def meaning(name: str, commands: Iterable[str]) -> str:
+    """What to add to the error of a command that there is not: what does it here, or the nearest of ours."""
+    if name in OTHER_COMMANDS:
+        return f" Here {OTHER_COMMANDS[name]}."
+    if " " in name or name.lower().endswith(".gguf"):
+        return f" Did you mean `graphml run {shlex.quote(name[:80])}`?"
+    near = did_you_mean(name, commands, 1)
+    return near if near or not fetch.names_model(name) else f" Did you mean `graphml run {name}`?"
+
+
+def translated(words: Sequence[str]) -> list[str]:
+    """The words with our name of the command; `help COMMAND` is its page of help."""
+    first, *others = words
+    if first == "help":
+        return [*others[:1], "--help"]
+    return [SAME_COMMANDS.get(first, first), *others]
