@@ -70,16 +70,18 @@ class ModelRoom(Generic[T]):
     """Entries by name, and which of them are loaded.
 
     opened, closed: open a model of a name, and close it; called in threads. budget, most: as of `leaving`.
+    changed: called with an entry whose status has changed.
     """
 
     def __init__(
         self, sizes: dict[str, int], opened: Callable[[str], T], closed: Callable[[T], None],
         budget: int | None = None, most: int = 0,
+        changed: Callable[[ModelEntry[T]], None] = lambda entry: None,
     ) -> None:  # fmt: skip
         if most < 0 or (budget is not None and budget < 0):
             raise UsageError(f"models: wanted a budget and a number of at least 0, got {budget} and {most}")
         self.entries = {name: ModelEntry[T](name, size) for name, size in sizes.items()}
-        self._opened, self._closed = opened, closed
+        self._opened, self._closed, self._changed = opened, closed, changed
         self._budget, self._most = budget, most
         self._making = asyncio.Lock()
         self._clock = itertools.count(1)
@@ -124,8 +126,9 @@ class ModelRoom(Generic[T]):
     async def _load_awaited(self, entry: ModelEntry[T]) -> T:
         """The value of the one load of an entry, which goes on without those that no longer wait."""
         if entry.load is None:
-            entry.status, entry.error = "loading", None
-            entry.load = _started(self._load(entry))
+            entry.error = None
+            self._become(entry, "loading")
+            entry.load = in_background(self._load(entry))
         entry.count(waiting=1)
         try:
             value = await asyncio.shield(entry.load)
@@ -140,11 +143,11 @@ class ModelRoom(Generic[T]):
                 await self._make_room(entry)
                 entry.holds = True
             entry.value = await asyncio.to_thread(self._opened, entry.name)
-            entry.status = "unloading" if entry.leave is not None else "loaded"
+            self._become(entry, "unloading" if entry.leave is not None else "loaded")
             return entry.value
         except BaseException as error:
-            entry.status = "unloaded" if entry.leave is None else "unloading"
             entry.error, entry.holds = str(error), False
+            self._become(entry, "unloaded" if entry.leave is None else "unloading")
             raise
         finally:
             entry.load = None
@@ -164,8 +167,8 @@ class ModelRoom(Generic[T]):
         """The task that ends once a model has left; from now on no request begins with it."""
         if entry.leave is None:
             if entry.status == "loaded":
-                entry.status = "unloading"
-            entry.leave = _started(self._leave(entry))
+                self._become(entry, "unloading")
+            entry.leave = in_background(self._leave(entry))
         return entry.leave
 
     async def _leave(self, entry: ModelEntry[T]) -> None:
@@ -177,7 +180,28 @@ class ModelRoom(Generic[T]):
             if value is not None:
                 await asyncio.to_thread(self._closed, value)
         finally:
-            entry.status, entry.holds, entry.leave = "unloaded", False, None
+            entry.holds, entry.leave = False, None
+            self._become(entry, "unloaded")
+
+    def _become(self, entry: ModelEntry[T], status: Status) -> None:
+        entry.status = status
+        self._changed(entry)
+
+    def add(self, name: str, size: int, value: T | None = None) -> ModelEntry[T]:
+        """A further entry, which is loaded where there is a value already."""
+        self.entries[name] = entry = ModelEntry[T](name, size)
+        if value is not None:
+            entry.status, entry.value, entry.holds = "loaded", value, True
+        entry.count()
+        return entry
+
+    def leave_if_idle(self, name: str) -> bool:
+        """Begin to close a loaded model that nobody uses or waits for; whether it is so."""
+        entry = self.entry(name)
+        if entry.status != "loaded" or entry.users or entry.waiting:
+            return False
+        self._leaving(entry)
+        return True
 
     async def load(self, name: str) -> None:
         """Load a model, and return once it is; errors as of `use`."""
@@ -198,7 +222,7 @@ class ModelRoom(Generic[T]):
         await asyncio.gather(*(self._leaving(entry) for entry in running))
 
 
-def _started(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+def in_background(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     """A task whose error is not reported where nobody waits for it any more."""
     task = asyncio.ensure_future(work)
     task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())

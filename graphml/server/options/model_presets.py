@@ -35,7 +35,8 @@ LINE: Final = re.compile(
 OF_SERVER: Final = frozenset(
     (
         "--host", "--port", "--api-key", "--api-key-file", "--alias", "--models-dir", "--models-preset",
-        "--models-max", "--mcp", "--help", "--version", "--api-prefix", "--ssl-key-file", "--ssl-cert-file",
+        "--models-max", "--models-autoload", "--mcp", "--help", "--version", "--api-prefix",
+        "--ssl-key-file", "--ssl-cert-file",
     )
 )  # fmt: skip
 """Flags that no model has of its own."""
