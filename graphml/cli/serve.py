@@ -125,7 +125,8 @@ def model_sources(command: Parsed, options: ServerOptions, model: Model | None) 
         first = model.path
         name = sorted(options.aliases)[0] if options.aliases else first.name
         sources[name] = _source(command, options, first)
-        files = {name: path for name, path in files.items() if path.resolve() != first.resolve()}
+        same = {name for name, path in files.items() if path.resolve() == first.resolve()} - presets.keys()
+        files = {name: path for name, path in files.items() if name not in same}
     for name in dict.fromkeys((*files, *(section for section in presets if section != EVERY))):
         own = preset_command(shared, presets, name)
         if name not in files and not any(which in own.values for which in WHICH_MODEL):

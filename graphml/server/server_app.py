@@ -171,8 +171,8 @@ BODIES: dict[Handler | ServerHandler, type[Struct]] = {
 
 
 QUERIES: dict[str, dict[str, Any]] = {
-    "GET /v1/models": {"reload": {"enum": ["1"]}},
-    "GET /models": {"reload": {"enum": ["1"]}},
+    "GET /v1/models": {"reload": {"type": "string"}},
+    "GET /models": {"reload": {"type": "string"}},
     "GET /v1/responses/{id}": {
         "stream": {"type": "boolean"}, "starting_after": {"type": "integer", "minimum": -1},
     },

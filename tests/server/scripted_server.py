@@ -111,14 +111,9 @@ class Script:
         return JSONResponse({"content": result})
 
     async def models(self, request: Request) -> Response:
-        states = {
-            name: {"status": {"value": "loaded" if name == self.served else "unloaded"}}
-            for name in self.files
-        }
-        every = states or {"scripted": {}}
-        return JSONResponse(
-            {"object": "list", "data": [{"id": name, **more} for name, more in every.items()]}
-        )
+        states = {name: "loaded" if name == self.served else "unloaded" for name in self.files}
+        every = [{"id": name, "status": {"value": state}} for name, state in states.items()]
+        return JSONResponse({"object": "list", "data": every or [{"id": "scripted"}]})
 
     async def template(self, request: Request) -> Response:
         return JSONResponse({"prompt": "".join(one["content"] for one in (await request.json())["messages"])})

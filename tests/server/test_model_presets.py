@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from graphml.cli.serve import model_sources, server_options
 from graphml.errors import UsageError
 from graphml.server.options.command_line import BY_NAME, WITH_VALUE, parsed
 from graphml.server.options.model_presets import OF_SERVER, loaded_on_startup, preset_command, read_presets
+from tests import tiny_model
+from tests.stories import STORIES
 
 FILE = """version = 1
 
@@ -113,3 +117,40 @@ def test_a_wrong_value_is_refused_with_its_line(tmp_path: Path) -> None:
         preset_command(parsed([]), read_presets(path), "a")
     with pytest.raises(UsageError, match=r"none\.ini: cannot be read"):
         read_presets(tmp_path / "none.ini")
+
+
+def test_models_of_a_folder_and_of_sections_have_their_own_flags(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    for name in ("a", "b"):
+        tiny_model.write(tmp_path / "models" / f"{name}.gguf", n_ctx=128)
+    file = tmp_path / "models.ini"
+    file.write_text(f"[*]\nctx-size = 64\n[a]\ntop-k = 3\n[c]\nload-on-startup = on\nmodel = {STORIES}\n")
+    flags = ["--models-dir", str(tmp_path / "models"), "--models-preset", str(file), "--temp", "0.5"]
+    command = parsed([*flags, "-np", "1", "--alias", "first", "--lora", "x.gguf"])
+    plain = parsed([*flags, "--models-max", "2", "--no-models-autoload"])
+    assert (server_options(plain).models_max, server_options(plain).models_autoload) == (2, False)
+    sources = model_sources(command, server_options(command), None)
+    assert set(sources) == {"a", "b", "c"}
+    options = {name: source.options for name, source in sources.items()}
+    assert {name: x.params.top_k for name, x in options.items()} == {"a": 3, "b": 40, "c": 40}
+    assert {(x.params.temperature, x.n_ctx, x.aliases, x.loras) for x in options.values()} == {
+        (0.5, 64, (), ())
+    }
+    assert [name for name, source in sources.items() if source.on_startup] == ["c"]
+    assert sources["c"].find() == STORIES
+    path = sources["a"].find()
+    assert path == tmp_path / "models" / "a.gguf"
+    assert sources["a"].size(path) > 64 * 64
+    with sources["a"].open(path) as model:
+        first = replace(command, model=str(path))
+        with_first = model_sources(first, server_options(first), model)
+        assert set(with_first) == {"first", "a", "b", "c"}
+        assert with_first["first"].find() == path
+
+
+def test_a_section_without_a_model_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "models.ini"
+    file.write_text("[nothing]\ntop-k = 3\n")
+    command = parsed(["--models-preset", str(file)])
+    with pytest.raises(UsageError, match=r"models\.ini: \[nothing\]: wanted a model"):
+        model_sources(command, server_options(command), None)

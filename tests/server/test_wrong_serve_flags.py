@@ -23,7 +23,7 @@ from tests.stories import STORIES
     [(["--metrics=off"], "--metrics: wanted no value"), (["--jinja=1"], "--jinja: wanted no value"),
      (["--timeout", "nan"], "--timeout"), (["--shutdown-timeout", "inf"], "--shutdown-timeout"),
      (["--port", "70000"], "--port"), (["--port", "-1"], "--port"), (["--max-waiting", "0"], "--max-waiting"),
-     (["--max-body", "0"], "--max-body"), (["--reasoning", "maybe"], "--reasoning"),
+     (["--models-max", "-1"], "--models-max"), (["--max-body", "0"], "--max-body"), (["--reasoning", "maybe"], "--reasoning"),
      (["--reasoning-format", "maybe"], "--reasoning-format"), (["--pooling", "maybe"], "--pooling"),
      (["--sleep-idle-seconds", "0"], "--sleep-idle-seconds"),
      (["--sleep-idle-seconds", "-2"], "--sleep-idle-seconds"),

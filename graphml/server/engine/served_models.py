@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from graphml.errors import GraphmlError
@@ -198,10 +199,9 @@ class ServedModels:
     def _opened(self, name: str) -> Service:
         """A service of a source; ApiError 400 where it cannot be opened, 503 where it once could."""
         source, before = self._sources[name], self._last.get(name)
-        folder = ""
+        path: Path | None = None
         try:
             path = source.find()
-            folder = f"{path.parent}/"
             model = source.open(path)
             try:
                 service = Service(model, source.options, self.shared, name)
@@ -209,8 +209,9 @@ class ServedModels:
                 model.close()
                 raise
         except GraphmlError as error:
-            text = str(error).replace(folder, "") if folder else str(error)
-            raise ApiError(503 if before else 400, f"{name}: cannot be served: {text}") from None
+            raise ApiError(
+                503 if before else 400, f"{name}: cannot be served: {_without_folder(error, path)}"
+            ) from None
         if before is not None and before.options.loras == source.options.loras:
             service.access.lora_scales = before.access.lora_scales
         service.access.draining = self.draining
@@ -279,3 +280,10 @@ class ServedModels:
         """Close all models, each after its last request."""
         self.draining = True
         await self.room.close()
+
+
+def _without_folder(error: GraphmlError, path: Path | None) -> str:
+    """An error's text without the folder of a file."""
+    if path is None:
+        return str(error)
+    return str(error).replace(f"{path.parent}/", "").replace(str(path.parent), "its folder")
