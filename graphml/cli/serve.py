@@ -48,7 +48,7 @@ from graphml.server.options.command_line import (
     with_variables,
 )
 from graphml.server.options.model_presets import EVERY, loaded_on_startup, preset_command, read_presets
-from graphml.server.options.model_sources import ModelSource, folder_models
+from graphml.server.options.model_sources import LoadableModel, folder_models
 from graphml.server.options.server_options import (
     DEFAULT_SAMPLING,
     NO_CACHE_REUSE,
@@ -111,7 +111,7 @@ def serve(context: typer.Context) -> None:
     end_process()
 
 
-def model_sources(command: Parsed, options: ServerOptions, model: Model | None) -> dict[str, ModelSource]:
+def model_sources(command: Parsed, options: ServerOptions, model: Model | None) -> dict[str, LoadableModel]:
     """The models that may be loaded, by name: the first one, those of `--models-dir`, and of presets.
 
     A name is a file's or a section's, never a path. UsageError for a section without a model.
@@ -120,7 +120,7 @@ def model_sources(command: Parsed, options: ServerOptions, model: Model | None) 
     values = {name: value for name, value in command.values.items() if name not in OF_FIRST}
     shared = Parsed(values, None, [])
     files = {} if options.models_dir is None else folder_models(options.models_dir)
-    sources: dict[str, ModelSource] = {}
+    sources: dict[str, LoadableModel] = {}
     if model is not None:
         first = model.path
         name = sorted(options.aliases)[0] if options.aliases else first.name
@@ -141,19 +141,19 @@ def model_sources(command: Parsed, options: ServerOptions, model: Model | None) 
     return sources
 
 
-def _source(command: Parsed, options: ServerOptions, path: Path | None) -> ModelSource:
+def _source(command: Parsed, options: ServerOptions, path: Path | None) -> LoadableModel:
     """A model with the flags of a command line; path: its file, where that is known."""
     opening = load_options(command)
 
     def find() -> Path:
         return _path(command, opening, no_progress) if path is None else path
 
-    def size(found: Path) -> int:
-        with contextlib.closing(open_executor(found, replace(opening, pages="map"))) as executor:
+    def size(file: Path) -> int:
+        with contextlib.closing(open_executor(file, replace(opening, pages="map"))) as executor:
             limit = executor.config.n_ctx
             return memory_need(executor, min(options.n_ctx or limit, limit)).total
 
-    return ModelSource(options, find, lambda found: load_model(found, opening), size)
+    return LoadableModel(options, find, lambda file: load_model(file, opening), size)
 
 
 def _printed(command: Parsed) -> str | None:

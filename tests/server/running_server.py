@@ -18,7 +18,7 @@ from graphml.server.access.connections import uvicorn_config
 from graphml.server.engine.served_models import ServedModels
 from graphml.server.engine.service import Service, SharedParts
 from graphml.server.observing.request_log import Ended
-from graphml.server.options.model_sources import ModelSource
+from graphml.server.options.model_sources import LoadableModel
 from graphml.server.options.server_options import ServerOptions
 from graphml.server.server_app import server_app
 from tests.server.served_app import served_config
@@ -65,17 +65,17 @@ def running(
     load: Callable[[Path], graphml.Model] | None = None,
     listeners: Sequence[Ended] = (),
     mcp: McpServers | None = None,
-    sources: Callable[[], Mapping[str, ModelSource]] = dict,
+    sources: Callable[[], Mapping[str, LoadableModel]] = dict,
     budget: int | None = None,
 ) -> Iterator[Running]:
     """load: opens the model again after it slept. sources: of further models."""
     shared = SharedParts(options)
     service = None if model is None else Service(model, options, shared)
 
-    again: dict[str, ModelSource] = {}
+    again: dict[str, LoadableModel] = {}
     if service is not None and load is not None:
         path = service.model.path
-        again[service.name] = ModelSource(options, lambda: path, load)
+        again[service.name] = LoadableModel(options, lambda: path, load)
     models = ServedModels(shared, lambda: {**again, **sources()}, service, budget)
     del service  # which may be closed and opened again
     try:

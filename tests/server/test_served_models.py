@@ -17,7 +17,7 @@ import pytest
 import graphml
 from graphml.server.engine.service import Service
 from graphml.server.options.api_keys import keys_in
-from graphml.server.options.model_sources import ModelSource, folder_models
+from graphml.server.options.model_sources import LoadableModel, folder_models
 from graphml.server.options.server_options import ServerOptions
 from tests import tiny_model
 from tests.server.running_server import Running, running
@@ -67,10 +67,10 @@ def loads() -> _Loads:
     return _Loads()
 
 
-def _sources(folder: Path, options: ServerOptions, loads: _Loads) -> Callable[[], dict[str, ModelSource]]:
-    def listed() -> dict[str, ModelSource]:
+def _sources(folder: Path, options: ServerOptions, loads: _Loads) -> Callable[[], dict[str, LoadableModel]]:
+    def listed() -> dict[str, LoadableModel]:
         return {
-            name: ModelSource(options, lambda path=path: path, loads.open, lambda path: 10)  # type: ignore[misc]
+            name: LoadableModel(options, lambda path=path: path, loads.open, lambda path: 10)  # type: ignore[misc]
             for name, path in folder_models(folder).items()
         }
 

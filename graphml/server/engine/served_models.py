@@ -16,7 +16,7 @@ from graphml.errors import GraphmlError
 from graphml.runtime.programs.memory_needed import memory_need
 from graphml.server.engine.model_room import ModelEntry, ModelRoom, in_background
 from graphml.server.engine.service import Service, SharedParts
-from graphml.server.options.model_sources import ModelSource
+from graphml.server.options.model_sources import LoadableModel
 from graphml.server.responses.api_errors import ApiError, wrong_field
 from graphml.system.pages import give_back_memory
 from graphml.weights.file_names import without_ending
@@ -24,7 +24,7 @@ from graphml.weights.file_names import without_ending
 POLL_S = 0.05
 WAITING_EVENTS = 1024
 """Of a client that does not read; it misses later ones."""
-Sources = Callable[[], Mapping[str, ModelSource]]
+Sources = Callable[[], Mapping[str, LoadableModel]]
 Entry = ModelEntry[Service]
 Event = dict[str, Any]
 
@@ -91,8 +91,10 @@ class ServedModels:
         if self.draining and entry.status != "loaded":
             raise ApiError(503, "the server is shutting down")
         if entry.name not in self._measured and entry.name in self._sources:
-            entry.size = await asyncio.to_thread(self._size, entry.name)
-            self._measured.add(entry.name)
+            size = await asyncio.to_thread(self._size, entry.name)
+            if size is not None and entry.status == "unloaded":
+                entry.size = size
+                self._measured.add(entry.name)
         wakes = not self.options.routes or entry.name in self._slept
         wanted = self.options.models_autoload if autoload is None else autoload
         try:
@@ -188,13 +190,13 @@ class ServedModels:
             self.room.entries.pop(name, None)
             self._last.pop(name, None)
 
-    def _size(self, name: str) -> int:
-        """The bytes that a model takes; 0 for one that cannot be opened, which its load says."""
+    def _size(self, name: str) -> int | None:
+        """The bytes that a model takes; None for one that cannot be opened, which its load says."""
         source = self._sources[name]
         try:
             return source.size(source.find())
         except GraphmlError:
-            return 0
+            return None
 
     def _opened(self, name: str) -> Service:
         """A service of a source; ApiError 400 where it cannot be opened, 503 where it once could."""

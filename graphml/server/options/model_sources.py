@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from graphml.api.model import Model
+from graphml.errors import UsageError
 from graphml.server.options.server_options import ServerOptions
 from graphml.weights.file_names import is_gguf, without_ending
 
@@ -21,7 +22,7 @@ LATER_PART: Final = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$", re.IGNORECASE
 
 
 @dataclass(frozen=True)
-class ModelSource:
+class LoadableModel:
     """A model that may be loaded.
 
     find: its file, downloaded if it must be. open: opens that. size: the bytes that it takes while loaded.
@@ -38,14 +39,18 @@ class ModelSource:
 def folder_models(folder: Path) -> dict[str, Path]:
     """The GGUF files of a folder, and its folders that have one model, by name without the ending.
 
-    Hidden names and those with other characters than letters, digits and `_.+-` are left out.
+    Hidden names and those with other characters than letters, digits and `_.+-` are left out. UsageError for
+    a folder that cannot be read.
     """
     models: dict[str, Path] = {}
-    for inner in sorted(path for path in folder.iterdir() if path.is_dir()):
-        files = _ggufs(inner)
-        if len(files) == 1 and NAME.fullmatch(inner.name):
-            models[inner.name] = files[0]
-    models |= {without_ending(path.name): path for path in _ggufs(folder) if NAME.fullmatch(path.name)}
+    try:
+        for inner in sorted(path for path in folder.iterdir() if path.is_dir()):
+            files = _ggufs(inner)
+            if len(files) == 1 and NAME.fullmatch(inner.name):
+                models[inner.name] = files[0]
+        models |= {without_ending(path.name): path for path in _ggufs(folder) if NAME.fullmatch(path.name)}
+    except OSError as error:
+        raise UsageError(f"--models-dir: the folder cannot be read: {error.strerror}") from None
     return dict(sorted(models.items()))
 
 
