@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ import graphml
 from graphml import settings
 from graphml.api.load_model import load_model
 from graphml.api.mcp_servers import McpServers
+from graphml.api.model import Model
+from graphml.backend import Progress, no_progress
 from graphml.cli.options.checks import text_or_file
 from graphml.cli.options.typer_options import CONFIG_FILE
 from graphml.cli.terminal.console import Bars, write
@@ -27,7 +30,9 @@ from graphml.errors import UsageError
 from graphml.loading import fetch
 from graphml.runtime.programs.adapter_options import parse_files
 from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.memory_needed import memory_need
 from graphml.runtime.programs.metadata_overrides import parse_overrides
+from graphml.runtime.programs.open_executor import open_executor
 from graphml.sampling import SamplingParams
 from graphml.sampling.settings.field_checks import parse_biases
 from graphml.server.observing.told_lines import tell
@@ -35,12 +40,15 @@ from graphml.server.options.api_keys import keys_in
 from graphml.server.options.chat_templates import NAMED
 from graphml.server.options.command_line import (
     PRINTING,
+    WHICH_MODEL,
     Parsed,
     help_text,
     parsed,
     with_stated,
     with_variables,
 )
+from graphml.server.options.model_presets import EVERY, loaded_on_startup, preset_command, read_presets
+from graphml.server.options.model_sources import LoadableModel, folder_models
 from graphml.server.options.server_options import (
     DEFAULT_SAMPLING,
     NO_CACHE_REUSE,
@@ -62,11 +70,13 @@ SAME_OF_SERVER = (
     "port", "n_predict", "cache_prompt", "ignore_eos", "seed", "slots", "props", "metrics", "page",
     "reranking", "reasoning", "reasoning_format", "unsafe_bind", "share_prefixes", "log_requests", "verbose",
     "otlp_endpoint", "prefix", "timeout", "ping", "sleep_idle", "drain", "keep", "pooling",
-    "embd_normalize", "activations",
+    "embd_normalize", "activations", "models_max", "models_autoload",
 )  # fmt: skip
 RENAMED = {"embeddings": "embeddings_only", "shift": "context_shift", "prefill": "prefill_assistant"}
 LISTED = {"host": "hosts", "alias": "aliases", "tags": "tags", "cors": "cors_origins"}
-PATHS = ("ssl_key", "ssl_certificate", "slot_save_path", "models_dir", "mcp")
+PATHS = ("ssl_key", "ssl_certificate", "slot_save_path", "models_dir", "models_preset", "mcp")
+OF_FIRST = {*WHICH_MODEL, "alias", "lora", "lora_scaled", "lora_off"}
+"""What a command line says of MODEL alone, where there are others."""
 
 
 def serve(context: typer.Context) -> None:
@@ -90,13 +100,61 @@ def serve(context: typer.Context) -> None:
     check_binding(options)
     PROCESSES.prepare()  # while the model is opened
     servers = None if options.mcp is None else McpServers(options.mcp)
-    with Bars(sys.stderr) as bars:
-        model = load_model(_path(command, opening, bars), opening, bars.report)
-    if opening.template is not None and model.tokenizer is not None:
-        _ = model.templates["default"]  # a wrong one is told now, not to the first client
-    with model, servers or contextlib.nullcontext() as mcp:
-        serve_until_stopped(model, options, lambda path: load_model(path, opening), mcp)
+    model: Model | None = None
+    if not options.routes or command.model or any(name in command.values for name in WHICH_MODEL):
+        with Bars(sys.stderr) as bars:
+            model = load_model(_path(command, opening, bars.report), opening, bars.report)
+        if opening.template is not None and model.tokenizer is not None:
+            _ = model.templates["default"]  # a wrong one is told now, not to the first client
+    sources = partial(model_sources, command, options, model)
+    with model or contextlib.nullcontext(), servers or contextlib.nullcontext() as mcp:
+        serve_until_stopped(model, options, sources, mcp)
     end_process()
+
+
+def model_sources(command: Parsed, options: ServerOptions, model: Model | None) -> dict[str, LoadableModel]:
+    """The models that may be loaded, by name: the first one, those of `--models-dir`, and of presets.
+
+    A name is a file's or a section's, never a path. UsageError for a section without a model.
+    """
+    presets = {} if options.models_preset is None else read_presets(options.models_preset)
+    values = {name: value for name, value in command.values.items() if name not in OF_FIRST}
+    shared = Parsed(values, None, [])
+    files = {} if options.models_dir is None else folder_models(options.models_dir)
+    sources: dict[str, LoadableModel] = {}
+    if model is not None:
+        first = model.path
+        name = sorted(options.aliases)[0] if options.aliases else first.name
+        sources[name] = _source(command, options, first)
+        same = {name for name, path in files.items() if path.resolve() == first.resolve()} - presets.keys()
+        files = {name: path for name, path in files.items() if name not in same}
+    for name in dict.fromkeys((*files, *(section for section in presets if section != EVERY))):
+        own = preset_command(shared, presets, name)
+        if name not in files and not any(which in own.values for which in WHICH_MODEL):
+            raise UsageError(
+                f"--models-preset: {options.models_preset}: [{name}]: wanted a model or hf-repo, or one of "
+                "this name in --models-dir"
+            )
+        if name in sources:
+            raise UsageError(f"--models-preset: [{name}]: MODEL has that name")
+        source = _source(own, replace(server_options(own), aliases=()), files.get(name))
+        sources[name] = replace(source, on_startup=loaded_on_startup(presets, name))
+    return sources
+
+
+def _source(command: Parsed, options: ServerOptions, path: Path | None) -> LoadableModel:
+    """A model with the flags of a command line; path: its file, where that is known."""
+    opening = load_options(command)
+
+    def find() -> Path:
+        return _path(command, opening, no_progress) if path is None else path
+
+    def size(file: Path) -> int:
+        with contextlib.closing(open_executor(file, replace(opening, pages="map"))) as executor:
+            limit = executor.config.n_ctx
+            return memory_need(executor, min(options.n_ctx or limit, limit)).total
+
+    return LoadableModel(options, find, lambda file: load_model(file, opening), size)
 
 
 def _printed(command: Parsed) -> str | None:
@@ -278,7 +336,7 @@ def _json_object(flag: str, text: str) -> dict[str, Any]:
     return value
 
 
-def _path(command: Parsed, opening: LoadOptions, bars: Bars) -> Path:
+def _path(command: Parsed, opening: LoadOptions, report: Progress) -> Path:
     """The model's file, downloaded if it must be."""
     values = command.values
     if "docker_repo" in values:
@@ -294,7 +352,7 @@ def _path(command: Parsed, opening: LoadOptions, bars: Bars) -> Path:
         raise UsageError(f"serve: wanted one model, got {' and '.join(map(repr, named))}")
 
     def progress(done: int, total: int | None) -> None:
-        bars.report("download", done, total or 0)
+        report("download", done, total or 0)
 
     if url is not None:
         return fetch.fetch_hub(url, progress=progress, offline=opening.offline)

@@ -15,8 +15,9 @@ from starlette.requests import Request
 
 from graphml.api.mcp_servers import McpServers
 from graphml.server.access.access_control import page_of
-from graphml.server.engine.service import Service
-from graphml.server.protocols.request_body import body_of
+from graphml.server.engine.served_models import ServedModels
+from graphml.server.protocols.request_body import limited_body
+from graphml.server.requests.request_fields import decoded
 from graphml.server.responses.api_errors import ApiError, wrong_field
 from graphml.server.responses.event_stream import unless_left
 from graphml.server.responses.json_response import gone, json_response
@@ -36,22 +37,22 @@ class McpCalls:
         self._servers = servers
         self._tools = {tool.name: tool.as_openai() for tool in servers.tools}
 
-    def handlers(self) -> tuple[tuple[str, str, Callable[[Service, Request], Awaitable[Any]]], ...]:
+    def handlers(self) -> tuple[tuple[str, str, Callable[[ServedModels, Request], Awaitable[Any]]], ...]:
         """Method, path and handler of each endpoint."""
         return ("GET", "/mcp/tools", self._listed), ("POST", "/mcp/call", self._call)
 
-    async def _listed(self, service: Service, request: Request) -> Any:
+    async def _listed(self, models: ServedModels, request: Request) -> Any:
         """`GET /mcp/tools`: in OpenAI's form; none for a key that may not call them."""
         _check_origin(request)
-        admin = service.is_admin(request.scope.get("graphml.key"))
+        admin = models.shared.is_admin(request.scope.get("graphml.key"))
         return json_response({"tools": list(self._tools.values()) if admin else []})
 
-    async def _call(self, service: Service, request: Request) -> Any:
+    async def _call(self, models: ServedModels, request: Request) -> Any:
         """`POST /mcp/call`: the result as text. A page that leaves cancels the call."""
         _check_origin(request)
-        if not service.is_admin(request.scope.get("graphml.key")):
+        if not models.shared.is_admin(request.scope.get("graphml.key")):
             raise ApiError(403, "this key may not call tools")
-        body = await body_of(service, request, McpCall)
+        body = await limited_body(models.options.limits, request, lambda raw: decoded(raw, McpCall))
         if body.name not in self._tools:
             raise wrong_field("name", f"there is no tool {body.name!r:.80}")
         future = self._servers.start(body.name, body.arguments)

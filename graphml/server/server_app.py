@@ -5,6 +5,7 @@ Knows routes; the protocols are in files of their own.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -36,6 +37,7 @@ from graphml.server.protocols import (
     embeddings,
     llama_completion,
     llama_infill,
+    llama_models,
     llama_state,
     llama_tokens,
     mistral_fim,
@@ -45,7 +47,7 @@ from graphml.server.protocols import (
 )
 from graphml.server.protocols import openai_completions as completions
 from graphml.server.protocols.anthropic_messages import Messages
-from graphml.server.protocols.request_body import body_of
+from graphml.server.protocols.request_body import DECODED, limited_body
 from graphml.server.protocols.responses_input import Responses
 from graphml.server.requests.request_fields import (
     ChatCompletion,
@@ -59,16 +61,15 @@ from graphml.server.requests.request_fields import (
     SlotFile,
     TextCompletion,
     Tokenize,
+    decoded,
 )
 from graphml.server.responses.api_errors import ApiError, as_api_error, style_of
 from graphml.server.responses.json_response import error_response, gone, json_response
 
 LOG = logging.getLogger(__name__)
 Handler = Callable[[Service, Request], Awaitable[Any]]
+ServerHandler = Callable[[ServedModels, Request], Awaitable[Any]]
 HANDLERS: tuple[tuple[str, str, Handler], ...] = (
-    ("GET", "/health /v1/health", llama_state.health),
-    ("GET", "/models /v1/models", llama_state.models),
-    ("GET", "/models/{name:path} /v1/models/{name:path}", llama_state.one_model),
     ("POST", "/v1/chat/completions /chat/completions", openai_chat.chat),
     ("POST", "/v1/chat/completions/input_tokens /chat/completions/input_tokens", openai_chat.input_tokens),
     ("POST", "/v1/chat/completions/control", openai_chat.control),
@@ -90,8 +91,6 @@ HANDLERS: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/api/generate", ollama.generate),
     ("POST", "/api/embed", ollama.embed),
     ("POST", "/api/show", ollama.show),
-    ("GET", "/api/tags", ollama.tags),
-    ("GET", "/api/ps", ollama.ps),
     ("GET", "/api/version", ollama.version),
     ("POST", "/tokenize", llama_tokens.tokenize),
     ("POST", "/detokenize", llama_tokens.detokenize),
@@ -100,7 +99,6 @@ HANDLERS: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/v1/embeddings", embeddings.embeddings),
     ("POST", "/embedding /embeddings", embeddings.llama_embeddings),
     ("POST", "/v1/rerank /rerank /reranking /v1/reranking", embeddings.rerank),
-    ("GET", "/props", llama_state.props),
     ("POST", "/props", llama_state.set_props),
     ("GET", "/slots", llama_state.slots),
     ("POST", "/slots/{slot:int}", llama_state.change_slot),
@@ -110,10 +108,42 @@ HANDLERS: tuple[tuple[str, str, Handler], ...] = (
     ("DELETE", "/v1/stream", llama_state.end_stream),
     ("GET", "/metrics", llama_state.metrics),
 )
-"""Method, paths and handler of each endpoint."""
+"""Method, paths and handler of each endpoint of a model."""
 
 
-BODIES: dict[Handler, type[Struct]] = {
+async def openapi(models: ServedModels, request: Request) -> Any:
+    """`GET /openapi.json`: the OpenAPI document of these endpoints."""
+    every = [
+        (method, path, handler)
+        for method, paths, handler in (*SERVER_HANDLERS, *HANDLERS)
+        for path in paths.split()
+    ]
+    routes = [
+        (method, path, (handler.__doc__ or "").strip().splitlines()[0]) for method, path, handler in every
+    ]
+    bodies: dict[str, type[Struct]] = {
+        path: BODIES[handler] for _, path, handler in every if handler in BODIES
+    }
+    return json_response(openapi_document(routes, bodies, QUERIES))
+
+
+SERVER_HANDLERS: tuple[tuple[str, str, ServerHandler], ...] = (
+    ("GET", "/health /v1/health", llama_models.health),
+    ("GET", "/models /v1/models", llama_models.listed),
+    ("POST", "/models/load", llama_models.load),
+    ("POST", "/models/unload", llama_models.unload),
+    ("GET", "/models/sse", llama_models.observed),
+    ("GET", "/models/{name:path} /v1/models/{name:path}", llama_models.one_model),
+    ("GET", "/props", llama_models.props),
+    ("GET", "/api/tags", ollama.tags),
+    ("GET", "/api/ps", ollama.ps),
+)
+"""The same of the server as a whole: no model is loaded or kept awake for them."""
+
+
+BODIES: dict[Handler | ServerHandler, type[Struct]] = {
+    llama_models.load: LoadModel,
+    llama_models.unload: LoadModel,
     openai_chat.chat: ChatCompletion,
     openai_chat.input_tokens: ChatCompletion,
     openai_chat.control: Control,
@@ -142,6 +172,8 @@ BODIES: dict[Handler, type[Struct]] = {
 
 
 QUERIES: dict[str, dict[str, Any]] = {
+    "GET /v1/models": {"reload": {"type": "string"}},
+    "GET /models": {"reload": {"type": "string"}},
     "GET /v1/responses/{id}": {
         "stream": {"type": "boolean"}, "starting_after": {"type": "integer", "minimum": -1},
     },
@@ -157,113 +189,116 @@ QUERIES: dict[str, dict[str, Any]] = {
 """Parameters behind the question mark, by method and path."""
 
 
-async def openapi(service: Service, request: Request) -> Any:
-    """`GET /openapi.json`: the OpenAPI document of these endpoints."""
-    every = [(method, path, handler) for method, paths, handler in HANDLERS for path in paths.split()]
-    routes = [
-        (method, path, (handler.__doc__ or "").strip().splitlines()[0]) for method, path, handler in every
-    ]
-    bodies = {path: BODIES[handler] for _, path, handler in every if handler in BODIES}
-    return json_response(openapi_document(routes, bodies, QUERIES))
-
-
 WITHOUT_MODEL: set[Handler] = {
-    llama_state.health, llama_state.models, llama_state.one_model, llama_state.props, llama_state.metrics,
-    openai_chat.control, openapi, ollama.ps,
+    llama_state.metrics, llama_state.resumed, llama_state.end_stream, openai_chat.control,
+    openai_responses.stored_response, openai_responses.listed_items, openai_responses.cancel_response,
+    openai_responses.delete_response,
 }  # fmt: skip
-"""Handlers that neither wake a model that sleeps nor keep it awake: llama-server's, and what has none."""
+"""Handlers that neither wake a model that sleeps nor keep it awake."""
 
 
 class Endpoint:
-    """A handler as an ASGI application: whatever it raises becomes a response. needs: the model awake."""
+    """A handler as an ASGI application: whatever it raises becomes a response.
 
-    def __init__(self, models: ServedModels, handler: Handler, needs: bool = True) -> None:
+    The model is the one that the body's `model` names, or ollama's `name`, or else the query's `model`.
+    """
+
+    def __init__(self, models: ServedModels, handler: Handler) -> None:
         self._models, self._handler = models, handler
-        self._needs = needs and handler not in WITHOUT_MODEL
+        self._needs, kind = handler not in WITHOUT_MODEL, BODIES.get(handler)
+        self._kind = kind if kind is not None and "model" in kind.__struct_fields__ else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if self._needs:
-            try:
-                await self._models.wake()
-            except ApiError as error:
-                await error_response(error, style_of(scope["path"]))(scope, receive, send)
-                return
-        with self._models.use(self._needs) as service:
-            response = await self._response(service, Request(scope, receive))
+        request = Request(scope, receive)
+        async with contextlib.AsyncExitStack() as stack:
+            response = await answered(scope, self._models, self._response(stack, request))
             await response(scope, receive, send)
 
-    async def _response(self, service: Service, request: Request) -> Any:
-        scope = request.scope
+    async def _response(self, stack: contextlib.AsyncExitStack, request: Request) -> Any:
+        name = request.query_params.get("model")
+        if (kind := self._kind) is not None:
+            limits = self._models.options.limits
+            body = await limited_body(limits, request, lambda raw: decoded(raw, kind))
+            request.scope[DECODED] = body
+            name = getattr(body, "model", None) or getattr(body, "name", None) or name
+        if not self._needs:
+            return await self._handler(self._models.known(name), request)
+        autoload = request.query_params.get("autoload", "")
+        wanted = None if not autoload else autoload in ("true", "1")
+        service = await stack.enter_async_context(self._models.use(name, wanted))
+        return await self._handler(service, request)
+
+
+class ServerEndpoint:
+    """The same of a handler of the server as a whole."""
+
+    def __init__(self, models: ServedModels, handler: ServerHandler) -> None:
+        self._models, self._handler = models, handler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        work = self._handler(self._models, Request(scope, receive))
+        response = await answered(scope, self._models, work)
+        await response(scope, receive, send)
+
+
+async def answered(scope: Scope, models: ServedModels, work: Awaitable[Any]) -> Any:
+    """What some work answers, or its error as a response."""
+    try:
         try:
-            try:
-                return await self._handler(service, request)
-            except BaseException:
-                cancel_all(scope.get("graphml.generations", ()))  # which nobody reads
-                raise
-        except ClientDisconnect:
-            return gone()
-        except Exception as error:
-            known = as_api_error(error)
-            if known.status >= 500 and not isinstance(error, ApiError):
-                id = scope.get("graphml.request_id", "-")
-                LOG.exception("request %s: %s %s", id, scope["method"], scope["path"])
+            return await work
+        except BaseException:
+            cancel_all(scope.get("graphml.generations", ()))  # which nobody reads
+            raise
+    except ClientDisconnect:
+        return gone()
+    except Exception as error:
+        known = as_api_error(error)
+        if known.status >= 500 and not isinstance(error, ApiError):
+            id = scope.get("graphml.request_id", "-")
+            LOG.exception("request %s: %s %s", id, scope["method"], scope["path"])
+        for service in models.shared.services:
             known.message = service.without_folders(known.message)
-            return error_response(known, style_of(scope["path"]))
+        return error_response(known, style_of(scope["path"]))
 
 
 def server_app(
     models: ServedModels, listeners: Sequence[Ended] = (), mcp: McpServers | None = None
 ) -> Starlette:
-    """The application that serves a model.
+    """The application that serves models.
 
     listeners: who else wants to know of requests that have ended. mcp: servers whose tools the page may call.
     """
-
-    async def load(service: Service, request: Request) -> Any:
-        """`POST /models/load`: another model's file in place of this one."""
-        body = await body_of(service, request, LoadModel)
-        if not service.is_admin(request.scope.get("graphml.key")):
-            raise ApiError(403, "this key may not load models")
-        await models.swap(body.model)
-        return json_response({"success": True})
-
-    async def files(service: Service, request: Request) -> Any:
-        """`GET /models/load`: the files that may be loaded, and the one that is served."""
-        names = models.names() if service.is_admin(request.scope.get("graphml.key")) else []
-        return json_response({"models": names, "current": service.model.path.name})
-
-    service = models.current
-    routes = [Route("/openapi.json", Endpoint(models, openapi), methods=["GET"])]
-    routes += [Route("/models/load", Endpoint(models, load, needs=False), methods=["POST"])]
-    routes += [Route("/models/load", Endpoint(models, files, needs=False), methods=["GET"])]
-    routes += [
-        Route(path, Endpoint(models, handler), methods=[method])
-        for method, paths, handler in HANDLERS
+    options = models.options
+    whole = [*SERVER_HANDLERS, ("GET", "/openapi.json", openapi)]
+    if options.page and mcp is not None:
+        whole += McpCalls(mcp).handlers()
+    of_models = [*HANDLERS, *(engine_handlers() if options.page else ())]
+    routes = [
+        Route(path, ServerEndpoint(models, handler), methods=[method])
+        for method, paths, handler in whole
         for path in paths.split()
     ]
-    if service.options.page:
+    routes += [
+        Route(path, Endpoint(models, handler), methods=[method])
+        for method, paths, handler in of_models
+        for path in paths.split()
+    ]
+    if options.page:
         routes += page_routes()
-        routes += [
-            Route(path, Endpoint(models, handler), methods=[method])
-            for method, path, handler in (McpCalls(mcp).handlers() if mcp is not None else ())
-        ]
-        if service.access.engine is not None:
-            routes += engine_routes(models)
     return Starlette(
         routes=routes,
         middleware=[
-            Middleware(
-                RequestLog, listeners=[*listeners, *([print_line] if service.options.log_requests else [])]
-            ),
-            Middleware(AccessControl, options=service.options, keys=service.keys),
+            Middleware(RequestLog, listeners=[*listeners, *([print_line] if options.log_requests else [])]),
+            Middleware(AccessControl, options=options, keys=models.shared.keys),
         ],
         exception_handlers={HTTPException: _not_found},
     )
 
 
-def engine_routes(models: ServedModels) -> list[Route]:
-    """What the page's engine view asks for, of the model that is served."""
+def engine_handlers() -> list[tuple[str, str, Handler]]:
+    """What the page's engine view asks for, of a model."""
 
     async def view(service: Service, request: Request) -> Any:
         engine = service.access.engine
@@ -274,7 +309,7 @@ def engine_routes(models: ServedModels) -> list[Route]:
             service.views.update(EngineView(engine, *names, lambda: graph_page(model)).handlers())
         return await service.views[request.url.path.rsplit("/")[-1]](request)
 
-    return [Route(f"/engine/{name}", Endpoint(models, view), methods=["GET"]) for name in EngineView.NAMES]
+    return [("GET", f"/engine/{name}", view) for name in EngineView.NAMES]
 
 
 def graph_page(model: Model) -> str:

@@ -18,8 +18,8 @@ from graphml.api.mcp_servers import McpServers
 from graphml.api.model import Model
 from graphml.errors import BackendError
 from graphml.server.access.connections import check_certificate, uvicorn_config
-from graphml.server.engine.served_models import Loader, ServedModels
-from graphml.server.engine.service import Service
+from graphml.server.engine.served_models import ServedModels, Sources
+from graphml.server.engine.service import Service, SharedParts
 from graphml.server.listening import listening
 from graphml.server.observing.request_log import Ended
 from graphml.server.observing.server_metrics import own_bytes
@@ -27,29 +27,34 @@ from graphml.server.observing.told_lines import tell
 from graphml.server.observing.trace_export import TraceExport
 from graphml.server.options.server_options import ServerOptions
 from graphml.server.server_app import server_app
+from graphml.system.pages import free_memory
 from graphml.system.signals import on_signal
 
 POLL = 0.05
 
 
 def serve_until_stopped(
-    model: Model, options: ServerOptions, load: Loader | None = None, mcp: McpServers | None = None
+    model: Model | None, options: ServerOptions, sources: Sources, mcp: McpServers | None = None
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C; BackendError where the engine has ended before.
+    """Serve until SIGTERM or Ctrl-C; BackendError where an engine has ended before.
 
-    load: opens another model's file, where one may take the first one's place. mcp: servers whose tools the
-    page may call.
+    model: None: requests choose one of the sources. mcp: servers whose tools the page may call.
     """
     check_certificate(options)
     traces = None if options.otlp_endpoint is None else TraceExport(options.otlp_endpoint)
-    models = ServedModels(Service(model, options), load)
+    shared = SharedParts(options)
+    first = None if model is None else Service(model, options, shared)
+    # Other programs need some of what is free now.
+    budget = free_memory() // 10 * 9 if options.routes else None
     try:
+        models = ServedModels(shared, sources, first, budget)
         with listening(options.hosts, options.port) as sockets:
             asyncio.run(_serve(models, sockets, [] if traces is None else [traces], mcp))
-        if models.current.access.state() == "dead":
+        if models.dead():
             raise BackendError("serve: the engine has ended; see the log")
     finally:
-        models.current.close()
+        for service in list(shared.services):
+            service.close()
         if traces is not None:
             traces.close()
 
@@ -57,7 +62,7 @@ def serve_until_stopped(
 async def _serve(
     models: ServedModels, sockets: list[socket.socket], listeners: Sequence[Ended], mcp: McpServers | None
 ) -> None:
-    service, options = models.current, models.current.options
+    options = models.options
     config = uvicorn_config(server_app(models, listeners, mcp), options)
     server = _Server(config)
     running = asyncio.ensure_future(server.serve(sockets))
@@ -69,21 +74,23 @@ async def _serve(
 
     for name in ("SIGTERM", "SIGINT"):
         on_signal(loop, name, stop)
-    on_signal(loop, "SIGHUP", service.keys.reload)  # nothing without a file; it must not kill
+    on_signal(loop, "SIGHUP", models.shared.keys.reload)  # nothing without a file; it must not kill
     while not server.started and not running.done():
         await asyncio.sleep(0.005)
     if not running.done():
-        tell(_ready_line(service, sockets))
-        models.sleep_later()
+        tell(_ready_line(models, sockets))
+        models.begin()
     stopped = asyncio.ensure_future(stopping.wait())
     await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    models.current.access.draining = True
+    models.drain()
     end = time.monotonic() + options.drain
     while models.busy() and time.monotonic() < end and not hurry.is_set():
         await asyncio.sleep(POLL)
     models.cancel()
     server.should_exit = True
     await running
+    if not models.dead():
+        await models.close()
 
 
 class _Server(uvicorn.Server):
@@ -94,8 +101,8 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _ready_line(service: Service, sockets: list[socket.socket]) -> str:
-    options, access = service.options, service.access
+def _ready_line(models: ServedModels, sockets: list[socket.socket]) -> str:
+    options = models.options
     scheme = "http" if options.ssl_certificate is None else "https"
     where = []
     for sock in sockets:
@@ -104,6 +111,10 @@ def _ready_line(service: Service, sockets: list[socket.socket]) -> str:
             continue
         host, port = sock.getsockname()[:2]
         where.append(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{options.prefix}")
+    if not models.has_first:
+        return f"graphml: {len(models.room.entries)} models at {' '.join(where)} (loaded on demand)"
+    service = models.known(None)
+    access = service.access
     what = f"{options.parallel} slots of {access.n_ctx} tokens" if access.engine else "embeddings"
     stats = access.stats()
     room = f", room for {(stats.blocks_free + stats.blocks_used) * 32} tokens" if stats else ""

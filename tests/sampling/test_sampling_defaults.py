@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from graphml.cli.main import app
 from graphml.errors import WeightsError
 from graphml.loading.huggingface.generation_settings import sampling_metadata
 from graphml.sampling.settings.sampling_defaults import FIELDS, PREFIX, SamplingDefaults, sampling_defaults
+from graphml.server.options.model_sources import LoadableModel
 from graphml.server.options.server_options import ServerOptions
 from graphml.weights import Metadata
 from graphml.weights.metadata import stored
@@ -179,7 +181,13 @@ def test_a_server_samples_by_request_then_flag_then_file(path: Path, tmp_path: P
     )
     tiny_model.write(tmp_path / "plain.gguf")
     model = graphml.load(path, backend="reference")
-    with running(options, model, lambda file: graphml.load(file, backend="reference")) as server:
+
+    def listed() -> dict[str, LoadableModel]:
+        plain = tmp_path / "plain.gguf"
+        load = partial(graphml.load, backend="reference")
+        return {"plain": LoadableModel(options, lambda: plain, load)}
+
+    with running(options, model, sources=listed) as server:
         props = server.http.get("/props").json()
         params, sources = props["default_generation_settings"]["params"], props["sampling_sources"]
         assert (params["temperature"], params["top_k"], params["min_p"]) == (0.6, 3, 0.05)
@@ -188,8 +196,8 @@ def test_a_server_samples_by_request_then_flag_then_file(path: Path, tmp_path: P
         body = {"prompt": "hi", "n_predict": 1, "temperature": 0.1}
         told = server.post("/completion", body).json()["generation_settings"]
         assert (told["temperature"], told["top_p"]) == (0.1, 0.9)
-        assert server.post("/models/load", {"model": "plain.gguf"}).json() == {"success": True}
-        props = server.http.get("/props").json()
+        assert server.post("/models/load", {"model": "plain"}).json() == {"success": True}
+        props = server.http.get("/props?model=plain").json()
         params = props["default_generation_settings"]["params"]
         assert (params["temperature"], params["top_k"]) == (0.8, 3)  # the next file's own, which is silent
         assert props["sampling_sources"]["temperature"] == "llama-server"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -14,9 +15,10 @@ import httpx2
 import graphml
 from graphml.api.mcp_servers import McpServers
 from graphml.server.access.connections import uvicorn_config
-from graphml.server.engine.served_models import Loader, ServedModels
-from graphml.server.engine.service import Service
+from graphml.server.engine.served_models import ServedModels
+from graphml.server.engine.service import Service, SharedParts
 from graphml.server.observing.request_log import Ended
+from graphml.server.options.model_sources import LoadableModel
 from graphml.server.options.server_options import ServerOptions
 from graphml.server.server_app import server_app
 from tests.server.served_app import served_config
@@ -32,7 +34,7 @@ class Running:
 
     @property
     def service(self) -> Service:
-        return self.models.current
+        return self.models.known(None)
 
     def post(self, path: str, body: Any, **more: Any) -> httpx2.Response:
         return self.http.post(path, json=body, **more)
@@ -59,12 +61,23 @@ class Running:
 @contextmanager
 def running(
     options: ServerOptions,
-    model: graphml.Model,
-    load: Loader | None = None,
+    model: graphml.Model | None,
+    load: Callable[[Path], graphml.Model] | None = None,
     listeners: Sequence[Ended] = (),
     mcp: McpServers | None = None,
+    sources: Callable[[], Mapping[str, LoadableModel]] = dict,
+    budget: int | None = None,
 ) -> Iterator[Running]:
-    models = ServedModels(Service(model, options), load)
+    """load: opens the model again after it slept. sources: of further models."""
+    shared = SharedParts(options)
+    service = None if model is None else Service(model, options, shared)
+
+    again: dict[str, LoadableModel] = {}
+    if service is not None and load is not None:
+        path = service.model.path
+        again[service.name] = LoadableModel(options, lambda: path, load)
+    models = ServedModels(shared, lambda: {**again, **sources()}, service, budget)
+    del service  # which may be closed and opened again
     try:
         with (
             served_config(uvicorn_config(server_app(models, listeners, mcp), options)) as address,
@@ -73,4 +86,5 @@ def running(
         ):
             yield Running(models, address, http)
     finally:
-        models.current.access.close()
+        for other in list(shared.services):
+            other.access.close()

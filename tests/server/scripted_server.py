@@ -71,12 +71,11 @@ class Script:
         return StreamingResponse(self._events(self.rest), media_type="text/event-stream")
 
     async def loads(self, request: Request) -> Response:
-        if request.method == "POST":
-            wanted = (await request.json())["model"]
-            if wanted == "broken.gguf":
-                return JSONResponse({"error": {"message": "broken.gguf: cannot be served", "code": 400}}, 400)
-            self.served = wanted
-        return JSONResponse({"models": self.files, "current": self.served})
+        wanted = (await request.json())["model"]
+        if wanted == "broken":
+            return JSONResponse({"error": {"message": "broken: cannot be served", "code": 400}}, 400)
+        self.served = wanted
+        return JSONResponse({"success": True})
 
     async def _events(self, answer: list[dict[str, Any] | None]) -> AsyncIterator[str]:
         yield ": ping\n\n"
@@ -94,7 +93,7 @@ class Script:
         settings = {"n_ctx": 512, "params": {"temperature": 0.8, "seed": (1 << 32) - 1, "max_tokens": -1}}
         return JSONResponse(
             {
-                "model_alias": self.served,
+                "model_alias": request.query_params.get("model", self.served),
                 "model_path": "it's scripted.gguf",
                 "default_generation_settings": settings,
                 "endpoint_mcp": bool(self.tools),
@@ -112,9 +111,9 @@ class Script:
         return JSONResponse({"content": result})
 
     async def models(self, request: Request) -> Response:
-        if self.key and request.headers.get("authorization") != f"Bearer {self.key}":
-            return JSONResponse({"error": {"message": "Invalid API Key", "code": 401}}, 401)
-        return JSONResponse({"object": "list", "data": [{"id": "scripted", "object": "model"}]})
+        states = {name: "loaded" if name == self.served else "unloaded" for name in self.files}
+        every = [{"id": name, "status": {"value": state}} for name, state in states.items()]
+        return JSONResponse({"object": "list", "data": every or [{"id": "scripted"}]})
 
     async def template(self, request: Request) -> Response:
         return JSONResponse({"prompt": "".join(one["content"] for one in (await request.json())["messages"])})
@@ -138,7 +137,7 @@ def served(script: Script) -> Iterator[str]:
         Route("/engine/state", script.engine),
         Route("/v1/stream", script.resumed, methods=["GET", "DELETE"]),
         Route("/mcp/tools", script.offered), Route("/mcp/call", script.call, **post),
-        Route("/models/load", script.loads, methods=["GET", "POST"]),
+        Route("/models/load", script.loads, **post),
     ]  # fmt: skip
     with served_routes(routes) as address:
         yield address

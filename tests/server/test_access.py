@@ -187,7 +187,7 @@ def test_keys_are_read_again_and_a_bad_file_changes_nothing(tmp_path: Path) -> N
 
 def test_a_draining_server_refuses(stories: graphml.Model) -> None:
     with running(replace(ServerOptions(), parallel=1, n_ctx=64), stories) as found:
-        found.service.access.draining = True
+        found.models.drain()
         assert found.http.get("/health").status_code == 503
         refused = found.post("/completion", {"prompt": "a"})
         assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")

@@ -172,16 +172,16 @@ def test_a_text_file_goes_with_a_message(chromium: Browser) -> None:
 
 
 def test_another_model_is_chosen(chromium: Browser) -> None:
-    script = Script([], files=["broken.gguf", "other.gguf", "scripted"])
+    script = Script([], files=["broken", "other", "scripted"])
     with opened(chromium, script, refusal="400") as page:
         assert page.locator("#model").input_value() == "scripted"
-        page.select_option("#model", "other.gguf")
-        page.wait_for_function("() => document.title === 'other.gguf - graphml'")
-        page.select_option("#model", "broken.gguf")
+        page.select_option("#model", "other")
+        page.wait_for_function("() => document.title === 'other - graphml'")
+        page.select_option("#model", "broken")
         page.wait_for_selector("#about-error:not(:empty)")
-        assert page.locator("#about-error").text_content() == "broken.gguf: cannot be served"
+        assert page.locator("#about-error").text_content() == "broken: cannot be served"
         page.wait_for_selector("#model:enabled")
-        assert page.locator("#model").input_value() == script.served == "other.gguf"
+        assert page.locator("#model").input_value() == script.served == "other"
 
 
 def test_what_is_wrong_with_a_setting_is_said_beside_it(chromium: Browser) -> None:

@@ -1,134 +1,365 @@
-"""Another model in place of the first: no request is lost, and each keeps its model to its end."""
+"""Several models at once: requests choose by name on every protocol, and models load and leave in time."""
 
 from __future__ import annotations
 
-import shutil
+import asyncio
+import json
 import threading
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import graphml
-from graphml.server.engine.served_models import ServedModels
+from graphml.server.engine.service import Service
 from graphml.server.options.api_keys import keys_in
+from graphml.server.options.model_sources import LoadableModel, folder_models
 from graphml.server.options.server_options import ServerOptions
+from tests import tiny_model
 from tests.server.running_server import Running, running
 from tests.stories import STORIES
 
-ENDLESS = {"prompt": "Once upon a time", "n_predict": -1, "ignore_eos": True, "temperature": 0}
+ENDLESS = {"prompt": "ab", "n_predict": 400, "ignore_eos": True, "temperature": 0}
+SHORT = {"prompt": "ab", "n_predict": 2, "temperature": 0}
+CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "ab"}], "max_tokens": 2}
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": CHAT,
+    "/v1/completions": {"prompt": "ab", "max_tokens": 2},
+    "/v1/messages": CHAT,
+    "/v1/responses": {"input": "ab", "max_output_tokens": 2},
+    "/api/chat": {"messages": CHAT["messages"], "options": {"num_predict": 2}, "stream": False},
+    "/api/generate": {"prompt": "ab", "options": {"num_predict": 2}, "stream": False},
+    "/completion": SHORT,
+}
+"""Requests whose answers say their model."""
 
 
-def _load(path: Path) -> graphml.Model:
-    return graphml.load(path, "cpu", threads=1, n_batch=64)
+class _Loads:
+    """Counts loads, and holds those of a name back until `go_on`."""
+
+    def __init__(self) -> None:
+        self.count: Counter[str] = Counter()
+        self.held = ""
+        self.began, self.go_on = threading.Event(), threading.Event()
+
+    def open(self, path: Path) -> graphml.Model:
+        self.count[path.stem] += 1
+        if path.stem == self.held:
+            self.began.set()
+            assert self.go_on.wait(20)
+        return graphml.load(path, "cpu", threads=1, n_batch=64)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for one in STORIES.parent.iterdir():
-        shutil.copy(one, tmp_path / one.name.replace(STORIES.name, "other.bin"))
+    for number, name in enumerate("abc"):
+        tiny_model.write(tmp_path / f"{name}.gguf", seed=number, n_ctx=512)
     (tmp_path / "broken.gguf").write_bytes(b"GGUF" + b"\0" * 100)
-    (tmp_path / "inner").mkdir()
     return tmp_path
 
 
 @pytest.fixture
-def swapping(folder: Path) -> Iterator[Running]:
-    options = ServerOptions(parallel=2, n_ctx=512, metrics=True, models_dir=folder)
-    with running(options, _load(STORIES), _load) as found:
-        yield found
+def loads() -> _Loads:
+    return _Loads()
 
 
-def _names(server: Running) -> str:
-    name: str = server.http.get("/v1/models").json()["data"][0]["id"]
+def _sources(folder: Path, options: ServerOptions, loads: _Loads) -> Callable[[], dict[str, LoadableModel]]:
+    def listed() -> dict[str, LoadableModel]:
+        return {
+            name: LoadableModel(options, lambda path=path: path, loads.open, lambda path: 10)  # type: ignore[misc]
+            for name, path in folder_models(folder).items()
+        }
+
+    return listed
+
+
+@pytest.fixture
+def serve(folder: Path, loads: _Loads) -> Iterator[Callable[..., Running]]:
+    """Starts servers of the folder."""
+    with ExitStack() as stack:
+
+        def start(budget: int | None = None, **more: Any) -> Running:
+            fields = {"parallel": 2, "n_ctx": 512, "metrics": True, "models_dir": folder, **more}
+            options = ServerOptions(**fields)
+            sources = _sources(folder, options, loads)
+            return stack.enter_context(running(options, None, sources=sources, budget=budget))
+
+        yield start
+
+
+def _states(server: Running) -> dict[str, Any]:
+    data = server.http.get("/v1/models").json()["data"]
+    return {entry["id"]: entry["status"] for entry in data}
+
+
+def _until(reached: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if reached():
+            return
+        time.sleep(0.01)
+    raise AssertionError("not reached")
+
+
+def _model_of(answer: dict[str, Any]) -> str:
+    name: str = answer["model"]
     return name
 
 
-def test_requests_that_have_begun_end_with_their_model(swapping: Running) -> None:
-    first, alone = swapping.service, swapping.post("/completion", ENDLESS).json()["content"]
-    found: list[str] = []
-    with swapping.http.stream("POST", "/v1/completions", json={**ENDLESS, "stream": True}) as response:
+@pytest.mark.parametrize("path", PROTOCOLS)
+def test_each_protocol_reaches_the_model_that_it_names(serve: Callable[..., Running], path: str) -> None:
+    server = serve()
+    for name in ("a", "b", "a"):
+        answer = server.post(path, {**PROTOCOLS[path], "model": name})
+        assert answer.status_code == 200, answer.text
+        assert _model_of(answer.json()) == name
+    assert {name for name, state in _states(server).items() if state["value"] == "loaded"} == {"a", "b"}
+
+
+def test_other_paths_take_the_model_from_the_query_or_the_body(serve: Callable[..., Running]) -> None:
+    server = serve()
+    for name in ("a", "b"):
+        assert server.post(f"/completion?model={name}", SHORT).json()["model"] == name
+    for name in ("a", "b"):
+        assert server.http.get(f"/props?model={name}").json()["model_alias"] == name
+        assert len(server.http.get(f"/slots?model={name}").json()) == 2
+        assert server.post("/tokenize", {"model": name, "content": "ab"}).json()["tokens"]
+        assert server.post("/api/show", {"name": name}).status_code == 200
+    assert server.http.get("/slots").status_code == 400  # of which?
+    assert server.http.get("/props").json()["role"] == "router"
+    assert "llamacpp:" in server.http.get("/metrics?model=a").text
+    assert {x["name"] for x in server.http.get("/api/tags").json()["models"]} >= {"a", "b", "c"}
+
+
+def test_streams_of_two_models_run_at_once(serve: Callable[..., Running]) -> None:
+    server = serve()
+    alone = {name: server.post("/completion", {**ENDLESS, "model": name}).json()["content"] for name in "ab"}
+    assert alone["a"] != alone["b"]
+    texts = dict.fromkeys("ab", "")
+    with (
+        server.http.stream("POST", "/completion", json={**ENDLESS, "model": "a", "stream": True}) as first,
+        server.http.stream("POST", "/completion", json={**ENDLESS, "model": "b", "stream": True}) as second,
+    ):
+        streams = {"a": first.iter_lines(), "b": second.iter_lines()}
+        both = 0
+        while streams:
+            both += len(streams) == 2
+            for name in list(streams):
+                data = next(streams[name], None)
+                if data is None:
+                    del streams[name]
+                elif data.startswith("data: "):
+                    texts[name] += json.loads(data[6:])["content"]
+        assert both > 10
+    assert texts == alone
+
+
+def test_the_least_recently_used_model_leaves_once_its_answers_end(serve: Callable[..., Running]) -> None:
+    server = serve(budget=20)
+    server.post("/completion", {**SHORT, "model": "a"})
+    body = {**ENDLESS, "model": "b", "stream": True}
+    with server.http.stream("POST", "/completion", json=body) as response:
         lines = response.iter_lines()
-        found.append(next(lines))
-        assert swapping.post("/models/load", {"model": "other.bin"}).json() == {"success": True}
-        assert swapping.service is not first
-        assert _names(swapping) == "other.bin"
-        found += list(lines)
-    assert found[-2:] == ["data: [DONE]", ""]
-    assert STORIES.name in found[0]
-    assert "other.bin" not in "".join(found)
-    assert swapping.post("/completion", ENDLESS).json()["content"] == alone  # equal weights, another name
-    for _ in range(400):
-        if not swapping.models.busy():
-            break
-        threading.Event().wait(0.02)
-    assert not swapping.models.busy()
-    assert swapping.at_rest()
-    text = swapping.http.get("/metrics").text
-    assert "llamacpp:n_tokens_max" in text  # counts go on
+        next(lines)
+        assert server.post("/completion", {**SHORT, "model": "c"}).status_code == 200  # a was idle
+        assert _states(server)["a"] == {"value": "unloaded"}
+        assert _states(server)["b"] == {"value": "loaded"}
+        assert list(lines)
+    assert server.post("/completion", {**SHORT, "model": "a"}).status_code == 200
+    assert _states(server)["b"] == {"value": "unloaded"}
+    too_large = serve(budget=5).post("/completion", {**SHORT, "model": "a"})
+    assert too_large.status_code == 400
 
 
-def test_requests_go_on_while_models_are_swapped(swapping: Running) -> None:
-    wrong: list[object] = []
-
-    def ask(number: int) -> None:
-        for _ in range(8):
-            answer = swapping.post("/completion", {**ENDLESS, "n_predict": 5 + number})
-            if answer.status_code != 200 or answer.json()["tokens_predicted"] != 5 + number:
-                wrong.append(answer.text)
-
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(3)]
-    for one in threads:
-        one.start()
-    for _ in range(3):
-        assert swapping.post("/models/load", {"model": "other.bin"}).status_code == 200
-    for one in threads:
-        one.join()
-    assert not wrong
+def test_at_most_so_many_models_are_loaded(serve: Callable[..., Running]) -> None:
+    server = serve(models_max=1)
+    for name in "abc":
+        assert server.post("/completion", {**SHORT, "model": name}).status_code == 200
+        loaded = [name for name, state in _states(server).items() if state["value"] == "loaded"]
+        assert loaded == [name]
 
 
-@pytest.mark.parametrize("name", ["none.gguf", "../stories.bin", "inner", "", ".", "broken.gguf"])
-def test_what_cannot_be_served_changes_nothing(swapping: Running, folder: Path, name: str) -> None:
-    before = swapping.service
-    refused = swapping.post("/models/load", {"model": name})
-    assert refused.status_code == 400
-    assert str(folder) not in refused.text
-    assert swapping.service is before
-    assert swapping.post("/completion", {**ENDLESS, "n_predict": 1}).status_code == 200
+def test_requests_for_a_model_that_loads_share_one_load(serve: Callable[..., Running], loads: _Loads) -> None:
+    server, statuses = serve(), []
+    loads.held = "a"
+    asking = [
+        threading.Thread(
+            target=lambda: statuses.append(server.post("/completion", {**SHORT, "model": "a"}).status_code)
+        )
+        for _ in range(3)
+    ]
+    for thread in asking:
+        thread.start()
+    assert loads.began.wait(20)
+    assert _states(server)["a"] == {"value": "loading"}
+    assert server.post("/completion", {**SHORT, "model": "b"}).status_code == 200  # meanwhile
+    loads.go_on.set()
+    for thread in asking:
+        thread.join()
+    assert statuses == [200] * 3
+    assert loads.count["a"] == 1
 
 
-def test_loading_is_off_by_default_and_needs_an_admin(
-    server: Running, stories: graphml.Model, folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_load_that_fails_says_so_and_may_be_tried_again(
+    serve: Callable[..., Running], folder: Path
 ) -> None:
-    assert server.post("/models/load", {"model": "other.bin"}).status_code == 501
+    server = serve()
+    for _ in range(2):
+        refused = server.post("/completion", {**SHORT, "model": "broken"})
+        assert refused.status_code == 400
+        assert str(folder) not in refused.text
+        assert _states(server)["broken"] == {"value": "unloaded", "failed": True, "exit_code": 1}
+    tiny_model.write(folder / "broken.gguf")
+    assert server.post("/models/load", {"model": "broken"}).json() == {"success": True}
+    assert _states(server)["broken"] == {"value": "loaded"}
+
+
+def test_an_unload_waits_for_running_answers(serve: Callable[..., Running]) -> None:
+    server, statuses = serve(), []
+    body = {**ENDLESS, "model": "a", "stream": True}
+    with server.http.stream("POST", "/completion", json=body) as response:
+        lines = response.iter_lines()
+        next(lines)
+        service = server.models.last("a")
+        assert service is not None
+        asking = threading.Thread(
+            target=lambda: statuses.append(server.post("/models/unload", {"model": "a"}).status_code)
+        )
+        asking.start()
+        _until(lambda: server.models.room.entries["a"].status == "unloading")
+        assert not service.model.executor.closed
+        assert '"stop":true' in [line for line in lines if line][-1]
+    asking.join()
+    assert statuses == [200]
+    assert service.model.executor.closed
+    assert _states(server)["a"] == {"value": "unloaded"}
+    assert server.post("/models/unload", {"model": "a"}).status_code == 400
+    assert server.http.get("/v1/models/a").json()["meta"]["n_ctx_train"] == 512  # still told
+
+
+@pytest.mark.parametrize("name", ["none", "../a", "a/../a.gguf", "{folder}/a.gguf", "inner", "", "."])
+def test_a_name_is_one_of_the_list_and_never_a_path(
+    serve: Callable[..., Running], folder: Path, loads: _Loads, name: str
+) -> None:
+    (folder / "inner").mkdir()
+    server, name = serve(), name.format(folder=folder)
+    for path, body in (("/models/load", {}), ("/completion", SHORT), ("/v1/messages", CHAT)):
+        assert server.post(path, {**body, "model": name}).status_code == 400, path
+    assert not loads.count
+
+
+def test_a_request_loads_nothing_where_that_is_off(serve: Callable[..., Running], loads: _Loads) -> None:
+    server = serve()
+    assert server.post("/completion?autoload=false", {**SHORT, "model": "a"}).status_code == 400
+    server = serve(models_autoload=False)
+    assert server.post("/completion", {**SHORT, "model": "a"}).status_code == 400
+    assert not loads.count
+    assert server.post("/completion?autoload=true", {**SHORT, "model": "a"}).status_code == 200
+    assert server.post("/models/load", {"model": "b"}).status_code == 200
+    assert server.post("/completion", {**SHORT, "model": "b"}).status_code == 200
+
+
+def test_models_need_an_admin_and_are_not_loaded_by_default(server: Running, folder: Path) -> None:
+    for path in ("/models/load", "/models/unload"):
+        assert server.post(path, {"model": "a"}).status_code == 501
     path = folder / "keys"
     path.write_text("user\nroot admin=1\n")
-    options = ServerOptions(
-        parallel=1, n_ctx=64, models_dir=folder, api_keys=("own",), file_keys=keys_in(path)
-    )
-    loaded: list[str] = []
-
-    async def swap(_: ServedModels, name: str) -> None:
-        loaded.append(name)
-
-    monkeypatch.setattr(ServedModels, "swap", swap)
-    with running(options, stories, _load) as found:
+    options = ServerOptions(models_dir=folder, api_keys=("own",), file_keys=keys_in(path), n_ctx=64)
+    with running(options, None, sources=_sources(folder, options, _Loads())) as keyed:
         for key, status in (("user", 403), ("root", 200), ("own", 200)):
-            answer = found.post("/models/load", {"model": "other.bin"}, headers={"X-Api-Key": key})
+            answer = keyed.post("/models/load", {"model": "a"}, headers={"X-Api-Key": key})
             assert answer.status_code == status, key
-    assert loaded == ["other.bin"] * 2
+        assert keyed.http.get("/v1/models?reload=1", headers={"X-Api-Key": "user"}).status_code == 403
+        asked = keyed.post("/completion", {**SHORT, "model": "a"}, headers={"X-Api-Key": "user"})
+        assert asked.status_code == 200
 
 
-def test_the_files_that_may_be_loaded_are_listed(swapping: Running, folder: Path) -> None:
-    for name in ("big-00001-of-00002.gguf", "big-00002-of-00002.gguf", "notes.txt"):
-        (folder / name).touch()
-    listed = swapping.http.get("/models/load").json()
-    assert listed == {
-        "models": ["big-00001-of-00002.gguf", "broken.gguf"], "current": STORIES.name
-    }  # fmt: skip
-    assert swapping.post("/models/load", {"model": "other.bin"}).status_code == 200
-    assert swapping.http.get("/models/load").json()["current"] == "other.bin"
+def test_states_are_told_as_events(serve: Callable[..., Running]) -> None:
+    server = serve()
+    with server.http.stream("GET", "/models/sse") as response:
+        _until(lambda: bool(server.models._listeners))
+        server.post("/models/load", {"model": "a"})
+        server.post("/models/load", {"model": "broken"})
+        server.post("/models/unload", {"model": "a"})
+        found = []
+        for line in response.iter_lines():
+            if line.startswith("data: "):
+                found.append(json.loads(line[6:]))
+            if len(found) == 5:
+                break
+    assert all(event["event"] == "model_status" for event in found)
+    assert [(event["model"], event["data"]["status"]) for event in found] == [
+        ("a", "loading"), ("a", "loaded"), ("broken", "loading"), ("broken", "unloaded"), ("a", "unloaded"),
+    ]  # fmt: skip
+    assert found[3]["data"]["exit_code"] == 1
 
 
-def test_a_server_that_loads_no_models_lists_none(server: Running) -> None:
-    assert server.http.get("/models/load").json() == {"models": [], "current": STORIES.name}
+def test_the_folder_is_read_again_when_asked(serve: Callable[..., Running], folder: Path) -> None:
+    server = serve()
+    server.post("/models/load", {"model": "a"})
+    (folder / "a.gguf").unlink()
+    (folder / "b.gguf").rename(folder / "new.gguf")
+    assert "new" not in _states(server)
+    server.http.get("/models?reload=1")
+    _until(lambda: set(_states(server)) == {"broken", "c", "new"})
+    assert server.post("/completion", {**SHORT, "model": "new"}).status_code == 200
+    assert server.post("/completion", {**SHORT, "model": "a"}).status_code == 400
+
+
+def test_the_end_of_a_server_closes_all_models(serve: Callable[..., Running]) -> None:
+    server = serve()
+    for name in "ab":
+        server.post("/models/load", {"model": name})
+    every = list(server.models.shared.services)
+    assert len(every) == 2
+    server.models.drain()
+    assert server.post("/completion", {**SHORT, "model": "a"}).status_code == 503
+    assert server.post("/completion", {**SHORT, "model": "c"}).status_code == 503
+    assert server.http.get("/health").status_code == 503
+    asyncio.run(server.models.close())
+    assert all(service.model.executor.closed for service in every)
+    assert not server.models.shared.services
+
+
+def test_a_first_model_answers_requests_that_name_none(
+    stories: graphml.Model, folder: Path, loads: _Loads
+) -> None:
+    options = ServerOptions(parallel=2, n_ctx=64, models_dir=folder)
+    sources = _sources(folder, options, loads)
+    with running(options, stories, sources=sources) as server:
+        assert _model_of(server.post("/completion", SHORT).json()) == STORIES.name
+        assert _model_of(server.post("/completion", {**SHORT, "model": "a.gguf"}).json()) == "a"
+        assert server.post("/completion", {**SHORT, "model": "gpt-4o"}).status_code == 400
+        assert server.post("/models/unload", {"model": STORIES.name}).status_code == 400  # nothing opens it
+
+
+def test_a_stream_that_nobody_reads_keeps_its_model(serve: Callable[..., Running]) -> None:
+    server, head = serve(), {"X-Conversation-Id": "kept"}
+    body = {**ENDLESS, "model": "a", "stream": True}
+    with server.http.stream("POST", "/completion", json=body, headers=head) as response:
+        next(response.iter_lines())
+    service = server.models.last("a")
+    assert isinstance(service, Service)
+    server.post("/models/unload", {"model": "a"})
+    rest = server.http.get("/v1/stream?conv_id=kept&from=0").text
+    assert '"stop":true' in rest
+    assert '"tokens_predicted":400' in rest
+
+
+def test_a_folder_lists_files_and_folders_of_one_model(tmp_path: Path) -> None:
+    for name in ("a.gguf", "B.GGUF", "big-00001-of-00002.gguf", "big-00002-of-00002.gguf", "notes.txt",
+                 ".hidden.gguf", "mmproj-a.gguf", "sp ace.gguf"):  # fmt: skip
+        (tmp_path / name).touch()
+    for folder, names in {
+        "one": ["x.gguf", "mmproj.gguf"], "two": ["x.gguf", "y.gguf"], "none": [],
+        "parts": ["x-00001-of-00002.gguf", "x-00002-of-00002.gguf"],
+    }.items():  # fmt: skip
+        (tmp_path / folder).mkdir()
+        for name in names:
+            (tmp_path / folder / name).touch()
+    models = folder_models(tmp_path)
+    assert set(models) == {"a", "B", "big-00001-of-00002", "one", "parts"}
+    assert models["parts"].name == "x-00001-of-00002.gguf"

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 import graphml
-from graphml.server.engine.served_models import ServedModels
 from graphml.server.engine.service import Service
 from graphml.server.options.server_options import ServerOptions
 from tests.server.running_server import Running, running
@@ -39,9 +38,7 @@ def _load(path: Path) -> graphml.Model:
 def sleepy(tmp_path: Path) -> Iterator[Running]:
     for file in STORIES.parent.iterdir():
         shutil.copy(file, tmp_path)
-    options = ServerOptions(
-        parallel=2, n_ctx=512, metrics=True, aliases=("stories",), sleep_idle=0, models_dir=tmp_path
-    )
+    options = ServerOptions(parallel=2, n_ctx=512, metrics=True, aliases=("stories",), sleep_idle=0)
     with running(options, _load(tmp_path / STORIES.name), _load) as server:
         yield server
 
@@ -114,10 +111,9 @@ def test_requests_that_come_while_it_falls_asleep_are_answered(
         patches.setattr(Service, "close", held)
         assert sleepy.post("/completion", STORY).json()["content"] == alone
         assert closing.wait(20)
-        opened: list[Path] = []
-        load = sleepy.models._load
-        assert load is not None
-        patches.setattr(sleepy.models, "_load", lambda path: opened.append(path) or load(path))
+        opened: list[str] = []
+        opener = sleepy.models._opened
+        patches.setattr(sleepy.models.room, "_opened", lambda name: opened.append(name) or opener(name))
         texts: list[str] = []
         threads = [
             threading.Thread(target=lambda: texts.append(sleepy.post("/completion", STORY).json()["content"]))
@@ -125,11 +121,12 @@ def test_requests_that_come_while_it_falls_asleep_are_answered(
         ]
         for thread in threads:
             thread.start()
+        assert not opened  # it is not open twice
+        go_on.set()
         for thread in threads:
             thread.join()
-        go_on.set()
     assert texts == [alone] * 4
-    assert len(opened) >= 1
+    assert opened
 
 
 def test_a_running_answer_keeps_its_model_awake(sleepy: Running) -> None:
@@ -153,49 +150,11 @@ def test_a_file_that_is_gone_is_said_and_may_come_back(sleepy: Running, tmp_path
     assert sleepy.post("/completion", STORY).status_code == 200
 
 
-def test_another_model_takes_the_place_of_one_that_sleeps(sleepy: Running, tmp_path: Path) -> None:
-    (tmp_path / "other.bin").symlink_to(tmp_path / STORIES.name)
-    text = sleepy.post("/completion", STORY).json()["content"]
-    _until(lambda: _asleep(sleepy))
-    slept = sleepy.service
-    assert sleepy.post("/models/load", {"model": "other.bin"}).status_code == 200
-    assert slept.asleep  # it was not opened for that
-    assert sleepy.service.model.path.name == "other.bin"
-    _until(lambda: _asleep(sleepy))  # though nobody has asked it
-    assert sleepy.post("/completion", STORY).json()["content"] == text
-    assert sleepy.service.model.path.name == "other.bin"
-
-
-def test_a_model_loaded_while_another_wakes_stays(sleepy: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    sleepy.post("/completion", STORY)
-    _until(lambda: _asleep(sleepy))
-    load, waking, go_on = sleepy.models._load, threading.Event(), threading.Event()
-    assert load is not None
-
-    def held(path: Path) -> graphml.Model:
-        waking.set()
-        assert go_on.wait(20)
-        return load(path)
-
-    monkeypatch.setattr(sleepy.models, "_load", held)
-    statuses: list[int] = []
-    asking = threading.Thread(target=lambda: statuses.append(sleepy.post("/completion", STORY).status_code))
-    asking.start()
-    assert waking.wait(20)
-    monkeypatch.setattr(sleepy.models, "_load", load)
-    (sleepy.service.model.path.parent / "other.bin").symlink_to(sleepy.service.model.path)
-    assert sleepy.post("/models/load", {"model": "other.bin"}).status_code == 200
-    go_on.set()
-    asking.join()
-    assert statuses == [200]
-    assert sleepy.service.model.path.name == "other.bin"
-
-
 def test_a_server_that_ends_does_not_wake(sleepy: Running) -> None:
     sleepy.post("/completion", STORY)
     _until(lambda: _asleep(sleepy))
     slept = sleepy.service
-    slept.access.draining = True
+    sleepy.models.drain()
     assert sleepy.post("/completion", STORY).status_code == 503
     assert sleepy.service is slept
 
@@ -209,5 +168,4 @@ def test_stored_responses_outlive_sleep(sleepy: Running) -> None:
 
 def test_a_model_never_sleeps_by_default(server: Running) -> None:
     server.post("/completion", STORY)
-    assert server.models._timer is None
-    assert ServedModels(server.service, _load)._timer is None
+    assert not server.models._timers

@@ -27,7 +27,8 @@ from tests.stories import STORIES
      (["--reasoning-format", "maybe"], "--reasoning-format"), (["--pooling", "maybe"], "--pooling"),
      (["--sleep-idle-seconds", "0"], "--sleep-idle-seconds"),
      (["--sleep-idle-seconds", "-2"], "--sleep-idle-seconds"),
-     (["--rope-scale", "0"], "--rope-scale"), (["--api-key", " ,"], "--api-key")],
+     (["--models-max", "-1"], "--models-max"), (["--rope-scale", "0"], "--rope-scale"),
+     (["--api-key", " ,"], "--api-key")],
     ids=lambda one: " ".join(one) if isinstance(one, list) else "",
 )  # fmt: skip
 def test_a_value_that_would_serve_nobody_is_told_at_the_start(flags: list[str], said: str) -> None:

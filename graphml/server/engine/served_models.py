@@ -1,166 +1,291 @@
-"""The model that is served now, how another takes its place, and how it sleeps.
+"""The models that are served: which one a request means, how each is opened, sleeps and leaves.
 
-Requests keep their model to their end. One that sleeps is closed, with its blocks and its file; the next
-request opens it again. Knows services and who uses them; all is called in the event loop's thread. Nothing
-of requests.
+A model that left keeps what is said of it, and is opened again by the next request that names it. Knows
+services and who uses them; all is called in the event loop's thread. Nothing of protocols.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
-from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import replace
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from graphml.api.model import Model
 from graphml.errors import GraphmlError
-from graphml.server.engine.service import Service
-from graphml.server.options.server_options import ServerOptions
+from graphml.runtime.programs.memory_needed import memory_need
+from graphml.server.engine.model_room import ModelEntry, ModelRoom, in_background
+from graphml.server.engine.service import Service, SharedParts
+from graphml.server.options.model_sources import LoadableModel
 from graphml.server.responses.api_errors import ApiError, wrong_field
 from graphml.system.pages import give_back_memory
+from graphml.weights.file_names import without_ending
 
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]{0,254}", re.ASCII)
-LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")
-"""Of a model in several files, which is loaded by the first of them."""
 POLL_S = 0.05
-Loader = Callable[[Path], Model]
+WAITING_EVENTS = 1024
+"""Of a client that does not read; it misses later ones."""
+Sources = Callable[[], Mapping[str, LoadableModel]]
+Entry = ModelEntry[Service]
+Event = dict[str, Any]
 
 
 class ServedModels:
-    """The current service. load: opens a model's file; None where none is loaded in place of the first."""
+    """Services by name, loaded on demand while they fit.
 
-    def __init__(self, service: Service, load: Loader | None = None) -> None:
-        self.current, self._load = service, load
-        self._users: Counter[Service] = Counter()
-        self._loading = False
-        self._waking = asyncio.Lock()
-        self._timer: asyncio.TimerHandle | None = None
-        self._retiring: set[asyncio.Task[None]] = set()
+    first: one that is open already; requests that name no model get it, and without `options.routes` all do.
+    sources: lists the models that may be loaded, with the first one where it may be opened again. budget:
+    bytes of all loaded ones; None: any.
+    """
 
-    @contextlib.contextmanager
-    def use(self, needs: bool = True) -> Iterator[Service]:
-        """The current service; it is not closed while within. needs: False: it may sleep all the same."""
-        service = self.current
-        if not needs:
-            yield service
-            return
-        self._users[service] += 1
-        try:
-            yield service
-        finally:
-            self._users[service] -= 1
-            self.sleep_later()
+    def __init__(
+        self, shared: SharedParts, sources: Sources, first: Service | None = None, budget: int | None = None
+    ) -> None:
+        self.shared, self.options = shared, shared.options
+        self._list, self._sources = sources, dict(sources())
+        self._first = None if first is None else first.name
+        most = self.options.models_max if self.options.routes else 0
+        self.room: ModelRoom[Service] = ModelRoom(
+            {}, self._opened, self._closed, budget, most, changed=self._changed
+        )
+        self._measured: set[str] = set()
+        self._last: dict[str, Service] = {}
+        self._slept: set[str] = set()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._lingering: set[Service] = set()
+        self._listeners: set[asyncio.Queue[Event | None]] = set()
+        self.draining = False
+        if first is not None:
+            counted = self.options.routes and budget is not None
+            size = memory_need(first.model.executor, first.access.n_ctx).total if counted else 0
+            self.room.add(first.name, size, first)
+            self._measured.add(first.name)
+            self._last[first.name] = first
+        for name in self._sources.keys() - self.room.entries.keys():
+            self.room.add(name, 0)
 
-    def sleep_later(self) -> None:
-        """Close the current model once no request has needed it for `--sleep-idle-seconds`."""
-        seconds = self.current.options.sleep_idle
-        if self._timer is not None:
-            self._timer.cancel()
-        if seconds >= 0 and self._load is not None:
-            self._timer = asyncio.get_running_loop().call_later(max(seconds, POLL_S), self._sleep)
+    def chosen(self, name: str | None) -> Entry:
+        """The entry that a request means. ApiError 400 for an unknown name, and for none where one is due."""
+        entries = self.room.entries
+        if self._first is not None and (not name or not self.options.routes):
+            return entries[self._first]
+        if not name:
+            raise wrong_field("model", "wanted the name of a model; `GET /v1/models` lists them")
+        for entry in entries.values():
+            if name in self.names_of(entry.name):
+                return entry
+        raise wrong_field("model", f"there is no model {name!r:.200}; `GET /v1/models` lists them")
 
-    def _sleep(self) -> None:
-        service = self.current
-        if self._users[service] or service.access.busy:
-            self.sleep_later()
-        elif not (service.asleep or service.access.draining):
-            service.fall_asleep()  # from here on a request opens the model again
-            self._in_background(asyncio.to_thread(_close, service))
+    def names_of(self, name: str) -> set[str]:
+        """An entry's name with its aliases, and without the ending of a file."""
+        service, source = self._last.get(name), self._sources.get(name)
+        options = source.options if source else service.options if service else self.options
+        return {name, without_ending(name), f"{without_ending(name)}.gguf", *options.aliases}
 
-    async def wake(self) -> None:
-        """Open the current model if it sleeps. ApiError 503 where it cannot be opened now."""
-        async with self._waking:  # requests that come meanwhile wait for one opening
-            while (old := self.current).asleep and (load := self._load) is not None:
-                if old.access.draining:
-                    raise ApiError(503, "the server is shutting down")
-                other = await asyncio.to_thread(self._opened, old.model.path, load, old.stated_options, 503)
-                other.access.lora_scales = old.access.lora_scales
-                if self.current is old and not old.access.draining:
-                    self.current = other
-                    del self._users[old]
-                    return
-                await asyncio.to_thread(_close, other)  # another was loaded meanwhile, or the server ends
+    @contextlib.asynccontextmanager
+    async def use(self, name: str | None, autoload: bool | None = None) -> AsyncIterator[Service]:
+        """The service that a request means, which stays open within; opened first where it is not.
 
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._retiring.add(task)
-        task.add_done_callback(self._retiring.discard)
-
-    def names(self) -> list[str]:
-        """The GGUF files of the folder of models, by name; none where that is off."""
-        folder = self.current.options.models_dir
-        if self._load is None or folder is None:
-            return []
-        names = (path.name for path in folder.glob("*.gguf") if path.is_file())
-        return sorted(name for name in names if NAME.fullmatch(name) and not LATER_PART.search(name))
-
-    async def swap(self, name: str) -> None:
-        """Serve another file of the folder from now on; the model before it ends with its last request.
-
-        ApiError 501 where that is off, 400 for a name that is no file there or cannot be opened, 409 while
-        another is being opened.
+        autoload: None: as the server does. Errors as of `chosen` and `ModelRoom.use`.
         """
-        folder = self.current.options.models_dir
-        if self._load is None or folder is None:
-            raise ApiError(501, "This server does not load models. Start it with `--models-dir`")
-        path = folder / name
-        if not NAME.fullmatch(name) or not path.is_file():
-            raise wrong_field("model", "wanted the name of a file in the folder of models")
-        if self._loading:
-            raise ApiError(409, "a model is being loaded already")
-        self._loading = True
-        try:
-            stated = replace(self.current.stated_options, loras=())
-            other = await asyncio.to_thread(self._opened, path, self._load, stated, 400)
-        finally:
-            self._loading = False
-        if self.current.access.draining:
-            await asyncio.to_thread(_close, other)
+        entry = self.chosen(name)
+        if self.draining and entry.status != "loaded":
             raise ApiError(503, "the server is shutting down")
-        old, self.current = self.current, other
-        self._in_background(self._retire(old))
-        self.sleep_later()
-
-    def _opened(self, path: Path, load: Loader, options: ServerOptions, status: int) -> Service:
-        """A service of a file; ApiError of this status where it cannot be opened."""
-        old = self.current
+        if entry.name not in self._measured and entry.name in self._sources:
+            size = await asyncio.to_thread(self._size, entry.name)
+            if size is not None and entry.status == "unloaded":
+                entry.size = size
+                self._measured.add(entry.name)
+        wakes = not self.options.routes or entry.name in self._slept
+        wanted = self.options.models_autoload if autoload is None else autoload
         try:
-            model = load(path)
+            async with self.room.use(entry.name, wanted or wakes) as service:
+                try:
+                    yield service
+                finally:
+                    self._stay(entry, service)
+        finally:
+            self._sleep_later(entry)
+
+    def known(self, name: str | None) -> Service:
+        """The service that a request means, open or not; ApiError 400 for a model that never was."""
+        if not name and self._first is None and self._last:
+            return max(self._last.values(), key=lambda service: self.room.entries[service.name].used)
+        service = self._last.get(self.chosen(name).name)
+        if service is None:
+            raise ApiError(400, "model is not loaded")
+        return service
+
+    def last(self, name: str) -> Service | None:
+        """The service that an entry has, or had; None for one that never was loaded."""
+        return self._last.get(name)
+
+    @property
+    def has_first(self) -> bool:
+        """Whether requests that name no model get one."""
+        return self._first is not None
+
+    def _stay(self, entry: Entry, service: Service) -> None:
+        """Keep a service open while answers go on that no connection waits for."""
+        if not service.access.busy or service in self._lingering:
+            return
+
+        async def linger() -> None:
+            while service.access.busy:
+                await asyncio.sleep(POLL_S)
+            self._lingering.discard(service)
+            entry.count(users=-1)
+            self._sleep_later(entry)
+
+        self._lingering.add(service)
+        entry.count(users=1)
+        in_background(linger())
+
+    def begin(self) -> None:
+        """Load what is wanted at the start, and let what is loaded sleep in time."""
+        for name, source in self._sources.items():
+            if source.on_startup:
+                in_background(self.load(name))
+            elif self.room.entries[name].status == "loaded":
+                self._sleep_later(self.room.entries[name])
+
+    def _sleep_later(self, entry: Entry) -> None:
+        """Close a model once no request has needed it for its `--sleep-idle-seconds`."""
+        if (timer := self._timers.pop(entry.name, None)) is not None:
+            timer.cancel()
+        source = self._sources.get(entry.name)
+        if source is None or source.options.sleep_idle < 0 or entry.status != "loaded":
+            return
+        seconds = max(source.options.sleep_idle, POLL_S)
+        self._timers[entry.name] = asyncio.get_running_loop().call_later(seconds, self._sleep, entry)
+
+    def _sleep(self, entry: Entry) -> None:
+        if not self.draining and self.room.leave_if_idle(entry.name):
+            self._slept.add(entry.name)
+
+    async def load(self, name: str) -> None:
+        """Load a model, and return once it is; errors as of `use`."""
+        async with self.use(name, autoload=True):
+            pass
+
+    async def unload(self, name: str) -> None:
+        """Close a model after its last request; ApiError 400 for one that is not loaded, or has no source."""
+        entry = self.chosen(name)
+        if entry.name not in self._sources:
+            raise ApiError(400, "this server does not load models; start it with `--models-dir`")
+        await self.room.unload(entry.name)
+
+    async def list_again(self) -> None:
+        """Read the sources again: new models may be named, and those that are gone leave."""
+        self._sources = dict(await asyncio.to_thread(self._list))
+        for name in self._sources.keys() - self.room.entries.keys():
+            self.room.add(name, 0)
+        self._measured &= {name for name, entry in self.room.entries.items() if entry.status == "loaded"}
+        for name in self.room.entries.keys() - self._sources.keys() - {self._first}:
+            in_background(self._forget(name))
+
+    async def _forget(self, name: str) -> None:
+        with contextlib.suppress(ApiError):  # it was not loaded
+            await self.room.unload(name)
+        if name not in self._sources:
+            self.room.entries.pop(name, None)
+            self._last.pop(name, None)
+
+    def _size(self, name: str) -> int | None:
+        """The bytes that a model takes; None for one that cannot be opened, which its load says."""
+        source = self._sources[name]
+        try:
+            return source.size(source.find())
+        except GraphmlError:
+            return None
+
+    def _opened(self, name: str) -> Service:
+        """A service of a source; ApiError 400 where it cannot be opened, 503 where it once could."""
+        source, before = self._sources[name], self._last.get(name)
+        path: Path | None = None
+        try:
+            path = source.find()
+            model = source.open(path)
             try:
-                return Service(model, options, old)
+                service = Service(model, source.options, self.shared, name)
             except GraphmlError:
                 model.close()
                 raise
         except GraphmlError as error:
-            raise ApiError(status, f"{path.name}: cannot be served: {_without(path, error)}") from None
+            raise ApiError(
+                503 if before else 400, f"{name}: cannot be served: {_without_folder(error, path)}"
+            ) from None
+        if before is not None and before.options.loras == source.options.loras:
+            service.access.lora_scales = before.access.lora_scales
+        service.access.draining = self.draining
+        self._last[name] = service
+        self._slept.discard(name)
+        return service
 
-    async def _retire(self, old: Service) -> None:
-        while self._users[old] or old.access.busy:
-            await asyncio.sleep(POLL_S)
-        del self._users[old]
-        await asyncio.to_thread(_close, old)
+    def _closed(self, service: Service) -> None:
+        """Close a service, and free what its engine held, which refers to itself."""
+        service.fall_asleep()
+        service.close()
+        give_back_memory()
+
+    def status(self, name: str) -> Event:
+        """What is said of an entry, as llama-server writes it."""
+        entry = self.room.entries[name]
+        if entry.status == "unloaded" and name in self._slept:
+            return {"value": "sleeping"}
+        value = "loaded" if entry.status == "unloading" else entry.status
+        failed = value == "unloaded" and entry.error is not None
+        return {"value": value, **({"failed": True, "exit_code": 1} if failed else {})}
+
+    def _changed(self, entry: Entry) -> None:
+        if entry.status == "unloading":
+            return
+        status = self.status(entry.name)
+        data = {"status": status["value"], **({"exit_code": 1} if "failed" in status else {})}
+        for queue in self._listeners:
+            if queue.qsize() < WAITING_EVENTS:
+                queue.put_nowait({"model": entry.name, "event": "model_status", "data": data})
+
+    async def events(self) -> AsyncGenerator[Event, None]:
+        """Changes of models' states from now on, until the server ends."""
+        queue: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._listeners.add(queue)
+        try:
+            while not self.draining and (event := await queue.get()) is not None:
+                yield event
+        finally:
+            self._listeners.discard(queue)
+
+    def drain(self) -> None:
+        """Accept no request any more; those that have begun may end."""
+        self.draining = True
+        for service in self.shared.services:
+            service.access.draining = True
+        for queue in self._listeners:
+            queue.put_nowait(None)
 
     def busy(self) -> bool:
-        """Whether a request of any model is answered, or a model is being closed."""
-        return self.current.access.busy or bool(self._retiring)
+        """Whether a request of any model is answered, or a model is being opened or closed."""
+        moving = any(entry.status in ("loading", "unloading") for entry in self.room.entries.values())
+        return moving or any(service.access.busy for service in self.shared.services)
+
+    def dead(self) -> bool:
+        """Whether an engine has ended."""
+        return any(service.access.state() == "dead" for service in self.shared.services)
 
     def cancel(self) -> None:
         """End all requests."""
-        for service in {self.current, *self._users}:
+        for service in self.shared.services:
             for generation in list(service.access.active.values()):
                 generation.cancel()
 
+    async def close(self) -> None:
+        """Close all models, each after its last request."""
+        self.draining = True
+        await self.room.close()
 
-def _without(path: Path, error: GraphmlError) -> str:
+
+def _without_folder(error: GraphmlError, path: Path | None) -> str:
     """An error's text without the folder of a file."""
-    return str(error).replace(f"{path.parent}/", "")
-
-
-def _close(service: Service) -> None:
-    """Close a service, and free what its engine held, which refers to itself."""
-    service.close()
-    give_back_memory()
+    if path is None:
+        return str(error)
+    return str(error).replace(f"{path.parent}/", "").replace(str(path.parent), "its folder")

@@ -55,32 +55,52 @@ def new_id(prefix: str) -> str:
     return prefix + "".join(secrets.choice(ALNUM) for _ in range(32))
 
 
+class SharedParts:
+    """What all models of a server have in common: keys, counts, streams and stored responses.
+
+    options: of the server as a whole. services: the open ones.
+    """
+
+    def __init__(self, options: ServerOptions) -> None:
+        self.options = options
+        self.keys = ApiKeys(options.api_keys, options.api_key_file, options.file_keys)
+        self.metrics, self.streams = ServerMetrics(), ResumableStreams()
+        limits = options.limits
+        self.responses = StoredResponses(
+            limits.stored_responses, limits.stored_bytes, limits.stored_each_bytes
+        )
+        self.services: list[Service] = []
+
+    def is_admin(self, key: str | None) -> bool:
+        """Whether a request of this key may change, and see, what others get; any may where no keys are."""
+        use = self.keys.use_of(key)
+        return key is None or bool(use is not None and use.limits.admin)
+
+
 class Service:
-    """A model that is served. before: the one whose place it takes; it keeps what no model is asked for.
+    """A model that is served. shared: with the server's other models. name: None: an alias, or the file's.
 
     views: handlers of the page's engine view, by name, once they are asked for.
     """
 
-    def __init__(self, model: Model, options: ServerOptions, before: Service | None = None) -> None:
-        self.model, self.stated_options = model, options
+    def __init__(
+        self, model: Model, options: ServerOptions, shared: SharedParts | None = None, name: str | None = None
+    ) -> None:
+        self.model = model
+        self.shared = shared = shared or SharedParts(options)
         asked = dict.fromkeys(options.asked, "the command line")
         usual = {name: x for name, x in LLAMA_SERVER.items() if getattr(options.params, name) == x}
         stated = model.sampling_defaults
         self.sampling: ChosenSampling = chosen_sampling(options.params, asked, stated, usual)
         kind = draft_kind(self.sampling.params, model.executor, model.draft)
         self.options = options = replace(options, params=replace(self.sampling.params, spec_type=kind))
-        keys = ApiKeys(options.api_keys, options.api_key_file, options.file_keys)
-        self.keys: ApiKeys = before.keys if before else keys
-        metrics = before.access.metrics if before else ServerMetrics()
-        self.access: EngineAccess = EngineAccess(model, options, self.keys, metrics)
-        self.name = sorted(options.aliases)[0] if options.aliases else model.path.name
+        self.keys, self.streams, self.responses = shared.keys, shared.streams, shared.responses
+        self.access: EngineAccess = EngineAccess(model, options, self.keys, shared.metrics)
+        self.name = name or (sorted(options.aliases)[0] if options.aliases else model.path.name)
         self.began = int(time.time())
-        self.streams: ResumableStreams = before.streams if before else ResumableStreams()
-        limits = options.limits
-        stored = StoredResponses(limits.stored_responses, limits.stored_bytes, limits.stored_each_bytes)
-        self.responses: StoredResponses = before.responses if before else stored
         self.views: dict[str, Callable[[Request], Awaitable[Any]]] = {}
         self._facts: tuple[dict[str, Any], dict[str, Any]] | None = None
+        shared.services.append(self)
 
     @property
     def asleep(self) -> bool:
@@ -102,6 +122,8 @@ class Service:
 
     def close(self) -> None:
         """Close engine and model."""
+        if self in self.shared.services:
+            self.shared.services.remove(self)
         self.access.close()
         self.model.close()
 
@@ -187,8 +209,8 @@ class Service:
         return settings_of(sampling, self.options, self.tokenizer)
 
     def is_admin(self, key: str | None) -> bool:
-        """Whether a request of this key may change, and see, what others get; any may where no keys are."""
-        return key is None or bool(self.access.limits_of(key).admin)
+        """As of `SharedParts`."""
+        return self.shared.is_admin(key)
 
     def priority_of(self, key: str | None, sampling: Sampling) -> int:
         """The priority of a request: at most that of its key, if that has one."""

@@ -158,7 +158,11 @@ FLAGS: Final = (
     Flag("--prefill-assistant", "prefill", None, "A begun answer is continued (the default)."),
     Flag("--no-prefill-assistant", "prefill", None, "It is not.", value=False),
     Flag("-v --verbose --log-verbose", "verbose", None, "Answers say what the prompt was."),
-    Flag("--models-dir", "models_dir", help="A folder whose files POST /models/load may load instead."),
+    Flag("--models-dir", "models_dir", help="A folder of models that requests may name."),
+    Flag("--models-preset", "models_preset", help="An INI file of models and their flags."),
+    Flag("--models-max", "models_max", int, "Most models that are loaded at a time; 0: any number."),
+    Flag("--models-autoload", "models_autoload", None, "A request loads its model (the default)."),
+    Flag("--no-models-autoload", "models_autoload", None, "It does not.", value=False),
     Flag("--log-requests", "log_requests", None, "One line for each request on stderr, without contents."),
     Flag("--otlp-endpoint", "otlp_endpoint", help="A collector of OpenTelemetry's traces, by its URL."),
     Flag("-s --seed", "seed", int, "Seed of requests that do not say; -1: a random one."),
@@ -306,7 +310,7 @@ _WITH_VALUE: Final = """
 --image-min-tokens --image-max-tokens --mtmd-batch-max-tokens --video-fps --video-timestamp-interval
 --video-ffmpeg-dir --path --cors-methods --cors-headers --ui-config --webui-config
 --ui-config-file --webui-config-file --tools --tools-runtime --mcp-servers-config --mcp-servers-json
---threads-http --media-path --models-preset --models-max
+--threads-http --media-path
 -sps --slot-prompt-similarity
 --log-prompts-dir --spec-draft-threads -td
 --threads-draft --spec-draft-threads-batch -tbd --threads-batch-draft --spec-draft-cpu-mask -Cd
@@ -333,7 +337,7 @@ _ALONE: Final = """
 --warmup --no-warmup --spm-infill -cb --cont-batching -nocb --no-cont-batching --mmproj-auto
 --no-mmproj --no-mmproj-auto --mmproj-offload --no-mmproj-offload --reuse-port --cors-credentials
 --no-cors-credentials --ui-mcp-proxy --webui-mcp-proxy --no-ui-mcp-proxy --no-webui-mcp-proxy -ag
---agent -no-ag --no-agent --models-autoload --no-models-autoload --jinja --no-jinja
+--agent -no-ag --no-agent --jinja --no-jinja
 --reasoning-preserve --no-reasoning-preserve --skip-chat-parsing --no-skip-chat-parsing
 --spec-draft-cpu-moe -cmoed --cpu-moe-draft --spec-draft-backend-sampling
 --no-spec-draft-backend-sampling --mlock --mmap --no-mmap --direct-io --no-direct-io --verbose-prompt

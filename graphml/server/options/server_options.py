@@ -75,12 +75,13 @@ class ServerOptions:
     trained for. n_predict: most tokens of an answer that does not say. params, seed: likewise; asked: fields
     of params that the model's file does not change.
     api_keys: any of them opens the server, and so do file_keys, those of api_key_file at the start; none of
-    either: nobody is asked. slots, metrics, props, activations: whether these
-    endpoints answer. loras: adapters (file, scale), by number. models_dir: a folder of models that may take
-    the first one's place. mcp: a file of MCP servers, whose tools the page may call. timeout: seconds until a
-    client that does not read is left. ping: seconds of silence after which a stream sends a comment. drain:
-    seconds in which requests may end after SIGTERM. sleep_idle: seconds without a request after which the
-    model is closed until the next one; below 0: never.
+    either: nobody is asked. slots, metrics, props, activations: whether these endpoints answer.
+    loras: adapters (file, scale), by number. models_dir, models_preset: a folder of models that requests may
+    name, and a file of them; models_max: how many are loaded at a time, 0: any number; models_autoload:
+    whether a request loads the one that it names. mcp: a file of MCP servers, whose tools the page may call.
+    timeout: seconds until a client that does not read is left. ping: seconds of silence after which a stream
+    sends a comment. drain: seconds in which requests may end after SIGTERM. sleep_idle: seconds without a
+    request after which the model is closed until the next one; below 0: never.
     log_requests: a line for each on stderr; otlp_endpoint: a collector of their traces.
     """
 
@@ -119,6 +120,9 @@ class ServerOptions:
     cors_origins: tuple[str, ...] | None = None
     slot_save_path: Path | None = None
     models_dir: Path | None = None
+    models_preset: Path | None = None
+    models_max: int = 4
+    models_autoload: bool = True
     mcp: Path | None = None
     share_prefixes: bool = False
     log_requests: bool = False
@@ -136,6 +140,7 @@ class ServerOptions:
     def __post_init__(self) -> None:
         for flag, value, least, most in (
             ("--port", self.port, 0, 65535),
+            ("--models-max", self.models_max, 0, 1 << 20),
             ("--max-waiting", self.limits.waiting, 1, 1 << 30),
             ("--max-body", -(-self.limits.body_bytes // (1 << 20)), 1, 1 << 20),
         ):
@@ -154,6 +159,11 @@ class ServerOptions:
     def n_ctx_said(self) -> str:
         """The context as a line for people."""
         return "as trained" if self.n_ctx is None else str(self.n_ctx)
+
+    @property
+    def routes(self) -> bool:
+        """Whether requests choose among several models."""
+        return self.models_dir is not None or self.models_preset is not None
 
     @property
     def loopback(self) -> bool:

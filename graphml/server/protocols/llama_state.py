@@ -1,4 +1,4 @@
-"""What a server reports of itself: health, models, properties, slots, adapters and metrics.
+"""What a server reports of a model: slots, adapters and metrics.
 
 Knows the model and the engine's counts; a slot is a sequence's place in the engine. Nothing of prompts.
 """
@@ -21,32 +21,6 @@ from graphml.server.requests.sampling_settings import described
 from graphml.server.responses.api_errors import ApiError, wrong_field
 from graphml.server.responses.event_stream import EventStream
 from graphml.server.responses.json_response import json_response
-
-
-async def health(service: Service, request: Request) -> Response:
-    """`GET /health`: 200 where requests are answered."""
-    state = service.access.state()
-    if state == "ok":
-        return json_response({"status": "ok"} | ({"is_sleeping": True} if service.asleep else {}))
-    texts = {"dead": "the engine has ended or does not move", "draining": "the server is shutting down"}
-    raise ApiError(503, texts[state])
-
-
-async def models(service: Service, request: Request) -> Response:
-    """`GET /v1/models`."""
-    return json_response(service.listing())
-
-
-async def one_model(service: Service, request: Request) -> Response:
-    """`GET /v1/models/NAME`."""
-    if request.path_params["name"] not in {service.name, *service.options.aliases}:
-        raise ApiError(404, "there is no model of this name")
-    return json_response(service.listing()["data"][0])
-
-
-async def props(service: Service, request: Request) -> Response:
-    """`GET /props`."""
-    return json_response(service.properties())
 
 
 async def set_props(service: Service, request: Request) -> Response:

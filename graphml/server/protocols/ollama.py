@@ -22,6 +22,7 @@ from graphml.bench.describe import describe_file
 from graphml.errors import GraphmlError
 from graphml.sampling.candidates.logprobs import TokenLogprobs
 from graphml.server.access.text_limits import check_chars
+from graphml.server.engine.served_models import ServedModels
 from graphml.server.engine.service import Service
 from graphml.server.protocols.answers import Answering, PlainReader, answering
 from graphml.server.protocols.embeddings import embedded_texts
@@ -165,13 +166,26 @@ async def embed(service: Service, request: Request) -> Response:
     return json_response({"model": service.name, "embeddings": vectors, **spent, **counts})
 
 
-async def tags(service: Service, request: Request) -> Response:
-    """`GET /api/tags`: the model that is served."""
-    return json_response({"models": [_listed(service)]})
+async def tags(models: ServedModels, request: Request) -> Response:
+    """`GET /api/tags`: the models that are served; details of those that are loaded."""
+    if not models.options.routes:
+        async with models.use(None) as service:
+            return json_response({"models": [_full_tag(service)]})
+    known = ((name, models.last(name)) for name in list(models.room.entries))
+    shown = [_tag(name) if x is None or x.asleep else _full_tag(x) for name, x in known]
+    return json_response({"models": shown})
 
 
-def _listed(service: Service) -> Parts:
-    """The model as lists have it."""
+def _tag(name: str) -> Parts:
+    """A model that is not loaded."""
+    none = {"parent_model": "", "format": "gguf", "family": "", "families": [], "parameter_size": "",
+            "quantization_level": ""}  # fmt: skip
+    began = _written(datetime.fromtimestamp(0, UTC))
+    digest = hashlib.sha256(name.encode()).hexdigest()
+    return {"name": name, "model": name, "modified_at": began, "size": 0, "digest": digest, "details": none}
+
+
+def _full_tag(service: Service) -> Parts:
     path = service.model.path
     # Hashing the file would take long; clients only compare it.
     digest = hashlib.sha256(f"{path.name} {path.stat().st_mtime_ns}".encode()).hexdigest()
@@ -180,14 +194,16 @@ def _listed(service: Service) -> Parts:
     return {**shown, "digest": digest, "details": _details(service)}
 
 
-async def ps(service: Service, request: Request) -> Response:
-    """`GET /api/ps`: the model that is in memory; none while it sleeps."""
-    if service.asleep:
-        return json_response({"models": []})
-    model = _listed(service)
-    about = {"expires_at": NEVER, "size_vram": 0, "context_length": service.access.n_ctx}
+async def ps(models: ServedModels, request: Request) -> Response:
+    """`GET /api/ps`: the models that are in memory; none that sleeps."""
+    every = [models.last(name) for name in list(models.room.entries)]
+    return json_response({"models": [_running(x) for x in every if x is not None and not x.asleep]})
+
+
+def _running(service: Service) -> Parts:
+    model = _full_tag(service)
     del model["modified_at"]
-    return json_response({"models": [{**model, **about}]})
+    return {**model, "expires_at": NEVER, "size_vram": 0, "context_length": service.access.n_ctx}
 
 
 async def show(service: Service, request: Request) -> Response:

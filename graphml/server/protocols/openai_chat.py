@@ -5,6 +5,7 @@ Knows that protocol; see https://platform.openai.com/docs/api-reference/chat.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any
@@ -156,13 +157,14 @@ async def control(service: Service, request: Request) -> Response:
     if wanted.action != "reasoning_end":
         raise wrong_field("action", f"wanted reasoning_end, got {wanted.action!r:.40}")
     key = request.scope.get("graphml.key")
-    running = [answer for answer in service.access.active.values() if answer.id == wanted.id]
+    every = [answer for other in service.shared.services for answer in other.access.active.values()]
+    running = [answer for answer in every if answer.id == wanted.id]
     if not running or running[0].key != key:
         return json_response({"success": False, "message": "no active completion for this id"})
     if running[0].settings.params.reasoning_budget < 0:
         refused = "reasoning control not enabled for this completion"
         return json_response({"success": False, "message": refused})
-    if not await service.access.in_thread(running[0].end_reasoning):
+    if not await asyncio.to_thread(running[0].end_reasoning):
         return json_response({"success": False, "message": "the completion is in no reasoning"})
     return json_response({"success": True})
 

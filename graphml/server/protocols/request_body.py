@@ -22,23 +22,35 @@ T = TypeVar("T")
 SMALL = 128 << 10
 """Bytes of a body that the event loop decodes itself."""
 PART = 64 << 10
+DECODED = "graphml.body"
+"""Of a scope: the body, where it was decoded to choose the model."""
 _BIG = ThreadPoolExecutor(1, "graphml-bodies")
 """One at a time: their memory is bounded so, and what they hold of the interpreter's lock."""
 
 
 async def body_of(service: Service, request: Request, kind: type[T]) -> T:
     """The body as a value of that kind; ApiError 400 naming what is wrong, 413 for too many values."""
-    return await read_body(service, request, lambda raw: decoded(raw, kind))
+    known = request.scope.get(DECODED)
+    return (
+        known
+        if isinstance(known, kind)
+        else await read_body(service, request, lambda raw: decoded(raw, kind))
+    )
 
 
 async def read_body(service: Service, request: Request, decode: Callable[[bytes], T]) -> T:
     """What `decode` makes of the body."""
+    return await limited_body(service.options.limits, request, decode)
+
+
+async def limited_body(limits: RequestLimits, request: Request, decode: Callable[[bytes], T]) -> T:
+    """The same for a model that is not chosen yet."""
     raw = await request.body()
     if len(raw) <= SMALL:
         return decode(raw)
 
     def work() -> T:
-        check_counts(raw, service.options.limits)
+        check_counts(raw, limits)
         return decode(raw)
 
     return await asyncio.get_running_loop().run_in_executor(_BIG, work)

@@ -151,7 +151,7 @@ class SlotFile(Struct, kw_only=True):
 
 
 class LoadModel(Struct, kw_only=True):
-    """`/models/load`: a file in the folder of models."""
+    """`/models/load` and `/models/unload`: a model by its name."""
 
     model: str
 
@@ -159,6 +159,7 @@ class LoadModel(Struct, kw_only=True):
 class Tokenize(Struct, kw_only=True):
     """`/tokenize`. prompt, add_special_tokens: vLLM's names of content and add_special, which is on there."""
 
+    model: str | None = None
     content: str | list[Any] = ""
     add_special: bool = False
     parse_special: bool = True
@@ -170,6 +171,7 @@ class Tokenize(Struct, kw_only=True):
 class Detokenize(Struct, kw_only=True):
     """`/detokenize`."""
 
+    model: str | None = None
     tokens: list[int] = []
 
 

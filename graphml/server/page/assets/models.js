@@ -1,27 +1,36 @@
-// The model that is served, in the head of the page; where the server may load others, a choice of them.
+// The model that answers, in the head of the page; where the server has several, a choice of them.
 
 import { byId, element } from "./dom.js";
-import { get, post } from "./server.js";
+import { chooseModel, get, post } from "./server.js";
 
 // props: called with what the server tells of the model, at first and after each change.
 export async function showModel(props) {
   const wrong = byId("about-error");
-  const about = await get("props");
+  const { data } = await get("v1/models");
+  const several = data.some((model) => model.status);
+  const stateOf = (name) => data.find((model) => model.id === name)?.status?.value;
+  let about = await get("props");
+  const loaded = data.find((model) => model.status?.value === "loaded");
+  if (about.role === "router" && loaded) {
+    chooseModel(loaded.id);
+    about = await get("props");
+  }
   const name = about.model_alias || (about.model_path ?? "").split("/").pop();
-  const { models, current } = await get("models/load");
-  document.title = `${name} - graphml`;
-  byId("about").replaceChildren(models.length > 1 ? choice(models, current) : element("span", {}, name), ` · context ${about.default_generation_settings?.n_ctx ?? "?"}`);
+  document.title = name ? `${name} - graphml` : "graphml";
+  const context = about.role === "router" ? "" : ` · context ${about.default_generation_settings?.n_ctx ?? "?"}`;
+  byId("about").replaceChildren(several ? choice(data.map((model) => model.id), name) : element("span", {}, name), context);
   props(about);
 
   function choice(names, chosen) {
-    const known = names.includes(chosen) ? names : [chosen, ...names];
-    const select = element("select", { id: "model", "aria-label": "Model" }, known.map((file) => element("option", { value: file, selected: file === chosen }, file)));
+    const every = chosen ? names : ["", ...names];
+    const select = element("select", { id: "model", "aria-label": "Model" }, every.map((model) => element("option", { value: model, selected: model === chosen }, model || "Choose a model")));
     select.addEventListener("change", async () => {
       select.disabled = true;
       wrong.textContent = "";
       byId("about").lastChild.textContent = " · is being loaded";
       try {
-        await post("models/load", { model: select.value });
+        if (stateOf(select.value) !== "loaded") await post("models/load", { model: select.value });
+        chooseModel(select.value);
       } catch (error) {
         wrong.textContent = error.message;
       }

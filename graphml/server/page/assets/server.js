@@ -12,7 +12,14 @@ export class ServerError extends Error {
   }
 }
 
-async function request(path, options = {}) {
+let model = ""; // the one that requests name; none: the server's first
+
+export function chooseModel(name) {
+  model = name;
+}
+
+async function request(named, options = {}) {
+  const path = model ? `${named}${named.includes("?") ? "&" : "?"}model=${encodeURIComponent(model)}` : named;
   for (;;) {
     const headers = { ...options.headers };
     const key = sessionStorage.getItem(KEY);
