@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 import graphml
-from graphml.server.engine.service import Service
+from graphml.server.engine.engine_access import EngineAccess
 from graphml.server.options.api_keys import keys_in
 from graphml.server.options.model_sources import LoadableModel, folder_models
 from graphml.server.options.server_options import ServerOptions
@@ -336,17 +337,23 @@ def test_a_first_model_answers_requests_that_name_none(
         assert server.post("/models/unload", {"model": STORIES.name}).status_code == 400  # nothing opens it
 
 
-def test_a_stream_that_nobody_reads_keeps_its_model(serve: Callable[..., Running]) -> None:
+def test_a_stream_that_nobody_reads_keeps_its_model(
+    serve: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on, was_busy = threading.Event(), vars(EngineAccess)["busy"].fget
+    goes_on.set()
+    monkeypatch.setattr(EngineAccess, "busy", property(lambda access: goes_on.is_set() or was_busy(access)))
     server, head = serve(), {"X-Conversation-Id": "kept"}
     body = {**ENDLESS, "model": "a", "stream": True}
     with server.http.stream("POST", "/completion", json=body, headers=head) as response:
         next(response.iter_lines())
-    service = server.models.last("a")
-    assert isinstance(service, Service)
-    server.post("/models/unload", {"model": "a"})
-    rest = server.http.get("/v1/stream?conv_id=kept&from=0").text
-    assert '"stop":true' in rest
-    assert '"tokens_predicted":400' in rest
+    with ThreadPoolExecutor(1) as pool:
+        unloading = pool.submit(server.post, "/models/unload", {"model": "a"})
+        with pytest.raises(TimeoutError):
+            unloading.result(0.5)
+        goes_on.clear()
+        assert unloading.result(20).status_code == 200
+    assert '"tokens_predicted":400' in server.http.get("/v1/stream?conv_id=kept&from=0").text
 
 
 def test_a_folder_lists_files_and_folders_of_one_model(tmp_path: Path) -> None:
