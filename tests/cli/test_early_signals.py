@@ -20,6 +20,8 @@ class Finder:
             sys.meta_path.remove(self)
             os.kill(os.getpid(), signal.{name})
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever the tests were started by has left of them
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.meta_path.insert(0, Finder())
 sys.argv = ["graphml", *{words!r}]
 runpy.run_module("graphml", run_name="__main__", alter_sys=True)

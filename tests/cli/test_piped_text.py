@@ -132,6 +132,7 @@ def test_a_text_for_perplexity_is_piped_where_no_file_is_named(tmp_path: Path) -
     wanted = graphml_command(*options, "-f", tmp_path / "text").stdout
     for more in ([], ["-f", "-"]):
         assert graphml_command(*options, *more, stdin=text).stdout == wanted
-    short = CliRunner().invoke(app, [*map(str, options), "-c", "500"], input=text)
+    options[options.index(48)] = 500
+    short = CliRunner().invoke(app, [*map(str, options)], input=text)
     assert "--ctx-size: wanted at most" in short.stderr
     assert "--file: wanted a text file" in graphml_command(*options, stdin="", code=2).stderr

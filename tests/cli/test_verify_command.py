@@ -147,7 +147,7 @@ def test_what_cannot_be_held_against_is_an_error(model: Path, tmp_path: Path) ->
     assert "wanted hf, llama.cpp or a file" in command(model, "--against", "vllm", code=2).stderr
     np.savez(tmp_path / "alone.npz", logits=np.zeros((2, 80), np.float32))
     told = command(model, "--against", tmp_path / "alone.npz", code=2).stderr
-    assert "wanted alone.json beside it" in told
+    assert "alone.json beside it" in told
     (tmp_path / "text.npz").write_text("no zip")
     assert "cannot be read as a record" in command(model, "--against", tmp_path / "text.npz", code=2).stderr
     record = RECORDS / "qwen3-plain-hf.npz"

@@ -24,7 +24,8 @@ PROMPT, NEGATIVE = "Lily went to the", "Once upon a time, there was a little gir
 def run(path: Path, *options: object) -> dict[str, Any]:
     """The JSON that the command prints, whose text is what it prints without --json."""
     greedy = [] if "--temp" in options else ["--temp", 0]
-    given = ["run", path, "-n", 12, *options, *greedy, *REFERENCE]
+    limit = [] if "-n" in options else ["-n", 12]
+    given = ["run", path, *limit, *options, *greedy, *REFERENCE]
     shown, done = (
         CliRunner().invoke(app, [str(one) for one in (*given, *more)]) for more in ([], ["--json"])
     )
