@@ -145,7 +145,7 @@ def _as_meant(name: str, own: Container[str], word: str, left: list[str], raw: b
     if (name, option) == ("run", "--format"):
         if (form := _value(option, equals, value, left)) != "json":
             raise UsageError(f"--format: wanted json, or --json-schema with a schema; got {form!r:.80}")
-        return ["--json-schema", "{}"]
+        return ["--json-schema", '{"type":"object"}']
     if option in ("-fa", "--flash-attn") and "--backend" in own:
         has_value = equals or (left and not left[0].startswith("-"))
         if has_value and (state := _value(option, equals, value, left)) not in _FLASH_ON:

@@ -115,8 +115,8 @@ def test_an_error_says_what_to_type(arguments: list[object], said: str) -> None:
 
 
 @pytest.mark.parametrize(("theirs", "ours"), [
-    ("--format json", "--json-schema {}"),
-    ("--format=json", "--json-schema {}"),
+    ("--format json", '--json-schema {"type":"object"}'),
+    ("--format=json", '--json-schema {"type":"object"}'),
     ("--schema {}", "--json-schema {}"),
     ("-ctk f16 -ctv f32", "--kv f16/f32"),
     ("--cache-type-v=f32", "--kv f16/f32"),
