@@ -89,11 +89,10 @@ class Chat(MessageList):
 
     The system message is trusted: it may spell control tokens, while in what users and the model say they are
     plain text. max_tokens: most tokens of an answer, None for no limit but the context. params: how answers
-    are sampled that say nothing else; None: greedily.
-    settings: further variables of the template, and how reasoning is told from text. `session`: where it
-    runs. full: what a full context does; its keep of -1 is the first message's turn. tools: of answers that
-    are given none, see `events`; not of `regenerate`. The history keeps all messages, those too that no
-    prompt has any more: see `dropped`.
+    are sampled that say nothing else; None: greedily. settings: further variables of the template, and how
+    reasoning is told from text. `session`: where it runs. full: what a full context does; its keep of -1 is
+    the first message's turn. tools: of answers that are given none, see `events`; not of `regenerate`. The
+    history keeps all messages, those too that no prompt has any more: see `dropped`.
     """
 
     def __init__(
@@ -239,9 +238,9 @@ class Chat(MessageList):
         fields of `SamplingParams` as keywords, which change either. max_tokens: most tokens of this answer;
         None: as the chat's. seed: starts the session's random generator anew.
         tools: functions, or descriptions in OpenAI's form; None: those of the chat, []: none. Functions that
-        the model calls are run, their
-        results are told to it, and it answers again, for at most max_rounds rounds of calls; an error of a
-        function is told as text. Calls of a tool without a function end it: see `add_tool_result`.
+        the model calls are run, their results are told to it, and it answers again, for at most max_rounds
+        rounds of calls; an error of a function is told as text. Calls of a tool without a function end it:
+        see `add_tool_result`.
         tool_choice: "auto", "none", "required" or a tool's name, for the first answer. confirm: asked before
         each function is run, with the call; where it returns False, the model is told that the user refused.
 

@@ -52,8 +52,8 @@ class InspectedModel(OpenModel):
     def perplexity(self, text: str, n_ctx: int | None = None, chunks: int | None = None) -> Perplexity:
         """How well the model predicts a text, by the method of llama-perplexity; less is better.
 
-        n_ctx: tokens of a chunk, whose second half is scored; None: 512, or the model's context or
-        half of the text if that is less (`Perplexity.n_ctx` says it). chunks: at most so many; None: all.
+        n_ctx: tokens of a chunk, whose second half is scored; None: 512, or the model's context or half of
+        the text if that is less (`Perplexity.n_ctx` says it). chunks: at most so many; None: all.
         UsageError for a text of fewer than 2 * n_ctx tokens; TokenizerError without a vocabulary.
         """
         estimate: Perplexity = _inspection().perplexity_of(self, text, n_ctx, chunks)

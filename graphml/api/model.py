@@ -355,9 +355,8 @@ class Model(InspectedModel, Closing):
         pooling: what the rows of a text's tokens become: `mean`, `cls` (the first), `last`, or `rank`, the
         scores of a classifier; None: what the file says, else `last` of a decoder. Any model does it, by the
         rows that its logits are made of. normalize: bring rows, not scores, to length 1. A text must have at
-        most `n_batch` tokens.
-        UsageError for other arguments, or an encoder whose file says nothing of pooling; TokenizerError
-        without a vocabulary.
+        most `n_batch` tokens. UsageError for other arguments, or an encoder whose file says nothing of
+        pooling; TokenizerError without a vocabulary.
         """
         self._open()
         chosen = chosen_pooling(self.executor, pooling)

@@ -53,6 +53,8 @@ def perplexity(
     """
     if n_ctx < LEAST:
         raise UsageError(f"n_ctx: wanted at least {LEAST} tokens per chunk, got {n_ctx}")
+    if len(ids) < 2 * LEAST:
+        raise UsageError(f"text: wanted at least {2 * LEAST} tokens, got {len(ids)}")
     if len(ids) < 2 * n_ctx:
         raise UsageError(
             f"n_ctx: wanted at most {len(ids) // 2}, half of the text's {len(ids)} tokens; got {n_ctx}"

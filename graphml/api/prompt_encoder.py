@@ -51,10 +51,9 @@ class PromptEncoder:
 
         begins: it is the begin of a sequence, which gets the vocabulary's begin token. Messages are rendered
         by the chat template, with the begin of an answer; one of the assistant at the end is continued. What
-        the settings force counts behind its reasoning, as in a `Chat`. A
-        text is plain: control tokens that it spells are not found, of which a `ControlTokenWarning` tells
-        once. TokenizerError without a vocabulary, TemplateError without a template, UsageError for messages
-        that are none.
+        the settings force counts behind its reasoning, as in a `Chat`. A text is plain: control tokens that
+        it spells are not found, of which a `ControlTokenWarning` tells once. TokenizerError without a
+        vocabulary, TemplateError without a template, UsageError for messages that are none.
         """
         if isinstance(prompt, str):
             tokenizer = self._needed("a text")

@@ -7,7 +7,6 @@ Knows sessions and chats; nothing of how states are computed, or of which model 
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -22,6 +21,7 @@ from graphml.compiler.options import CompileOptions
 from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.options.argument_checks import path_of, seed_or_random, whole_number
+from graphml.options.option_fields import options_of
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.sessions.committed import Committed
 from graphml.runtime.sessions.pinned import Pinned
@@ -174,7 +174,7 @@ def params_as_json(params: SamplingParams) -> dict[str, Any]:
     """Settings as JSON can hold them; UsageError for a function of the caller's own."""
     if params.function is not None:
         raise UsageError("save: wanted params without a function of your own, which a file cannot hold")
-    values = {field.name: getattr(params, field.name) for field in dataclasses.fields(params)}
+    values = {name: getattr(params, name) for name in options_of(SamplingParams)}
     values |= {"stop_tokens": sorted(params.stop_tokens), "logit_bias": list(params.logit_bias.items())}
     return values
 

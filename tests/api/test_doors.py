@@ -70,7 +70,7 @@ def test_perplexity_of_a_text(model: graphml.Model) -> None:
     estimate = model.perplexity("hello world, " * 40, n_ctx=16, chunks=2)
     assert (estimate.chunks, estimate.count) == (2, 14)
     assert estimate.value > 1
-    with pytest.raises(graphml.UsageError, match=r"n_ctx: wanted at most 0, half of the text's 1 tokens"):
+    with pytest.raises(graphml.UsageError, match=r"text: wanted at least 8 tokens, got 1"):
         model.perplexity("hello")
 
 

@@ -90,6 +90,21 @@ def test_a_caller_ends_the_reasoning(model: graphml.Model) -> None:
         assert not free.end_reasoning()
 
 
+def test_a_saved_chat_keeps_its_budget(model: graphml.Model, tmp_path: Path) -> None:
+    """And not how reasoning ends, which each prompt says anew."""
+    chat = model.chat(max_tokens=60, **LIMITED)
+    chat.respond("go")
+    chat.save(tmp_path / "chat")
+    again = model.restore(tmp_path / "chat")
+    assert isinstance(again, graphml.Chat)
+    assert again.params == chat.params
+    assert again.session.chooses.reasoning_end is None
+    for of in (chat, again):
+        of.respond("more")
+    assert again.history == chat.history
+    assert chat.history[-1]["reasoning_content"].endswith("Enough <|im_end|>.")
+
+
 def test_a_limit_wants_a_conversation(model: graphml.Model) -> None:
     with pytest.raises(UsageError, match="reasoning_budget: wanted a conversation"):
         model.generate("go", reasoning_budget=3)

@@ -108,7 +108,7 @@ def breakers_of(vocabulary: SamplerVocabulary, texts: tuple[str, ...]) -> Breake
     As in llama.cpp: a token that contains the text is one alone; one that ends with a beginning of it is
     followed by the tokens of the rest, as the tokenizer encodes them.
     """
-    words = _first_bytes(vocabulary)
+    words = _words_of(vocabulary)
     alone, tails = set[int](), dict[int, set[tuple[int, ...]]]()
     for text in {encoded.encode()[:_LONGEST_BREAKER] for encoded in texts}:
         at = words.places(text[0])
@@ -151,5 +151,5 @@ class _Words:
 
 
 @lru_cache(maxsize=4)
-def _first_bytes(vocabulary: SamplerVocabulary) -> _Words:
+def _words_of(vocabulary: SamplerVocabulary) -> _Words:
     return _Words([vocabulary.first_bytes(token) for token in range(vocabulary.n_vocab)])
