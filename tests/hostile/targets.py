@@ -40,6 +40,7 @@ from graphml.runtime.programs.open_executor import open_executor, read_architect
 from graphml.runtime.store.block_files import BlockFiles
 from graphml.sampling.settings.sampling_defaults import sampling_defaults
 from graphml.server.options.api_keys import keys_in
+from graphml.server.options.model_presets import read_presets
 from graphml.text.chat_template import template_text
 from graphml.text.tokenizer import load_tokenizer
 from graphml.weights import ModelFile, open_model
@@ -368,6 +369,13 @@ _add(
     lambda path: config_file.chosen_tables(path, ["run"], "run", None, "abc"),
 )  # fmt: skip
 _add("API keys", "text", "keys", _written("keys", "# keys\nabc weight=2 priority=1\ndef\n"), keys_in)
+_add(
+    "presets of models",
+    "text",
+    "presets.ini",
+    _written("presets.ini", "version = 1\n[*]\ntemp = 0.5 ; all\n[a]\nmodel = a.gguf\nc = 512\n"),
+    read_presets,
+)
 _add("API key", "text", "key", _written("key", "abc\n"), lambda path: key_of(f"@{path}"))
 _add("grammar or text", "text", "g.gbnf", _written("g.gbnf", "root ::= x\n"), text_of)
 _add(

@@ -46,7 +46,15 @@ class _Models:
             del self.open[value[0]]
 
     def room(self) -> ModelRoom[list[str]]:
-        return ModelRoom(self.sizes, self.opened, self.closed, self.budget, self.most)
+        room: ModelRoom[list[str]] = ModelRoom(self.opened, self.closed, self.budget, self.most)
+        for name, size in self.sizes.items():
+            room.add(name, size)
+        return room
+
+
+async def loaded(room: ModelRoom[list[str]], name: str) -> None:
+    async with room.use(name):
+        pass
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -107,8 +115,8 @@ def test_requests_for_one_model_wait_for_one_load_and_get_its_error() -> None:
 
     async def run() -> None:
         room = models.room()
-        await asyncio.gather(*(room.load("a") for _ in range(9)))
-        ends = await asyncio.gather(*(room.load("b") for _ in range(9)), return_exceptions=True)
+        await asyncio.gather(*(loaded(room, "a") for _ in range(9)))
+        ends = await asyncio.gather(*(loaded(room, "b") for _ in range(9)), return_exceptions=True)
         assert [str(end) for end in ends] == ["b: broken"] * 9
         assert room.entries["b"].error == "b: broken"
         assert room.entries["b"].status == "unloaded"
@@ -184,7 +192,7 @@ def test_an_unload_of_a_model_whose_load_fails_ends_and_it_may_be_loaded_again()
 
     async def run() -> None:
         room = models.room()
-        first = asyncio.ensure_future(room.load("a"))
+        first = asyncio.ensure_future(loaded(room, "a"))
         await asyncio.sleep(0)
         last = asyncio.ensure_future(room.unload("a"))
         assert str((await asyncio.gather(first, last, return_exceptions=True))[0]) == "a: broken"
@@ -206,7 +214,7 @@ def test_a_request_between_a_failed_load_and_its_unload_waits_for_the_unload() -
 
         async def again() -> None:
             with contextlib.suppress(ApiError):
-                await room.load("a")
+                await loaded(room, "a")
             seen.append(room.entries["a"].status)
             models.broken = ""
             async with room.use("a"):

@@ -74,13 +74,13 @@ class ModelRoom(Generic[T]):
     """
 
     def __init__(
-        self, sizes: dict[str, int], opened: Callable[[str], T], closed: Callable[[T], None],
+        self, opened: Callable[[str], T], closed: Callable[[T], None],
         budget: int | None = None, most: int = 0,
         changed: Callable[[ModelEntry[T]], None] = lambda entry: None,
     ) -> None:  # fmt: skip
         if most < 0 or (budget is not None and budget < 0):
             raise UsageError(f"models: wanted a budget and a number of at least 0, got {budget} and {most}")
-        self.entries = {name: ModelEntry[T](name, size) for name, size in sizes.items()}
+        self.entries: dict[str, ModelEntry[T]] = {}
         self._opened, self._closed, self._changed = opened, closed, changed
         self._budget, self._most = budget, most
         self._making = asyncio.Lock()
@@ -192,7 +192,7 @@ class ModelRoom(Generic[T]):
         self.entries[name] = entry = ModelEntry[T](name, size)
         if value is not None:
             entry.status, entry.value, entry.holds = "loaded", value, True
-        entry.count()
+        entry.count()  # nobody uses it
         return entry
 
     def leave_if_idle(self, name: str) -> bool:
@@ -202,11 +202,6 @@ class ModelRoom(Generic[T]):
             return False
         self._leaving(entry)
         return True
-
-    async def load(self, name: str) -> None:
-        """Load a model, and return once it is; errors as of `use`."""
-        async with self.use(name):
-            pass
 
     async def unload(self, name: str) -> None:
         """Close a model after its last request; ApiError 400 for one that is not loaded."""

@@ -1,7 +1,8 @@
 """The models that are served: which one a request means, how each is opened, sleeps and leaves.
 
 A model that left keeps what is said of it, and is opened again by the next request that names it. Knows
-services and who uses them; all is called in the event loop's thread. Nothing of protocols.
+services and who uses them. All is called in the event loop's thread; what opens, closes and measures models
+runs in others. Nothing of protocols.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class ServedModels:
         self._first = None if first is None else first.name
         most = self.options.models_max if self.options.routes else 0
         self.room: ModelRoom[Service] = ModelRoom(
-            {}, self._opened, self._closed, budget, most, changed=self._changed
+            self._opened, self._closed, budget, most, changed=self._changed
         )
         self._measured: set[str] = set()
         self._last: dict[str, Service] = {}

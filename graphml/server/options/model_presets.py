@@ -23,6 +23,7 @@ from graphml.server.options.command_line import (
     Parsed,
     with_stated,
 )
+from graphml.system.read_files import guarded, plain_text
 
 EVERY: Final = "*"
 LINE: Final = re.compile(
@@ -60,13 +61,15 @@ def read_presets(path: Path) -> dict[str, ModelPreset]:
 
     A key that is stated again in a section counts as it is stated last, as llama-server reads it.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--models-preset: {path}: cannot be read: {error}") from None
+    text = plain_text(path, UsageError)
+    with guarded(path, UsageError):
+        return _presets(path, text)
+
+
+def _presets(path: Path, text: str) -> dict[str, ModelPreset]:
     presets: dict[str, ModelPreset] = {}
     section: str | None = None
-    for number, line in enumerate(re.split(r"\r\n|\n|\r", text), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         where, match = f"{path}:{number}", LINE.fullmatch(line)
         if match is None:
             raise UsageError(f"{where}: wanted [MODEL], KEY = VALUE or a comment; got {line.strip()!r:.60}")
