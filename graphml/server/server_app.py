@@ -63,7 +63,7 @@ from graphml.server.requests.request_fields import (
     Tokenize,
     decoded,
 )
-from graphml.server.responses.api_errors import ApiError, as_api_error, style_of
+from graphml.server.responses.api_errors import ApiError, as_api_error, style_of, wrong_field
 from graphml.server.responses.json_response import error_response, gone, json_response
 
 LOG = logging.getLogger(__name__)
@@ -72,7 +72,6 @@ ServerHandler = Callable[[ServedModels, Request], Awaitable[Any]]
 HANDLERS: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/v1/chat/completions /chat/completions", openai_chat.chat),
     ("POST", "/v1/chat/completions/input_tokens /chat/completions/input_tokens", openai_chat.input_tokens),
-    ("POST", "/v1/chat/completions/control", openai_chat.control),
     ("POST", "/v1/completions", completions.completions),
     ("POST", "/v1/fim/completions /fim/completions", mistral_fim.fim_completions),
     ("POST", "/completion /completions", llama_completion.completion),
@@ -81,10 +80,6 @@ HANDLERS: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/predict", openai_chat.predict),
     ("POST", "/v1/responses /responses", openai_responses.responses),
     ("POST", "/v1/responses/input_tokens /responses/input_tokens", openai_responses.input_tokens),
-    ("GET", "/v1/responses/{id}", openai_responses.stored_response),
-    ("GET", "/v1/responses/{id}/input_items", openai_responses.listed_items),
-    ("POST", "/v1/responses/{id}/cancel", openai_responses.cancel_response),
-    ("DELETE", "/v1/responses/{id}", openai_responses.delete_response),
     ("POST", "/v1/messages", anthropic_messages.messages),
     ("POST", "/v1/messages/count_tokens", anthropic_messages.count_tokens),
     ("POST", "/api/chat", ollama.chat),
@@ -104,9 +99,6 @@ HANDLERS: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/slots/{slot:int}", llama_state.change_slot),
     ("GET", "/lora-adapters", llama_state.lora_adapters),
     ("POST", "/lora-adapters", llama_state.set_lora_adapters),
-    ("GET", "/v1/stream", llama_state.resumed),
-    ("DELETE", "/v1/stream", llama_state.end_stream),
-    ("GET", "/metrics", llama_state.metrics),
 )
 """Method, paths and handler of each endpoint of a model."""
 
@@ -135,6 +127,14 @@ SERVER_HANDLERS: tuple[tuple[str, str, ServerHandler], ...] = (
     ("GET", "/models/sse", llama_models.observed),
     ("GET", "/models/{name:path} /v1/models/{name:path}", llama_models.one_model),
     ("GET", "/props", llama_models.props),
+    ("POST", "/v1/chat/completions/control", openai_chat.control),
+    ("GET", "/v1/responses/{id}", openai_responses.stored_response),
+    ("GET", "/v1/responses/{id}/input_items", openai_responses.listed_items),
+    ("POST", "/v1/responses/{id}/cancel", openai_responses.cancel_response),
+    ("DELETE", "/v1/responses/{id}", openai_responses.delete_response),
+    ("GET", "/v1/stream", llama_state.resumed),
+    ("DELETE", "/v1/stream", llama_state.end_stream),
+    ("GET", "/metrics", llama_state.metrics),
     ("GET", "/api/tags", ollama.tags),
     ("GET", "/api/ps", ollama.ps),
 )
@@ -171,6 +171,7 @@ BODIES: dict[Handler | ServerHandler, type[Struct]] = {
 """What the bodies of requests are decoded as."""
 
 
+SWITCH = {"true": True, "1": True, "false": False, "0": False}
 QUERIES: dict[str, dict[str, Any]] = {
     "GET /v1/models": {"reload": {"type": "string"}},
     "GET /models": {"reload": {"type": "string"}},
@@ -189,14 +190,6 @@ QUERIES: dict[str, dict[str, Any]] = {
 """Parameters behind the question mark, by method and path."""
 
 
-WITHOUT_MODEL: set[Handler] = {
-    llama_state.metrics, llama_state.resumed, llama_state.end_stream, openai_chat.control,
-    openai_responses.stored_response, openai_responses.listed_items, openai_responses.cancel_response,
-    openai_responses.delete_response,
-}  # fmt: skip
-"""Handlers that neither wake a model that sleeps nor keep it awake."""
-
-
 class Endpoint:
     """A handler as an ASGI application: whatever it raises becomes a response.
 
@@ -205,7 +198,7 @@ class Endpoint:
 
     def __init__(self, models: ServedModels, handler: Handler) -> None:
         self._models, self._handler = models, handler
-        self._needs, kind = handler not in WITHOUT_MODEL, BODIES.get(handler)
+        kind = BODIES.get(handler)
         self._kind = kind if kind is not None and "model" in kind.__struct_fields__ else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -222,10 +215,10 @@ class Endpoint:
             body = await limited_body(limits, request, lambda raw: decoded(raw, kind))
             request.scope[DECODED] = body
             name = getattr(body, "model", None) or getattr(body, "name", None) or name
-        if not self._needs:
-            return await self._handler(self._models.known(name), request)
-        autoload = request.query_params.get("autoload", "")
-        wanted = None if not autoload else autoload in ("true", "1")
+        autoload = request.query_params.get("autoload")
+        if autoload not in (None, *SWITCH):
+            raise wrong_field("autoload", f"wanted {', '.join(SWITCH)}; got {autoload!r:.40}")
+        wanted = None if autoload is None else SWITCH[autoload]
         service = await stack.enter_async_context(self._models.use(name, wanted))
         return await self._handler(service, request)
 
@@ -258,7 +251,7 @@ async def answered(scope: Scope, models: ServedModels, work: Awaitable[Any]) -> 
         if known.status >= 500 and not isinstance(error, ApiError):
             id = scope.get("graphml.request_id", "-")
             LOG.exception("request %s: %s %s", id, scope["method"], scope["path"])
-        for service in models.shared.services:
+        for service in list(models.shared.services):
             known.message = service.without_folders(known.message)
         return error_response(known, style_of(scope["path"]))
 

@@ -143,7 +143,7 @@ def test_requests_beyond_the_queue_are_told_to_come_later(
     body = {"prompt": "a", "n_predict": 1}
     assert guarded.post("/completion", body, headers=KEY).status_code == 200
     with monkeypatch.context() as patched:
-        patched.setattr(guarded.service.access, "_queued", 3)
+        patched.setattr(guarded.service.access, "queued", 3)
         refused = guarded.post("/completion", body, headers=KEY)
     assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
     assert guarded.post("/completion", body, headers=KEY).status_code == 200

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import graphml
-from graphml.server.engine.service import Service
+from graphml.server.engine.service import SharedParts
 from graphml.server.options.server_options import ServerOptions
 from tests.server.running_server import Running, running
 
@@ -185,7 +185,7 @@ def test_an_answer_whose_response_cannot_be_made_is_not_computed(
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError("no response")
 
-    monkeypatch.setattr(Service, "stream", fails)
+    monkeypatch.setattr(SharedParts, "stream", fails)
     assert server.post(path, {**STREAMED[path], "stream": True, "max_tokens": 8}).status_code == 500
     assert server.at_rest(2)
 

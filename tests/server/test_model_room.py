@@ -46,9 +46,11 @@ class _Models:
             del self.open[value[0]]
 
     def room(self) -> ModelRoom[list[str]]:
-        room: ModelRoom[list[str]] = ModelRoom(self.opened, self.closed, self.budget, self.most)
-        for name, size in self.sizes.items():
-            room.add(name, size)
+        room: ModelRoom[list[str]] = ModelRoom(
+            self.opened, self.closed, self.sizes.__getitem__, self.budget, self.most
+        )
+        for name in self.sizes:
+            room.add(name)
         return room
 
 

@@ -37,14 +37,41 @@ STALLED = 30.0
 """Seconds without a step, while sequences run, after which a server says that it does not work."""
 
 
-class EngineAccess:
-    """One model's engine, and who uses it."""
+class InFlight:
+    """What all models of a server answer, which limits count. lock: of these counts and of keys' uses."""
 
-    def __init__(self, model: Model, options: ServerOptions, keys: ApiKeys, metrics: ServerMetrics) -> None:
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.accesses: list[EngineAccess] = []
+
+    def waiting(self) -> int:
+        """Answers that are waited for, and those that may be."""
+        return sum(access.queued + access.answers() for access in list(self.accesses))
+
+    def answers(self) -> int:
+        """Answers that are waited for."""
+        return sum(access.answers() for access in list(self.accesses))
+
+    def running_of(self, key: str) -> int:
+        """The same of one key."""
+        return sum(access.running_of(key) for access in list(self.accesses))
+
+
+class EngineAccess:
+    """One model's engine, and who uses it. in_flight: of this and the server's other models."""
+
+    def __init__(
+        self,
+        model: Model,
+        options: ServerOptions,
+        keys: ApiKeys,
+        metrics: ServerMetrics,
+        in_flight: InFlight,
+    ) -> None:
         if options.reranking and options.pooling in (None, "rank"):
             _check_ranks(model)
         self.model, self.options, self.keys = model, options, keys
-        self.metrics = metrics
+        self.metrics, self.in_flight = metrics, in_flight
         self.active: dict[int, Generation] = {}
         self.slots = SavedSlots(options)
         self.numbers = itertools.count()
@@ -53,8 +80,7 @@ class EngineAccess:
         self.engine: Engine | None = None
         self.draining = False
         self.n_ctx = min(model.n_ctx, options.n_ctx or model.n_ctx)
-        self._queued, self._claimed = 0, Counter[str | None]()
-        self._lock = threading.RLock()
+        self.queued, self._claimed = 0, Counter[str | None]()
         self._steps: int | None = None
         self._moved = time.monotonic()
         self.lora_scales = [scale for _, scale in options.loras]
@@ -67,16 +93,17 @@ class EngineAccess:
             self.engine.prepare_copies()  # most chats begin with the same tokens of a template
             if options.loras:
                 self.engine.prefix_extra(self.adapters(), b"")  # reads them: a wrong file is told now
+        in_flight.accesses.append(self)
 
     async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
         """Run something that takes time in the pool; 429 where too much waits already."""
-        if self._queued + self._answers() >= self.options.limits.waiting:
+        if self.in_flight.waiting() >= self.options.limits.waiting:
             raise ApiError(429, "too many requests wait; try again later")
-        self._queued += 1
+        self.queued += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self.pool, work, *arguments)
         finally:
-            self._queued -= 1
+            self.queued -= 1
 
     def submit(
         self,
@@ -131,8 +158,8 @@ class EngineAccess:
         most = self.options.limits.waiting
         if n_answers > most:
             raise wrong_field("n", f"at most {most} answers of all prompts are wanted, got {n_answers}")
-        with self._lock:
-            if self._answers() + n_answers > most:
+        with self.in_flight.lock:
+            if self.in_flight.answers() + n_answers > most:
                 raise ApiError(429, "too many requests wait; try again later")
             self.begin_use(key, n_tokens, n_answers)
             self._claimed[key] += n_answers
@@ -144,11 +171,11 @@ class EngineAccess:
                 generation.cancel()
             raise
         finally:
-            with self._lock:
+            with self.in_flight.lock:
                 self._claimed[key] -= n_answers
 
-    def _answers(self) -> int:
-        """Answers that are waited for, and those that may be."""
+    def answers(self) -> int:
+        """Answers that are waited for."""
         return sum(self._claimed.values()) + sum(
             generation.settings.n for generation in list(self.active.values())
         )
@@ -167,13 +194,13 @@ class EngineAccess:
     def begin_use(self, key: str | None, n_tokens: int, n_answers: int = 0) -> None:
         """Count a request of a key; ApiError 429 where it has used what it may."""
         if key is not None and (use := self.keys.use_of(key)) is not None:
-            with self._lock:
-                use.begin(n_tokens, n_answers, self.running_of(key))
+            with self.in_flight.lock:
+                use.begin(n_tokens, n_answers, self.in_flight.running_of(key))
 
     def generated(self, key: str | None, count: int) -> None:
         """Count tokens of an answer that has ended."""
         if (use := self.keys.use_of(key)) is not None:
-            with self._lock:
+            with self.in_flight.lock:
                 use.generated(count)
 
     def stats(self) -> EngineStats | None:
@@ -196,7 +223,7 @@ class EngineAccess:
     @property
     def busy(self) -> bool:
         """Whether a request is answered, or waits to be."""
-        return bool(self._queued or self.active)
+        return bool(self.queued or self.active)
 
     def close(self) -> None:
         """End what runs, and the threads."""
@@ -205,6 +232,8 @@ class EngineAccess:
         self.pool.shutdown(wait=False, cancel_futures=True)
         if self.engine is not None:
             self.engine.close()
+        with contextlib.suppress(ValueError):  # closed before
+            self.in_flight.accesses.remove(self)
 
 
 def _check_ranks(model: Model) -> None:

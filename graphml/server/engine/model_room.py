@@ -55,9 +55,11 @@ def leaving(
     """The models that leave for one of `size` bytes; None where it does not fit even alone.
 
     budget: bytes of all models; None: any. most: number of models; 0: any. Idle models leave before those in
-    use, and of each the least recently used.
+    use, and of each the least recently used; those that leave already are the first.
     """
-    order = sorted(held, key=lambda entry: (bool(entry.users or entry.waiting), entry.used))
+    order = sorted(
+        held, key=lambda entry: (entry.leave is None, bool(entry.users or entry.waiting), entry.used)
+    )
     for count in range(len(order) + 1):
         staying = order[count:]
         fits = budget is None or sum(entry.size for entry in staying) + size <= budget
@@ -69,19 +71,19 @@ def leaving(
 class ModelRoom(Generic[T]):
     """Entries by name, and which of them are loaded.
 
-    opened, closed: open a model of a name, and close it; called in threads. budget, most: as of `leaving`.
-    changed: called with an entry whose status has changed.
+    opened, closed, sized: open a model of a name, close it, and say before how many bytes it takes; called in
+    threads. budget, most: as of `leaving`. changed: called with an entry whose status has changed.
     """
 
     def __init__(
-        self, opened: Callable[[str], T], closed: Callable[[T], None],
+        self, opened: Callable[[str], T], closed: Callable[[T], None], sized: Callable[[str], int],
         budget: int | None = None, most: int = 0,
         changed: Callable[[ModelEntry[T]], None] = lambda entry: None,
     ) -> None:  # fmt: skip
         if most < 0 or (budget is not None and budget < 0):
             raise UsageError(f"models: wanted a budget and a number of at least 0, got {budget} and {most}")
         self.entries: dict[str, ModelEntry[T]] = {}
-        self._opened, self._closed, self._changed = opened, closed, changed
+        self._opened, self._closed, self._sized, self._changed = opened, closed, sized, changed
         self._budget, self._most = budget, most
         self._making = asyncio.Lock()
         self._clock = itertools.count(1)
@@ -139,6 +141,7 @@ class ModelRoom(Generic[T]):
 
     async def _load(self, entry: ModelEntry[T]) -> T:
         try:
+            entry.size = await asyncio.to_thread(self._sized, entry.name)
             async with self._making:
                 await self._make_room(entry)
                 entry.holds = True
@@ -187,8 +190,8 @@ class ModelRoom(Generic[T]):
         entry.status = status
         self._changed(entry)
 
-    def add(self, name: str, size: int, value: T | None = None) -> ModelEntry[T]:
-        """A further entry, which is loaded where there is a value already."""
+    def add(self, name: str, size: int = 0, value: T | None = None) -> ModelEntry[T]:
+        """A further entry; value: of one that is loaded already, and takes `size` bytes."""
         self.entries[name] = entry = ModelEntry[T](name, size)
         if value is not None:
             entry.status, entry.value, entry.holds = "loaded", value, True

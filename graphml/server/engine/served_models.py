@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from graphml.server.responses.api_errors import ApiError, wrong_field
 from graphml.system.pages import give_back_memory
 from graphml.weights.file_names import without_ending
 
+LOG = logging.getLogger(__name__)
 POLL_S = 0.05
 WAITING_EVENTS = 1024
 """Of a client that does not read; it misses later ones."""
@@ -46,9 +48,8 @@ class ServedModels:
         self._first = None if first is None else first.name
         most = self.options.models_max if self.options.routes else 0
         self.room: ModelRoom[Service] = ModelRoom(
-            self._opened, self._closed, budget, most, changed=self._changed
+            self._opened, self._closed, self._size, budget, most, changed=self._changed
         )
-        self._measured: set[str] = set()
         self._last: dict[str, Service] = {}
         self._slept: set[str] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -59,14 +60,15 @@ class ServedModels:
             counted = self.options.routes and budget is not None
             size = memory_need(first.model.executor, first.access.n_ctx).total if counted else 0
             self.room.add(first.name, size, first)
-            self._measured.add(first.name)
             self._last[first.name] = first
         for name in self._sources.keys() - self.room.entries.keys():
-            self.room.add(name, 0)
+            self.room.add(name)
 
     def chosen(self, name: str | None) -> Entry:
         """The entry that a request means. ApiError 400 for an unknown name, and for none where one is due."""
         entries = self.room.entries
+        if self.options.routes and name in entries:
+            return entries[name]
         if self._first is not None and (not name or not self.options.routes):
             return entries[self._first]
         if not name:
@@ -91,11 +93,6 @@ class ServedModels:
         entry = self.chosen(name)
         if self.draining and entry.status != "loaded":
             raise ApiError(503, "the server is shutting down")
-        if entry.name not in self._measured and entry.name in self._sources:
-            size = await asyncio.to_thread(self._size, entry.name)
-            if size is not None and entry.status == "unloaded":
-                entry.size = size
-                self._measured.add(entry.name)
         wakes = not self.options.routes or entry.name in self._slept
         wanted = self.options.models_autoload if autoload is None else autoload
         try:
@@ -109,8 +106,6 @@ class ServedModels:
 
     def known(self, name: str | None) -> Service:
         """The service that a request means, open or not; ApiError 400 for a model that never was."""
-        if not name and self._first is None and self._last:
-            return max(self._last.values(), key=lambda service: self.room.entries[service.name].used)
         service = self._last.get(self.chosen(name).name)
         if service is None:
             raise ApiError(400, "model is not loaded")
@@ -172,15 +167,14 @@ class ServedModels:
         """Close a model after its last request; ApiError 400 for one that is not loaded, or has no source."""
         entry = self.chosen(name)
         if entry.name not in self._sources:
-            raise ApiError(400, "this server does not load models; start it with `--models-dir`")
+            raise ApiError(400, "this model cannot be opened again")
         await self.room.unload(entry.name)
 
     async def list_again(self) -> None:
         """Read the sources again: new models may be named, and those that are gone leave."""
         self._sources = dict(await asyncio.to_thread(self._list))
         for name in self._sources.keys() - self.room.entries.keys():
-            self.room.add(name, 0)
-        self._measured &= {name for name, entry in self.room.entries.items() if entry.status == "loaded"}
+            self.room.add(name)
         for name in self.room.entries.keys() - self._sources.keys() - {self._first}:
             in_background(self._forget(name))
 
@@ -190,18 +184,30 @@ class ServedModels:
         if name not in self._sources:
             self.room.entries.pop(name, None)
             self._last.pop(name, None)
+            self._slept.discard(name)
+            if (timer := self._timers.pop(name, None)) is not None:
+                timer.cancel()
 
-    def _size(self, name: str) -> int | None:
-        """The bytes that a model takes; None for one that cannot be opened, which its load says."""
-        source = self._sources[name]
+    def _size(self, name: str) -> int:
+        """The bytes that a model takes; 0 for one that cannot be opened, which its load says."""
+        source = self._source(name)
         try:
             return source.size(source.find())
         except GraphmlError:
-            return None
+            return 0
+
+    def _source(self, name: str) -> LoadableModel:
+        """ApiError 400 for one that is gone since it was chosen, 503 while the server ends."""
+        if self.draining:
+            raise ApiError(503, "the server is shutting down")
+        source = self._sources.get(name)
+        if source is None:
+            raise wrong_field("model", f"there is no model {name!r:.200}; `GET /v1/models` lists them")
+        return source
 
     def _opened(self, name: str) -> Service:
         """A service of a source; ApiError 400 where it cannot be opened, 503 where it once could."""
-        source, before = self._sources[name], self._last.get(name)
+        source, before = self._source(name), self._last.get(name)
         path: Path | None = None
         try:
             path = source.find()
@@ -212,12 +218,14 @@ class ServedModels:
                 model.close()
                 raise
         except GraphmlError as error:
+            LOG.warning("%s: cannot be served: %s", name, error)
             raise ApiError(
                 503 if before else 400, f"{name}: cannot be served: {_without_folder(error, path)}"
             ) from None
         if before is not None and before.options.loras == source.options.loras:
             service.access.lora_scales = before.access.lora_scales
-        service.access.draining = self.draining
+        if self.draining:
+            service.access.draining = True
         self._last[name] = service
         self._slept.discard(name)
         return service
@@ -259,7 +267,7 @@ class ServedModels:
     def drain(self) -> None:
         """Accept no request any more; those that have begun may end."""
         self.draining = True
-        for service in self.shared.services:
+        for service in list(self.shared.services):  # a thread may add one
             service.access.draining = True
         for queue in self._listeners:
             queue.put_nowait(None)
@@ -267,15 +275,15 @@ class ServedModels:
     def busy(self) -> bool:
         """Whether a request of any model is answered, or a model is being opened or closed."""
         moving = any(entry.status in ("loading", "unloading") for entry in self.room.entries.values())
-        return moving or any(service.access.busy for service in self.shared.services)
+        return moving or any(service.access.busy for service in list(self.shared.services))
 
     def dead(self) -> bool:
         """Whether an engine has ended."""
-        return any(service.access.state() == "dead" for service in self.shared.services)
+        return any(service.access.state() == "dead" for service in list(self.shared.services))
 
     def cancel(self) -> None:
         """End all requests."""
-        for service in self.shared.services:
+        for service in list(self.shared.services):
             for generation in list(service.access.active.values()):
                 generation.cancel()
 

@@ -24,7 +24,7 @@ from graphml.api.tokens import Token
 from graphml.errors import TokenizerError
 from graphml.sampling.settings.params import LLAMA_SERVER
 from graphml.sampling.settings.sampling_defaults import ChosenSampling, chosen_sampling
-from graphml.server.engine.engine_access import EngineAccess
+from graphml.server.engine.engine_access import EngineAccess, InFlight
 from graphml.server.engine.model_facts import listing_of, properties_of
 from graphml.server.engine.running_request import Generation
 from graphml.server.engine.stored_responses import StoredResponses
@@ -64,12 +64,31 @@ class SharedParts:
     def __init__(self, options: ServerOptions) -> None:
         self.options = options
         self.keys = ApiKeys(options.api_keys, options.api_key_file, options.file_keys)
-        self.metrics, self.streams = ServerMetrics(), ResumableStreams()
+        self.metrics, self.streams, self.in_flight = ServerMetrics(), ResumableStreams(), InFlight()
         limits = options.limits
         self.responses = StoredResponses(
             limits.stored_responses, limits.stored_bytes, limits.stored_each_bytes
         )
         self.services: list[Service] = []
+
+    def stream(
+        self,
+        request: Request,
+        events: AsyncGenerator[bytes, None],
+        cancel: Callable[[], None],
+        ping: float | None = None,
+        style: Style = "openai",
+    ) -> EventStream:
+        """The response of events, kept for another connection where the request names its stream.
+
+        ping: seconds of silence until a comment is sent, None as the server does; others as of `EventStream`.
+        """
+        name = request.headers.get("x-conversation-id")
+        if name is not None:
+            whose = request.scope.get("graphml.key"), name
+            events, cancel = self.streams.begin(whose, events, cancel, style), lambda: None
+        ping = self.options.ping if ping is None else ping
+        return EventStream(events, ping, self.options.timeout, cancel, style)
 
     def is_admin(self, key: str | None) -> bool:
         """Whether a request of this key may change, and see, what others get; any may where no keys are."""
@@ -94,8 +113,8 @@ class Service:
         self.sampling: ChosenSampling = chosen_sampling(options.params, asked, stated, usual)
         kind = draft_kind(self.sampling.params, model.executor, model.draft)
         self.options = options = replace(options, params=replace(self.sampling.params, spec_type=kind))
-        self.keys, self.streams, self.responses = shared.keys, shared.streams, shared.responses
-        self.access: EngineAccess = EngineAccess(model, options, self.keys, shared.metrics)
+        self.keys = shared.keys
+        self.access: EngineAccess = EngineAccess(model, options, self.keys, shared.metrics, shared.in_flight)
         self.name = name or (sorted(options.aliases)[0] if options.aliases else model.path.name)
         self.began = int(time.time())
         self.views: dict[str, Callable[[Request], Awaitable[Any]]] = {}
@@ -216,25 +235,6 @@ class Service:
         """The priority of a request: at most that of its key, if that has one."""
         most, wanted = self.access.limits_of(key).priority, sampling.priority or 0
         return wanted if most is None else min(most, wanted)
-
-    def stream(
-        self,
-        request: Request,
-        events: AsyncGenerator[bytes, None],
-        cancel: Callable[[], None],
-        ping: float | None = None,
-        style: Style = "openai",
-    ) -> EventStream:
-        """The response of events, kept for another connection where the request names its stream.
-
-        ping: seconds of silence until a comment is sent, None as the server does; others as of `EventStream`.
-        """
-        name = request.headers.get("x-conversation-id")
-        if name is not None:
-            whose = request.scope.get("graphml.key"), name
-            events, cancel = self.streams.begin(whose, events, cancel, style), lambda: None
-        ping = self.options.ping if ping is None else ping
-        return EventStream(events, ping, self.options.timeout, cancel, style)
 
     def lora_of(self, sampling: Sampling) -> list[tuple[str, float]] | None:
         """The adapters that a request names by number, each with its scale; others of the server count 0."""

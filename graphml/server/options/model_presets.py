@@ -37,7 +37,8 @@ OF_SERVER: Final = frozenset(
     (
         "--host", "--port", "--api-key", "--api-key-file", "--alias", "--models-dir", "--models-preset",
         "--models-max", "--models-autoload", "--mcp", "--help", "--version", "--api-prefix",
-        "--ssl-key-file", "--ssl-cert-file",
+        "--ssl-key-file", "--ssl-cert-file", "--log-requests", "--otlp-endpoint", "--cors-origins", "--ui",
+        "--no-ui", "--shutdown-timeout", "--max-body", "--max-waiting", "--allow-no-key", "--share-prefixes",
     )
 )  # fmt: skip
 """Flags that no model has of its own."""

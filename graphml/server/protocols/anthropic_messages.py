@@ -65,7 +65,7 @@ async def messages(service: Service, request: Request) -> Response | EventStream
     shown = {"id": new_id("msg_"), "type": "message", "role": "assistant", "model": service.name}
     if body.stream:
         events = _events(service, reply, shown)
-        return service.stream(request, events, reply.cancel, style="anthropic")
+        return service.shared.stream(request, events, reply.cancel, style="anthropic")
     if not await ended(request, reply.finished(), reply.cancel):
         return gone()
     answer = reply.readers[0].answer

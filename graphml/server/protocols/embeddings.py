@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from graphml.api.text_rows import Cancellation, chosen_pooling, default_pooling, normalized
@@ -93,10 +93,10 @@ async def embedded_texts(
 async def _unless_left(
     service: Service, request: Request, work: Callable[[], T], cancellation: Cancellation
 ) -> T:
-    """What some work in a thread returns; ApiError 499, and its texts are ended, where the client leaves."""
+    """What some work in a thread returns; where the client leaves its texts are ended."""
     result = await unless_left(request.receive, service.access.in_thread(work), cancellation)
     if result is None:
-        raise ApiError(499, "the client has left")
+        raise ClientDisconnect
     return result
 
 

@@ -50,7 +50,7 @@ async def answered(
     leave = partial(cancel_all, generations)
     if sampling.stream:
         events = _events(service, sampling, generations, fields)
-        return service.stream(request, events, leave, sampling.sse_ping_interval)
+        return service.shared.stream(request, events, leave, sampling.sse_ping_interval)
 
     await unless_left(request.receive, all_finished(generations), leave)
     if await request.is_disconnected():

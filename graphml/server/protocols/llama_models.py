@@ -1,4 +1,4 @@
-"""The models of a server as llama-server's router tells and changes them: listed, loaded, unloaded, observed.
+"""The models of a server, listed, loaded, unloaded and observed as by llama-server's router.
 
 Knows names and states; nothing of what a model answers.
 """
@@ -16,11 +16,11 @@ from graphml.server.engine.served_models import ServedModels
 from graphml.server.engine.service import FINGERPRINT
 from graphml.server.protocols.request_body import limited_body
 from graphml.server.requests.request_fields import LoadModel, decoded
-from graphml.server.responses.api_errors import ApiError
+from graphml.server.responses.api_errors import ApiError, wrong_field
 from graphml.server.responses.event_stream import EventStream, event
 from graphml.server.responses.json_response import json_response
 
-WITHOUT = {"object": "model", "created": 0, "owned_by": "graphml", "type": "model"}
+NEVER_LOADED = {"object": "model", "created": 0, "owned_by": "graphml", "type": "model"}
 """Of a model that was never loaded, besides its name."""
 
 
@@ -96,10 +96,12 @@ async def _named(models: ServedModels, request: Request) -> str:
     """The model of a request of a key that may change what others get."""
     body = await limited_body(models.options.limits, request, lambda raw: decoded(raw, LoadModel))
     if not models.options.routes:
-        raise ApiError(501, "This server does not load models. Start it with `--models-dir`")
+        raise ApiError(
+            501, "This server does not load models. Start it with `--models-dir` or `--models-preset`"
+        )
     _check_admin(models, request)
     if not body.model:
-        raise ApiError(400, "Field 'model': wanted the name of a model", param="model")
+        raise wrong_field("model", "wanted the name of a model")
     return body.model
 
 
@@ -111,7 +113,7 @@ def _check_admin(models: ServedModels, request: Request) -> None:
 def _shown(models: ServedModels, name: str) -> dict[str, Any]:
     """An entry of the list."""
     service = models.last(name)
-    entry: dict[str, Any] = (
-        {"id": name, "display_name": name, **WITHOUT} if service is None else service.listing()["data"][0]
-    )
+    entry: dict[str, Any] = {"id": name, "display_name": name, **NEVER_LOADED}
+    if service is not None:
+        entry = service.listing()["data"][0]
     return {**entry, **({"status": models.status(name)} if models.options.routes else {})}

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from graphml.server.engine.running_request import Generation
 from graphml.server.engine.saved_slots import ACTIONS
+from graphml.server.engine.served_models import ServedModels
 from graphml.server.engine.service import LARGEST_SCALE, Service
 from graphml.server.observing.server_metrics import key_metrics, process_metrics
 from graphml.server.protocols.request_body import body_of, read_body
@@ -97,21 +98,21 @@ async def change_slot(service: Service, request: Request) -> Response:
     return json_response(await service.access.in_thread(changed))
 
 
-async def resumed(service: Service, request: Request) -> EventStream:
+async def resumed(models: ServedModels, request: Request) -> EventStream:
     """`GET /v1/stream?conv_id=NAME&from=N`: a stream from event N on, by default behind `Last-Event-ID`."""
     name, last = request.query_params.get("conv_id", ""), request.headers.get("last-event-id")
     text = request.query_params.get("from", "0" if last is None else last)
     if not text.isdecimal() or len(text) > 18:
         raise wrong_field("from", f"wanted the number of an event, got {text!r:.40}")
     begin = int(text) + ("from" not in request.query_params and last is not None)
-    recording, options = service.streams.find((request.scope.get("graphml.key"), name)), service.options
+    recording, options = models.shared.streams.find((request.scope.get("graphml.key"), name)), models.options
     events = recording.read(begin)
     return EventStream(events, options.ping, options.timeout, lambda: None, recording.style)
 
 
-async def end_stream(service: Service, request: Request) -> Response:
+async def end_stream(models: ServedModels, request: Request) -> Response:
     """`DELETE /v1/stream?conv_id=NAME`: nobody reads a stream on; its answer ends."""
-    service.streams.end((request.scope.get("graphml.key"), request.query_params.get("conv_id", "")))
+    models.shared.streams.end((request.scope.get("graphml.key"), request.query_params.get("conv_id", "")))
     return json_response({"success": True})
 
 
@@ -146,13 +147,17 @@ async def set_lora_adapters(service: Service, request: Request) -> Response:
     return json_response({"success": True})
 
 
-async def metrics(service: Service, request: Request) -> Response:
-    """`GET /metrics`: counts in Prometheus' text format."""
-    if not service.options.metrics:
+async def metrics(models: ServedModels, request: Request) -> Response:
+    """`GET /metrics`: counts in Prometheus' text format.
+
+    Gauges of an engine are of the model of `?model=`, or of the one that requests without a name get.
+    """
+    shared, name = models.shared, request.query_params.get("model")
+    if not shared.options.metrics:
         raise ApiError(501, "This server does not support metrics endpoint. Start it with `--metrics`")
-    metrics = service.access.metrics
-    access = service.access
-    shares = [(place, use, access.running_of(owner)) for place, owner, use in service.keys.uses()]
-    text = metrics.text(access.stats()) + key_metrics(shares) + process_metrics(service.asleep)
-    headers = {"Process-Start-Time-Unix": str(int(metrics.began))}
+    service = models.known(name) if name or models.has_first else None
+    shares = [(place, use, shared.in_flight.running_of(owner)) for place, owner, use in shared.keys.uses()]
+    stats, asleep = (None, False) if service is None else (service.access.stats(), service.asleep)
+    text = shared.metrics.text(stats) + key_metrics(shares) + process_metrics(asleep)
+    headers = {"Process-Start-Time-Unix": str(int(shared.metrics.began))}
     return Response(text, 200, headers, "text/plain; version=0.0.4")

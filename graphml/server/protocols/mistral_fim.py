@@ -55,7 +55,7 @@ async def fim_completions(service: Service, request: Request) -> Response | Even
     leave = partial(cancel_all, generations)
     shown = {"id": new_id("cmpl-"), "model": service.name, "created": int(time.time())}
     if body.stream:
-        return service.stream(request, _events(generations, shown), leave, body.sse_ping_interval)
+        return service.shared.stream(request, _events(generations, shown), leave, body.sse_ping_interval)
     await unless_left(request.receive, all_finished(generations), leave)
     if await request.is_disconnected():
         return gone()

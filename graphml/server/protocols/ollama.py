@@ -11,6 +11,7 @@ import hashlib
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -168,9 +169,6 @@ async def embed(service: Service, request: Request) -> Response:
 
 async def tags(models: ServedModels, request: Request) -> Response:
     """`GET /api/tags`: the models that are served; details of those that are loaded."""
-    if not models.options.routes:
-        async with models.use(None) as service:
-            return json_response({"models": [_full_tag(service)]})
     known = ((name, models.last(name)) for name in list(models.room.entries))
     shown = [_tag(name) if x is None or x.asleep else _full_tag(x) for name, x in known]
     return json_response({"models": shown})
@@ -188,7 +186,7 @@ def _tag(name: str) -> Parts:
 def _full_tag(service: Service) -> Parts:
     path = service.model.path
     # Hashing the file would take long; clients only compare it.
-    digest = hashlib.sha256(f"{path.name} {path.stat().st_mtime_ns}".encode()).hexdigest()
+    digest = hashlib.sha256(f"{path.name} {_changed_at(path)}".encode()).hexdigest()
     size = service.model.executor.file.n_weight_bytes
     shown = {"name": service.name, "model": service.name, "modified_at": _modified(service), "size": size}
     return {**shown, "digest": digest, "details": _details(service)}
@@ -376,7 +374,14 @@ def _written(moment: datetime) -> str:
 
 
 def _modified(service: Service) -> str:
-    return _written(datetime.fromtimestamp(service.model.path.stat().st_mtime, UTC))
+    return _written(datetime.fromtimestamp(_changed_at(service.model.path), UTC))
+
+
+def _changed_at(path: Path) -> float:
+    """When a file was written; 0 for one that is gone, whose model is open still."""
+    with contextlib.suppress(OSError):
+        return path.stat().st_mtime
+    return 0.0
 
 
 def _details(service: Service) -> Parts:

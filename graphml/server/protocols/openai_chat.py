@@ -14,13 +14,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from graphml.sampling.candidates.logprobs import TokenLogprobs
+from graphml.server.engine.served_models import ServedModels
 from graphml.server.engine.service import FINGERPRINT, Service, new_id, timings, usage
 from graphml.server.protocols.answers import Answering, answering
 from graphml.server.protocols.conversations import conversation_of, prompt_text
 from graphml.server.protocols.llama_completion import final, progress_timings, running_timings
-from graphml.server.protocols.request_body import body_of, read_body
+from graphml.server.protocols.request_body import body_of, limited_body, read_body
 from graphml.server.protocols.shown_logprobs import entries
-from graphml.server.requests.request_fields import ChatCompletion, Control, as_object, converted
+from graphml.server.requests.request_fields import ChatCompletion, Control, as_object, converted, decoded
 from graphml.server.responses.api_errors import ApiError, wrong_field
 from graphml.server.responses.event_stream import DONE, EventStream, event, unless_left
 from graphml.server.responses.json_response import gone, json_response
@@ -35,7 +36,7 @@ async def chat(service: Service, request: Request) -> Response | EventStream:
     reply.generation.id = shown["id"]
     if chat.stream:
         events = _events(service, chat, reply, shown)
-        return service.stream(request, events, reply.cancel, chat.sse_ping_interval)
+        return service.shared.stream(request, events, reply.cancel, chat.sse_ping_interval)
     if not await ended(request, reply.finished(), reply.cancel):
         return gone()
     return json_response(body(service, chat, reply, shown))
@@ -149,15 +150,15 @@ async def input_tokens(service: Service, request: Request) -> Response:
     return json_response({"object": "response.input_tokens", "input_tokens": len(prompt.ids)})
 
 
-async def control(service: Service, request: Request) -> Response:
+async def control(models: ServedModels, request: Request) -> Response:
     """`POST /v1/chat/completions/control`: have the reasoning of an answer of the same key end."""
-    wanted = await body_of(service, request, Control)
+    wanted = await limited_body(models.options.limits, request, lambda raw: decoded(raw, Control))
     if not wanted.id:
         raise wrong_field("id", "wanted the id of a completion that runs")
     if wanted.action != "reasoning_end":
         raise wrong_field("action", f"wanted reasoning_end, got {wanted.action!r:.40}")
     key = request.scope.get("graphml.key")
-    every = [answer for other in service.shared.services for answer in other.access.active.values()]
+    every = [answer for other in list(models.shared.services) for answer in other.access.active.values()]
     running = [answer for answer in every if answer.id == wanted.id]
     if not running or running[0].key != key:
         return json_response({"success": False, "message": "no active completion for this id"})

@@ -87,7 +87,7 @@ async def completions(service: Service, request: Request) -> Response | EventStr
     leave = partial(cancel_all, generations)
     if completion.stream:
         events = _events(service, completion, generations, shown)
-        return service.stream(request, events, leave, completion.sse_ping_interval)
+        return service.shared.stream(request, events, leave, completion.sse_ping_interval)
 
     await unless_left(request.receive, all_finished(generations), leave)
     if await request.is_disconnected():

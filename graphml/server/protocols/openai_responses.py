@@ -12,7 +12,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from graphml.server.engine.service import Service, new_id, timings
+from graphml.server.engine.served_models import ServedModels
+from graphml.server.engine.service import Service, SharedParts, new_id, timings
 from graphml.server.engine.stored_responses import StoredResponse
 from graphml.server.protocols.answers import Answering, answering
 from graphml.server.protocols.conversations import conversation_of
@@ -42,12 +43,12 @@ async def responses(service: Service, request: Request) -> Response | EventStrea
             after = [*messages, reply.readers[0].answer.message()]
             items = [*listed, *input_items(body.input)]
             streamed = (None, 0) if writer is None else (writer.pieces, writer.n_progress)
-            service.responses.put(
+            service.shared.responses.put(
                 request.scope.get("graphml.key"), StoredResponse(response, after, items, *streamed)
             )
 
     if body.stream:
-        return service.stream(request, _events(body, reply, shown, keep), reply.cancel)
+        return service.shared.stream(request, _events(body, reply, shown, keep), reply.cancel)
     if not await ended(request, reply.finished(), reply.cancel):
         return gone()
     items = output_items(reply.readers[0].answer, entries(reply.tokens[0].logprobs))
@@ -56,9 +57,9 @@ async def responses(service: Service, request: Request) -> Response | EventStrea
     return json_response(response)
 
 
-async def stored_response(service: Service, request: Request) -> Response | EventStream:
+async def stored_response(models: ServedModels, request: Request) -> Response | EventStream:
     """`GET /v1/responses/ID`, as an object, or with `stream=true` as its events."""
-    stored, streamed = _stored(service, request), request.query_params.get("stream", "false")
+    stored, streamed = _stored(models.shared, request), request.query_params.get("stream", "false")
     after = _whole_number(request, "starting_after", -1, -1)
     if streamed not in ("true", "false"):
         raise wrong_field("stream", f"wanted true or false, got {streamed!r:.40}")
@@ -69,12 +70,12 @@ async def stored_response(service: Service, request: Request) -> Response | Even
         for event in ResponseEvents().replayed(stored.response, stored.pieces, stored.n_progress, after):
             yield event
 
-    return service.stream(request, events(), lambda: None)
+    return models.shared.stream(request, events(), lambda: None)
 
 
-async def listed_items(service: Service, request: Request) -> Response:
+async def listed_items(models: ServedModels, request: Request) -> Response:
     """`GET /v1/responses/ID/input_items`: what the model was given, the latest first."""
-    items, order = list(_stored(service, request).items), request.query_params.get("order", "desc")
+    items, order = list(_stored(models.shared, request).items), request.query_params.get("order", "desc")
     if order not in ("asc", "desc"):
         raise wrong_field("order", f"wanted asc or desc, got {order!r:.40}")
     if order == "desc":
@@ -90,22 +91,22 @@ async def listed_items(service: Service, request: Request) -> Response:
     return json_response({"object": "list", "data": some, **ends, "has_more": len(items) > limit})
 
 
-async def cancel_response(service: Service, request: Request) -> Response:
+async def cancel_response(models: ServedModels, request: Request) -> Response:
     """`POST /v1/responses/ID/cancel`: refused, as no response goes on without its client."""
-    _stored(service, request)
+    _stored(models.shared, request)
     raise ApiError(400, "Cannot cancel a synchronous response: it ends with its connection")
 
 
-def _stored(service: Service, request: Request, id: str | None = None) -> StoredResponse:
+def _stored(shared: SharedParts, request: Request, id: str | None = None) -> StoredResponse:
     id = request.path_params["id"] if id is None else id
-    return service.responses.get(request.scope.get("graphml.key"), id)
+    return shared.responses.get(request.scope.get("graphml.key"), id)
 
 
 def _before(service: Service, request: Request, body: Responses) -> tuple[list[Any], list[dict[str, Any]]]:
     """The messages, and the items, of the response that a request goes on from."""
     if not body.previous_response_id:
         return [], []
-    stored = _stored(service, request, body.previous_response_id)
+    stored = _stored(service.shared, request, body.previous_response_id)
     return stored.messages, [*stored.items, *stored.response["output"]]
 
 
@@ -118,10 +119,10 @@ def _whole_number(request: Request, name: str, default: int, least: int, most: i
     return number
 
 
-async def delete_response(service: Service, request: Request) -> Response:
+async def delete_response(models: ServedModels, request: Request) -> Response:
     """`DELETE /v1/responses/ID`."""
     id = request.path_params["id"]
-    service.responses.delete(request.scope.get("graphml.key"), id)
+    models.shared.responses.delete(request.scope.get("graphml.key"), id)
     return json_response({"id": id, "object": "response", "deleted": True})
 
 

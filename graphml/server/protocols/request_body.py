@@ -44,7 +44,7 @@ async def read_body(service: Service, request: Request, decode: Callable[[bytes]
 
 
 async def limited_body(limits: RequestLimits, request: Request, decode: Callable[[bytes], T]) -> T:
-    """The same for a model that is not chosen yet."""
+    """What `decode` makes of the body, within these limits; of a large one in a thread."""
     raw = await request.body()
     if len(raw) <= SMALL:
         return decode(raw)
