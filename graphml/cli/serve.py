@@ -57,6 +57,7 @@ from graphml.server.options.server_options import (
 )
 from graphml.server.options.tensor_overrides import placed
 from graphml.server.requests.draft_names import draft_flags
+from graphml.system.pages import free_memory
 from graphml.system.read_files import plain_text
 from graphml.text.template_process import PROCESSES
 
@@ -100,6 +101,8 @@ def serve(context: typer.Context) -> None:
     check_binding(options)
     PROCESSES.prepare()  # while the model is opened
     servers = None if options.mcp is None else McpServers(options.mcp)
+    # Other programs need some of what is free now, before the first model takes its part.
+    budget = free_memory() // 10 * 9 if options.routes else None
     model: Model | None = None
     if not options.routes or command.model or any(name in command.values for name in WHICH_MODEL):
         with Bars(sys.stderr) as bars:
@@ -108,7 +111,7 @@ def serve(context: typer.Context) -> None:
             _ = model.templates["default"]  # a wrong one is told now, not to the first client
     sources = partial(model_sources, command, options, model)
     with model or contextlib.nullcontext(), servers or contextlib.nullcontext() as mcp:
-        serve_until_stopped(model, options, sources, mcp)
+        serve_until_stopped(model, options, sources, mcp, budget)
     end_process()
 
 

@@ -86,7 +86,6 @@ HANDLERS: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/api/generate", ollama.generate),
     ("POST", "/api/embed", ollama.embed),
     ("POST", "/api/show", ollama.show),
-    ("GET", "/api/version", ollama.version),
     ("POST", "/tokenize", llama_tokens.tokenize),
     ("POST", "/detokenize", llama_tokens.detokenize),
     ("GET", "/tokenizer_info", llama_tokens.tokenizer_info),
@@ -116,7 +115,12 @@ async def openapi(models: ServedModels, request: Request) -> Any:
     bodies: dict[str, type[Struct]] = {
         path: BODIES[handler] for _, path, handler in every if handler in BODIES
     }
-    return json_response(openapi_document(routes, bodies, QUERIES))
+    chosen = {
+        f"{method} {path}": QUERIES.get(f"{method} {path}", {}) | WHICH_MODEL
+        for method, paths, _ in HANDLERS
+        for path in paths.split()
+    }
+    return json_response(openapi_document(routes, bodies, QUERIES | chosen))
 
 
 SERVER_HANDLERS: tuple[tuple[str, str, ServerHandler], ...] = (
@@ -137,6 +141,7 @@ SERVER_HANDLERS: tuple[tuple[str, str, ServerHandler], ...] = (
     ("GET", "/metrics", llama_state.metrics),
     ("GET", "/api/tags", ollama.tags),
     ("GET", "/api/ps", ollama.ps),
+    ("GET", "/api/version", ollama.version),
 )
 """The same of the server as a whole: no model is loaded or kept awake for them."""
 
@@ -172,7 +177,11 @@ BODIES: dict[Handler | ServerHandler, type[Struct]] = {
 
 
 SWITCH = {"true": True, "1": True, "false": False, "0": False}
+WHICH_MODEL = {"model": {"type": "string"}, "autoload": {"enum": list(SWITCH)}}
+"""Parameters behind the question mark of all endpoints of a model."""
 QUERIES: dict[str, dict[str, Any]] = {
+    "GET /props": {"model": {"type": "string"}},
+    "GET /metrics": {"model": {"type": "string"}},
     "GET /v1/models": {"reload": {"type": "string"}},
     "GET /models": {"reload": {"type": "string"}},
     "GET /v1/responses/{id}": {

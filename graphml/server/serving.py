@@ -27,25 +27,27 @@ from graphml.server.observing.told_lines import tell
 from graphml.server.observing.trace_export import TraceExport
 from graphml.server.options.server_options import ServerOptions
 from graphml.server.server_app import server_app
-from graphml.system.pages import free_memory
 from graphml.system.signals import on_signal
 
 POLL = 0.05
 
 
 def serve_until_stopped(
-    model: Model | None, options: ServerOptions, sources: Sources, mcp: McpServers | None = None
+    model: Model | None,
+    options: ServerOptions,
+    sources: Sources,
+    mcp: McpServers | None = None,
+    budget: int | None = None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C; BackendError where an engine has ended before.
 
     model: None: requests choose one of the sources. mcp: servers whose tools the page may call.
+    budget: bytes that all models may take, the open one included; None: any.
     """
     check_certificate(options)
     traces = None if options.otlp_endpoint is None else TraceExport(options.otlp_endpoint)
     shared = SharedParts(options)
     first = None if model is None else Service(model, options, shared)
-    # Other programs need some of what is free now.
-    budget = free_memory() // 10 * 9 if options.routes else None
     try:
         models = ServedModels(shared, sources, first, budget)
         with listening(options.hosts, options.port) as sockets:
@@ -111,9 +113,9 @@ def _ready_line(models: ServedModels, sockets: list[socket.socket]) -> str:
             continue
         host, port = sock.getsockname()[:2]
         where.append(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{options.prefix}")
-    if not models.has_first:
+    service = models.known(None) if models.has_first else None
+    if not isinstance(service, Service):
         return f"graphml: {len(models.room.entries)} models at {' '.join(where)} (loaded on demand)"
-    service = models.known(None)
     access = service.access
     what = f"{options.parallel} slots of {access.n_ctx} tokens" if access.engine else "embeddings"
     stats = access.stats()

@@ -34,7 +34,10 @@ class Running:
 
     @property
     def service(self) -> Service:
-        return self.models.known(None)
+        """Of a model that is loaded."""
+        service = self.models.known(None)
+        assert isinstance(service, Service)
+        return service
 
     def post(self, path: str, body: Any, **more: Any) -> httpx2.Response:
         return self.http.post(path, json=body, **more)

@@ -70,13 +70,6 @@ class Script:
             return JSONResponse({"error": {"message": "there is no stream of this name", "code": 404}}, 404)
         return StreamingResponse(self._events(self.rest), media_type="text/event-stream")
 
-    async def loads(self, request: Request) -> Response:
-        wanted = (await request.json())["model"]
-        if wanted == "broken":
-            return JSONResponse({"error": {"message": "broken: cannot be served", "code": 400}}, 400)
-        self.served = wanted
-        return JSONResponse({"success": True})
-
     async def _events(self, answer: list[dict[str, Any] | None]) -> AsyncIterator[str]:
         yield ": ping\n\n"
         try:
@@ -119,6 +112,10 @@ class Script:
         return JSONResponse({"prompt": "".join(one["content"] for one in (await request.json())["messages"])})
 
     async def tokenize(self, request: Request) -> Response:
+        wanted = (await request.json()).get("model")  # which is loaded by it
+        if wanted == "broken":
+            return JSONResponse({"error": {"message": "broken: cannot be served", "code": 400}}, 400)
+        self.served = wanted or self.served
         words = (await request.json())["content"].split()
         return JSONResponse({"tokens": [{"id": i, "piece": f"{one} "} for i, one in enumerate(words)]})
 
@@ -137,7 +134,6 @@ def served(script: Script) -> Iterator[str]:
         Route("/engine/state", script.engine),
         Route("/v1/stream", script.resumed, methods=["GET", "DELETE"]),
         Route("/mcp/tools", script.offered), Route("/mcp/call", script.call, **post),
-        Route("/models/load", script.loads, **post),
     ]  # fmt: skip
     with served_routes(routes) as address:
         yield address

@@ -12,6 +12,7 @@ import httpx2
 import pytest
 
 import graphml
+from graphml.server.options.api_keys import keys_in
 from graphml.server.options.server_options import ServerOptions
 from tests.server.running_server import Running, running
 from tests.stories import STORIES
@@ -107,6 +108,20 @@ def test_what_cannot_be_is_refused(stories: graphml.Model, server: Running, tmp_
         assert (tmp_path / "text").read_text() == "mine"
         for path in ("/slots/2?action=save", "/slots/0?action=drop"):
             assert found.post(path, {"filename": "a"}, headers=one).status_code == 400
+
+
+def test_an_admin_saves_for_the_key_whose_slot_it_is(stories: graphml.Model, tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("user\nroot admin=1\n")
+    (tmp_path / "slots").mkdir()
+    with running(options(tmp_path / "slots", file_keys=keys_in(tmp_path / "keys")), stories) as server:
+        user, root = {"X-Api-Key": "user"}, {"X-Api-Key": "root"}
+        server.post("/completion", ASKED, headers=user)
+        saved = change(server, 1, "save", headers=root)
+        assert saved.status_code == 200, saved.text
+        n_saved = saved.json()["n_saved"]
+        assert n_saved > 0
+        assert change(server, 1, "restore", headers=root).status_code == 400
+        assert change(server, 1, "restore", headers=user).json()["n_restored"] == n_saved
 
 
 def test_a_full_disk_leaves_the_file_that_was_there(

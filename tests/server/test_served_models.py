@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,9 +19,10 @@ import pytest
 
 import graphml
 from graphml.server.engine.engine_access import EngineAccess
+from graphml.server.engine.service import Service
 from graphml.server.options.api_keys import keys_in
 from graphml.server.options.model_sources import LoadableModel, folder_models
-from graphml.server.options.server_options import ServerOptions
+from graphml.server.options.server_options import RequestLimits, ServerOptions
 from tests import tiny_model
 from tests.server.running_server import Running, running
 from tests.stories import STORIES
@@ -225,7 +228,7 @@ def test_an_unload_waits_for_running_answers(serve: Callable[..., Running]) -> N
         lines = response.iter_lines()
         next(lines)
         service = server.models.last("a")
-        assert service is not None
+        assert isinstance(service, Service)
         asking = threading.Thread(
             target=lambda: statuses.append(server.post("/models/unload", {"model": "a"}).status_code)
         )
@@ -276,6 +279,53 @@ def test_models_need_an_admin_and_are_not_loaded_by_default(server: Running, fol
         assert keyed.http.get("/v1/models?reload=1", headers={"X-Api-Key": "user"}).status_code == 403
         asked = keyed.post("/completion", {**SHORT, "model": "a"}, headers={"X-Api-Key": "user"})
         assert asked.status_code == 200
+
+
+def test_limits_count_the_answers_of_all_models(serve: Callable[..., Running]) -> None:
+    server = serve(limits=RequestLimits(waiting=2))
+    for name in "ab":
+        assert server.post("/completion", {**SHORT, "model": name}).status_code == 200
+    of_a = server.models.last("a")
+    assert isinstance(of_a, Service)
+    of_a.access.queued += 2
+    assert server.post("/completion", {**SHORT, "model": "b"}).status_code == 429
+    of_a.access.queued -= 2
+    with of_a.access.all_or_none(2):
+        assert server.post("/completion", {**SHORT, "model": "b"}).status_code == 429
+    assert server.post("/completion", {**SHORT, "model": "b"}).status_code == 200
+
+
+def test_what_is_of_the_server_needs_no_model(serve: Callable[..., Running], loads: _Loads) -> None:
+    server = serve()
+    for path in ("/metrics", "/health", "/v1/models", "/props", "/api/tags", "/api/ps", "/api/version"):
+        assert server.http.get(path).status_code == 200, path
+    assert server.http.delete("/v1/responses/resp_x").status_code == 404
+    assert server.http.get("/v1/stream?conv_id=none").status_code == 404
+    assert not loads.count
+    asked = {**PROTOCOLS["/v1/responses"], "model": "a"}
+    id = server.post("/v1/responses", asked).json()["id"]
+    server.post("/models/unload", {"model": "a"})
+    assert server.http.get(f"/v1/responses/{id}").json()["id"] == id
+    assert loads.count == {"a": 1}
+
+
+def test_a_closed_model_holds_nothing_of_its_model(serve: Callable[..., Running]) -> None:
+    server = serve()
+    server.post("/completion", {**SHORT, "model": "a"})
+    service = server.models.last("a")
+    assert isinstance(service, Service)
+    tokenizer, props = weakref.ref(service.tokenizer), server.http.get("/props?model=a").json()
+    del service
+    assert server.post("/models/unload", {"model": "a"}).status_code == 200
+    gc.collect()
+    assert tokenizer() is None
+    assert server.http.get("/props?model=a").json() == props | {"is_sleeping": True}
+
+
+@pytest.mark.parametrize("value", ["yes", "2", "", "TRUE"])
+def test_autoload_is_a_switch(serve: Callable[..., Running], loads: _Loads, value: str) -> None:
+    assert serve().post(f"/completion?autoload={value}", {**SHORT, "model": "a"}).status_code == 400
+    assert not loads.count
 
 
 def test_states_are_told_as_events(serve: Callable[..., Running]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import graphml
-from graphml.server.engine.service import Service
+from graphml.server.engine.service import ClosedModel, Service
 from graphml.server.options.server_options import ServerOptions
 from tests.server.running_server import Running, running
 from tests.stories import STORIES
@@ -64,7 +64,7 @@ def test_a_model_that_sleeps_is_closed_and_answers_as_before(sleepy: Running) ->
     _until(lambda: _asleep(sleepy))
     assert engine._runner() is None
     assert first.model.executor.closed
-    assert sleepy.service is first
+    assert isinstance(sleepy.models.known(None), ClosedModel)
     again = sleepy.post("/completion", STORY).json()
     assert (again["tokens"], again["content"]) == (before["tokens"], before["content"])
     assert again["timings"]["cache_n"] == 0  # no block outlives the engine
@@ -81,7 +81,7 @@ def test_a_server_that_sleeps_says_so_and_stays_asleep(sleepy: Running) -> None:
     assert "graphml:model_sleeping 0" in sleepy.http.get("/metrics").text
     sleepy.post("/completion", STORY)
     _until(lambda: _asleep(sleepy))
-    slept = sleepy.service
+    slept = sleepy.models.known(None)
     assert sleepy.http.get("/api/ps").json() == {"models": []}
     for path in WITHOUT_MODEL:
         assert sleepy.http.get(path).status_code == 200, path
@@ -91,8 +91,8 @@ def test_a_server_that_sleeps_says_so_and_stays_asleep(sleepy: Running) -> None:
     metrics = sleepy.http.get("/metrics").text
     assert "graphml:model_sleeping 1" in metrics
     assert "llamacpp:tokens_predicted_total 12" in metrics
-    assert sleepy.service is slept
-    assert slept.asleep
+    assert sleepy.models.known(None) is slept
+    assert isinstance(slept, ClosedModel)
 
 
 def test_requests_that_come_while_it_falls_asleep_are_answered(
@@ -114,6 +114,14 @@ def test_requests_that_come_while_it_falls_asleep_are_answered(
         opened: list[str] = []
         opener = sleepy.models._opened
         patches.setattr(sleepy.models.room, "_opened", lambda name: opened.append(name) or opener(name))
+        asked: list[bool] = []
+        acquired = sleepy.models.room._acquired
+
+        def counted(entry: Any, autoload: bool) -> Any:
+            asked.append(True)
+            return acquired(entry, autoload)
+
+        patches.setattr(sleepy.models.room, "_acquired", counted)
         texts: list[str] = []
         threads = [
             threading.Thread(target=lambda: texts.append(sleepy.post("/completion", STORY).json()["content"]))
@@ -121,6 +129,7 @@ def test_requests_that_come_while_it_falls_asleep_are_answered(
         ]
         for thread in threads:
             thread.start()
+        _until(lambda: len(asked) == len(threads))
         assert not opened  # it is not open twice
         go_on.set()
         for thread in threads:
@@ -153,10 +162,11 @@ def test_a_file_that_is_gone_is_said_and_may_come_back(sleepy: Running, tmp_path
 def test_a_server_that_ends_does_not_wake(sleepy: Running) -> None:
     sleepy.post("/completion", STORY)
     _until(lambda: _asleep(sleepy))
-    slept = sleepy.service
+    slept = sleepy.models.known(None)
     sleepy.models.drain()
     assert sleepy.post("/completion", STORY).status_code == 503
-    assert sleepy.service is slept
+    assert sleepy.models.known(None) is slept
+    assert isinstance(slept, ClosedModel)
 
 
 def test_stored_responses_outlive_sleep(sleepy: Running) -> None:

@@ -38,6 +38,10 @@ class SavedSlots:
         if self._folder is not None and 0 <= number < self._count:
             self._ids[number] = key, ids
 
+    def owner(self, number: int, otherwise: str | None) -> str | None:
+        """The key whose request was the latest of a slot."""
+        return self._ids.get(number, (otherwise, []))[0]
+
     def path(self, file: SlotFile, of_key: str = "") -> Path:
         """A file of the folder; ApiError 400 for a name that could be elsewhere.
 

@@ -17,7 +17,7 @@ from typing import Any
 from graphml.errors import GraphmlError
 from graphml.runtime.programs.memory_needed import memory_need
 from graphml.server.engine.model_room import ModelEntry, ModelRoom, in_background
-from graphml.server.engine.service import Service, SharedParts
+from graphml.server.engine.service import ClosedModel, Service, SharedParts
 from graphml.server.options.model_sources import LoadableModel
 from graphml.server.responses.api_errors import ApiError, wrong_field
 from graphml.system.pages import give_back_memory
@@ -50,7 +50,7 @@ class ServedModels:
         self.room: ModelRoom[Service] = ModelRoom(
             self._opened, self._closed, self._size, budget, most, changed=self._changed
         )
-        self._last: dict[str, Service] = {}
+        self._last: dict[str, Service | ClosedModel] = {}
         self._slept: set[str] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._lingering: set[Service] = set()
@@ -104,15 +104,15 @@ class ServedModels:
         finally:
             self._sleep_later(entry)
 
-    def known(self, name: str | None) -> Service:
-        """The service that a request means, open or not; ApiError 400 for a model that never was."""
+    def known(self, name: str | None) -> Service | ClosedModel:
+        """The service that a request means, or what is left of it; ApiError 400 for one that never was."""
         service = self._last.get(self.chosen(name).name)
         if service is None:
             raise ApiError(400, "model is not loaded")
         return service
 
-    def last(self, name: str) -> Service | None:
-        """The service that an entry has, or had; None for one that never was loaded."""
+    def last(self, name: str) -> Service | ClosedModel | None:
+        """The service that an entry has, or what is left of it; None for one that never was loaded."""
         return self._last.get(name)
 
     @property
@@ -222,8 +222,8 @@ class ServedModels:
             raise ApiError(
                 503 if before else 400, f"{name}: cannot be served: {_without_folder(error, path)}"
             ) from None
-        if before is not None and before.options.loras == source.options.loras:
-            service.access.lora_scales = before.access.lora_scales
+        if isinstance(before, ClosedModel) and before.options.loras == source.options.loras:
+            service.access.lora_scales = before.lora_scales
         if self.draining:
             service.access.draining = True
         self._last[name] = service
@@ -232,9 +232,11 @@ class ServedModels:
 
     def _closed(self, service: Service) -> None:
         """Close a service, and free what its engine held, which refers to itself."""
-        service.fall_asleep()
-        service.close()
-        give_back_memory()
+        try:
+            self._last[service.name] = ClosedModel(service)
+        finally:
+            service.close()
+            give_back_memory()
 
     def status(self, name: str) -> Event:
         """What is said of an entry, as llama-server writes it."""

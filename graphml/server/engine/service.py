@@ -19,6 +19,7 @@ import graphml
 from graphml.api.draft_choice import draft_kind
 from graphml.api.model import Model
 from graphml.api.request_probes import NOT_PROBED, Probed
+from graphml.api.stats import EngineStats
 from graphml.api.token_stream import Result
 from graphml.api.tokens import Token
 from graphml.errors import TokenizerError
@@ -96,6 +97,27 @@ class SharedParts:
         return key is None or bool(use is not None and use.limits.admin)
 
 
+class ClosedModel:
+    """What is still said of a service that has been closed; it holds nothing of its model."""
+
+    def __init__(self, service: Service) -> None:
+        self.options, self.lora_scales = service.options, service.access.lora_scales
+        self._listing, self._properties = service.listing(), service.properties() | {"is_sleeping": True}
+        self._stats = service.stats()
+
+    def listing(self) -> dict[str, Any]:
+        """As of `Service`, while it was open; so are the next two."""
+        return self._listing
+
+    def properties(self) -> dict[str, Any]:
+        """Which say that it sleeps."""
+        return self._properties
+
+    def stats(self) -> EngineStats | None:
+        """The last ones."""
+        return self._stats
+
+
 class Service:
     """A model that is served. shared: with the server's other models. name: None: an alias, or the file's.
 
@@ -118,26 +140,19 @@ class Service:
         self.name = name or (sorted(options.aliases)[0] if options.aliases else model.path.name)
         self.began = int(time.time())
         self.views: dict[str, Callable[[Request], Awaitable[Any]]] = {}
-        self._facts: tuple[dict[str, Any], dict[str, Any]] | None = None
         shared.services.append(self)
-
-    @property
-    def asleep(self) -> bool:
-        """Whether its model is closed, or about to be, until a request needs it."""
-        return self._facts is not None
 
     def listing(self) -> dict[str, Any]:
         """What `GET /v1/models` answers."""
-        return self._facts[0] if self._facts else listing_of(self)
+        return listing_of(self)
 
     def properties(self) -> dict[str, Any]:
         """What `GET /props` answers."""
-        return self._facts[1] if self._facts else properties_of(self, FINGERPRINT)
+        return properties_of(self, FINGERPRINT)
 
-    def fall_asleep(self) -> None:
-        """Keep what is said of the model; it may be closed from now on."""
-        self._facts = self.listing(), self.properties() | {"is_sleeping": True}
-        self.views.clear()  # they hold the engine
+    def stats(self) -> EngineStats | None:
+        """Counts of its engine, if there is one."""
+        return self.access.stats()
 
     def close(self) -> None:
         """Close engine and model."""

@@ -39,6 +39,7 @@ OF_SERVER: Final = frozenset(
         "--models-max", "--models-autoload", "--mcp", "--help", "--version", "--api-prefix",
         "--ssl-key-file", "--ssl-cert-file", "--log-requests", "--otlp-endpoint", "--cors-origins", "--ui",
         "--no-ui", "--shutdown-timeout", "--max-body", "--max-waiting", "--allow-no-key", "--share-prefixes",
+        "--timeout", "--sse-ping-interval",
     )
 )  # fmt: skip
 """Flags that no model has of its own."""

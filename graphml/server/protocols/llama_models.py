@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from graphml.server.engine.served_models import ServedModels
-from graphml.server.engine.service import FINGERPRINT
+from graphml.server.engine.service import FINGERPRINT, ClosedModel
 from graphml.server.protocols.request_body import limited_body
 from graphml.server.requests.request_fields import LoadModel, decoded
 from graphml.server.responses.api_errors import ApiError, wrong_field
@@ -30,7 +30,7 @@ async def health(models: ServedModels, request: Request) -> Response:
         raise ApiError(503, "the engine has ended or does not move")
     if models.draining:
         raise ApiError(503, "the server is shutting down")
-    asleep = not models.options.routes and models.known(None).asleep
+    asleep = not models.options.routes and isinstance(models.known(None), ClosedModel)
     return json_response({"status": "ok"} | ({"is_sleeping": True} if asleep else {}))
 
 

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from graphml.server.engine.running_request import Generation
 from graphml.server.engine.saved_slots import ACTIONS
 from graphml.server.engine.served_models import ServedModels
-from graphml.server.engine.service import LARGEST_SCALE, Service
+from graphml.server.engine.service import LARGEST_SCALE, ClosedModel, Service
 from graphml.server.observing.server_metrics import key_metrics, process_metrics
 from graphml.server.protocols.request_body import body_of, read_body
 from graphml.server.requests.request_fields import Sampling, SlotFile
@@ -86,14 +86,17 @@ async def change_slot(service: Service, request: Request) -> Response:
     named = None if action == "erase" else await body_of(service, request, SlotFile)
     engine, key = service.access.engine, request.scope.get("graphml.key")
     whose = None if service.is_admin(key) else key
-    of_key = service.access.keys.folder_of(whose)
-    path = None if named is None else service.access.slots.path(named, of_key)
+    slots, keys = service.access.slots, service.access.keys
 
     def extra_of(owner: str | None) -> bytes:
         return engine.prefix_extra(service.access.adapters(), service.salt_of_key(owner))
 
     def changed() -> dict[str, Any]:
-        return service.access.slots.change(engine, action, number, extra_of, path, key, whose)
+        # What an admin saves of another key's slot is that key's, which alone can restore it.
+        owner = slots.owner(number, key) if action == "save" and whose is None else key
+        folder = keys.folder_of(None if service.is_admin(owner) else owner)
+        path = None if named is None else slots.path(named, folder)
+        return slots.change(engine, action, number, extra_of, path, key, whose)
 
     return json_response(await service.access.in_thread(changed))
 
@@ -157,7 +160,7 @@ async def metrics(models: ServedModels, request: Request) -> Response:
         raise ApiError(501, "This server does not support metrics endpoint. Start it with `--metrics`")
     service = models.known(name) if name or models.has_first else None
     shares = [(place, use, shared.in_flight.running_of(owner)) for place, owner, use in shared.keys.uses()]
-    stats, asleep = (None, False) if service is None else (service.access.stats(), service.asleep)
+    stats, asleep = (None, False) if service is None else (service.stats(), isinstance(service, ClosedModel))
     text = shared.metrics.text(stats) + key_metrics(shares) + process_metrics(asleep)
     headers = {"Process-Start-Time-Unix": str(int(shared.metrics.began))}
     return Response(text, 200, headers, "text/plain; version=0.0.4")

@@ -170,7 +170,7 @@ async def embed(service: Service, request: Request) -> Response:
 async def tags(models: ServedModels, request: Request) -> Response:
     """`GET /api/tags`: the models that are served; details of those that are loaded."""
     known = ((name, models.last(name)) for name in list(models.room.entries))
-    shown = [_tag(name) if x is None or x.asleep else _full_tag(x) for name, x in known]
+    shown = [_full_tag(x) if isinstance(x, Service) else _tag(name) for name, x in known]
     return json_response({"models": shown})
 
 
@@ -195,7 +195,7 @@ def _full_tag(service: Service) -> Parts:
 async def ps(models: ServedModels, request: Request) -> Response:
     """`GET /api/ps`: the models that are in memory; none that sleeps."""
     every = [models.last(name) for name in list(models.room.entries)]
-    return json_response({"models": [_running(x) for x in every if x is not None and not x.asleep]})
+    return json_response({"models": [_running(x) for x in every if isinstance(x, Service)]})
 
 
 def _running(service: Service) -> Parts:
@@ -219,7 +219,7 @@ async def show(service: Service, request: Request) -> Response:
     })  # fmt: skip
 
 
-async def version(service: Service, request: Request) -> Response:
+async def version(models: ServedModels, request: Request) -> Response:
     """`GET /api/version`: the version of ollama whose protocol this is."""
     return json_response({"version": PROTOCOL})
 

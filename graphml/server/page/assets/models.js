@@ -29,7 +29,8 @@ export async function showModel(props) {
       wrong.textContent = "";
       byId("about").lastChild.textContent = " · is being loaded";
       try {
-        if (stateOf(select.value) !== "loaded") await post("models/load", { model: select.value });
+        // As any request does, since `models/load` is for admins alone.
+        if (stateOf(select.value) !== "loaded") await post("tokenize?autoload=true", { model: select.value, content: "" });
         chooseModel(select.value);
       } catch (error) {
         wrong.textContent = error.message;
