@@ -290,8 +290,10 @@ def test_limits_count_the_answers_of_all_models(serve: Callable[..., Running]) -
     of_a.access.queued += 2
     assert server.post("/completion", {**SHORT, "model": "b"}).status_code == 429
     of_a.access.queued -= 2
-    with of_a.access.all_or_none(2):
-        assert server.post("/completion", {**SHORT, "model": "b"}).status_code == 429
+    two = {"prompt": "ab", "max_tokens": 2, "n": 2, "model": "b"}
+    with of_a.access.all_or_none(1):
+        assert server.post("/v1/completions", two).status_code == 429
+    assert server.post("/v1/completions", two).status_code == 200
     assert server.post("/completion", {**SHORT, "model": "b"}).status_code == 200
 
 
