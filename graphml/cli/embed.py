@@ -57,13 +57,16 @@ def embed(
     json: options.Json = False,
 ) -> None:  # fmt: skip
     """Compute embeddings of texts, of length 1, or scores of a reranking model; a line of numbers each."""
-    if query is not None and (pooling not in (None, "rank") or norm is not None):
-        raise UsageError(
-            "--query: wanted no --pooling and no --embd-normalize, which mean nothing for scores"
-        )
+    if query is not None and pooling not in (None, "rank"):
+        raise UsageError(f"--query: wanted no --pooling but rank; got {pooling!r:.80}")
     texts = texts_of([*(words or ()), *(text or ())])
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         chosen = "rank" if query is not None else chosen_pooling(opened.executor, pooling)
+        if chosen == "rank" and norm is not None:
+            raise UsageError(
+                f"--embd-normalize: wanted none beside --query or --pooling rank, whose scores have no length; "
+                f"got {norm}"
+            )
         rows = opened.embed(texts, chosen, False) if query is None else opened.rank(query, texts)
         kind = -1 if chosen == "rank" else 2 if norm is None else norm
         rows = normalized(rows, kind)

@@ -131,9 +131,13 @@ def _instead(name: str, names: Collection[str]) -> str:
         return f" A pass makes it of several values: keep {' or '.join(map(repr, parts))}"
     if scope in names:
         return f" If a pass makes it of {scope!r}: keep that"
-    of_file = re.match(r"(?:model\.layers|layers|blk|h)\.(\d+|\*)(?:\.|$)", name)  # as files name tensors
-    layer = f"layers.{of_file[1]}.*" if of_file else ""
-    near = "" if name.startswith("blk") else did_you_mean(name, names)
+    near = (
+        did_you_mean(name, names)
+        if scope.partition(".")[0] in {known.partition(".")[0] for known in names}
+        else ""
+    )
+    number = re.search(r"\.(\d+|\*)(?:\.|$)", name)
+    layer = f"layers.{number[1]}.*" if number else ""
     if not near and layer and fnmatch.filter(names, layer):
         near = f" Did you mean {layer!r}?"
-    return f"{near} Model.graph('build').nodes, or `graphml graph --pass build`, has the names"
+    return near or " The graph of the pass 'build' has the names"

@@ -33,7 +33,7 @@ def text_beside(what: str) -> str:
         raise UsageError(f"stdin: wanted at most {MOST_CHARACTERS} characters beside {what}")
     text = text.removesuffix("\n")
     if text.strip():
-        remark(f"stdin: its {len(text):,} characters come before {what}")
+        say(f"graphml: stdin: its {len(text):,} characters come before {what}")
         return text
     return ""
 
@@ -53,8 +53,8 @@ def _is_piped(what: str) -> bool:
         return not begun
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
         return False
-    # Windows cannot wait for a pipe in this way: there it is read to its end.
-    if hasattr(select, "poll") and not select.select([descriptor], [], [], WAIT_S)[0]:
+    # Windows cannot wait for a pipe: there it is read to its end.
+    if sys.platform != "win32" and not select.select([descriptor], [], [], WAIT_S)[0]:
         say(
             f"graphml: stdin: an open pipe, from which nothing came in {WAIT_S:g} s: {what} alone; "
             "`-` or `-f -` waits for it, `< /dev/null` saves the wait"
