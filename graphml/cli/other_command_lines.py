@@ -24,7 +24,7 @@ SAME_COMMANDS: Final = {
 
 OTHER_COMMANDS: Final = {
     "complete": "`graphml run --raw` continues a text",
-    "completion": "`graphml --show-completion` prints the script of the shell, --install-completion installs it",
+    "completion": "`graphml --show-completion` prints the shell's script, --install-completion installs it",
     "config": "graphml.toml in the user's folder of settings, or --config FILE, holds defaults of options",
     "convert": "folders of transformers are opened as they are, `graphml run FOLDER`; `graphml import` "
     "writes an architecture from PyTorch",

@@ -131,13 +131,9 @@ def _instead(name: str, names: Collection[str]) -> str:
         return f" A pass makes it of several values: keep {' or '.join(map(repr, parts))}"
     if scope in names:
         return f" If a pass makes it of {scope!r}: keep that"
-    near = (
-        did_you_mean(name, names)
-        if scope.partition(".")[0] in {known.partition(".")[0] for known in names}
-        else ""
-    )
     number = re.search(r"\.(\d+|\*)(?:\.|$)", name)
-    layer = f"layers.{number[1]}.*" if number else ""
-    if not near and layer and fnmatch.filter(names, layer):
-        near = f" Did you mean {layer!r}?"
-    return near or " The graph of the pass 'build' has the names"
+    if number and not any(known.startswith(name[: number.start() + 1]) for known in names):
+        layer = f"layers.{number[1]}.*"  # other programs have other words before the number
+        if fnmatch.filter(names, layer):
+            return f" Did you mean {layer!r}?"
+    return did_you_mean(name, names) or " The graph of the pass 'build' has the names"

@@ -81,7 +81,7 @@ def plain_bytes(path: Path, kind: type[GraphmlError], most: int = MOST_BYTES, wh
 
 
 def plain_text(path: Path, kind: type[GraphmlError], most: int = MOST_BYTES, what: str = CANNOT) -> str:
-    """The text in UTF-8 of such a file, with every kind of line end as a line feed, without a mark of order."""
+    """The UTF-8 text of such a file, with every kind of line end as a line feed, no byte order mark."""
     content = plain_bytes(path, kind, most, what)
     with guarded(path, kind, what):
         return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")

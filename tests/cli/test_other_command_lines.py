@@ -119,7 +119,7 @@ def test_a_command_of_another_meaning_names_ours(name: str) -> None:
     (["frobnicate", "--device"], "No such command 'frobnicate'"),
     (["run", STORIES, "Hi", "--logprobs", 3, "--beams", 2, "--device", "x"], "--device: --backend chooses"),
     (["run", STORIES, "-p", "Hi", "-f", "no.txt", "--stop", "--device"], "--file: no.txt"),
-    (["embed", STORIES, "x", "--pooling", "rank", "--embd-normalize", 1, *REFERENCE], "--pooling rank, whose"),
+    (["embed", STORIES, "x", "--pooling", "rank", "--embd-normalize", 1, *REFERENCE], "rank, which score"),
     (["embed", STORIES, "x", "--query", "x", "--embd-normalize", 1, *REFERENCE], "beside --query"),
     (["embed", STORIES, "x", "--query", "x", "--pooling", "mean"], "--query: wanted no --pooling but rank"),
     (["chat", "--server", "http://x", "--api-key", "@no.key"], "graphml: --api-key: no.key: cannot be read"),
