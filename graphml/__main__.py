@@ -7,13 +7,20 @@ while a server starts is kept until it can. Knows which command takes signals; n
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 
 from graphml.system.signals import keep
 
 
 def main() -> None:
     """Run the command line."""
-    if "serve" in sys.argv:
+    # The first word that is no option, and no value of one.
+    commands = (
+        word
+        for before, word in pairwise(sys.argv)
+        if not word.startswith("-") and before not in ("--config", "--profile")
+    )
+    if next(commands, "") in ("serve", "server"):
         keep("SIGHUP")
     try:
         from graphml.cli.main import main as run

@@ -63,7 +63,7 @@ class McpServer:
 
 def servers_in(path: Path) -> tuple[McpServer, ...]:
     """The servers of a file; UsageError names the file, the server and the key, but no value (secrets)."""
-    content = plain_json(path, UsageError, what="cannot be read as JSON", encoding="utf-8-sig")
+    content = plain_json(path, UsageError, what="cannot be read as JSON")
     with guarded(path, UsageError):
         return _servers(path, content)
 

@@ -28,13 +28,17 @@ _MOST_LOSS = math.log(sys.float_info.max)  # beyond it the perplexity is no numb
 
 @dataclass(frozen=True)
 class Perplexity:
-    """The estimate after `chunks` chunks of `n_ctx` tokens, `count` scored; `error` is its standard error."""
+    """The estimate after `chunks` of `n_chunks` chunks of `n_ctx` tokens, `count` of them scored.
+
+    error: its standard error.
+    """
 
     value: float
     error: float
     chunks: int
     count: int
     n_ctx: int
+    n_chunks: int
 
 
 def chunk_of(n_ids: int, n_ctx: int | None, most: int) -> int:
@@ -77,7 +81,7 @@ def perplexity(
             )
         variance = squares / count - mean**2
         error = math.sqrt(max(variance, 0.0) / max(count - 1, 1))
-        yield Perplexity(math.exp(mean), error * math.exp(mean), index + 1, count, n_ctx)
+        yield Perplexity(math.exp(mean), error * math.exp(mean), index + 1, count, n_ctx, n_chunks)
 
 
 def _losses(session: Session, chunk: list[int], rows: int = 256) -> NDArray[np.float64]:

@@ -73,7 +73,7 @@ class RowChange:
 
 def read(path: Path) -> list[Record]:
     """The rows of a file; UsageError for one that cannot be read or is no result file."""
-    text = plain_text(path, UsageError, LARGEST_BYTES, encoding="utf-8-sig")
+    text = plain_text(path, UsageError, LARGEST_BYTES)
     with guarded(path, UsageError, "wanted the JSON of a benchmark"):
         if text.lstrip().startswith("["):
             rows = json.loads(text)

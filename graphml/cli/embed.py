@@ -57,13 +57,13 @@ def embed(
     json: options.Json = False,
 ) -> None:  # fmt: skip
     """Compute embeddings of texts, of length 1, or scores of a reranking model; a line of numbers each."""
-    if query is not None and (pooling not in (None, "rank") or norm is not None):
-        raise UsageError(
-            "--query: wanted no --pooling and no --embd-normalize, which mean nothing for scores"
-        )
+    if query is not None and pooling not in (None, "rank"):
+        raise UsageError(f"--query: wanted no --pooling but rank; got {pooling!r:.80}")
+    _check_norm("rank" if query is not None else pooling, norm)
     texts = texts_of([*(words or ()), *(text or ())])
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         chosen = "rank" if query is not None else chosen_pooling(opened.executor, pooling)
+        _check_norm(chosen, norm)
         rows = opened.embed(texts, chosen, False) if query is None else opened.rank(query, texts)
         kind = -1 if chosen == "rank" else 2 if norm is None else norm
         rows = normalized(rows, kind)
@@ -78,6 +78,13 @@ def embed(
             return
         for row in rows:
             write(" ".join(f"{x:.7g}" for x in row) + "\n")
+
+
+def _check_norm(pooling: str | None, norm: int | None) -> None:
+    if pooling == "rank" and norm is not None:
+        raise UsageError(
+            f"--embd-normalize: wanted none beside --query or --pooling rank, which score texts; got {norm}"
+        )
 
 
 def texts_of(texts: list[str] | None) -> list[str]:

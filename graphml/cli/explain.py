@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from graphml.cli.options import dumps, options
+from graphml.cli.options.opening import model_and_word
 from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import remark, write_json
 from graphml.errors import UsageError
@@ -39,8 +40,7 @@ def explain(
     Without NODE it lists the names of nodes, on a terminal those of equal layers once.
     MODEL may be a dump. Of a model file the header is read only.
     """
-    if model is not None and word is None and (compiling.named or compiling.hf):  # MODEL is there already
-        model, word = None, model
+    model, word = model_and_word(model, word, compiling)
     if word is not None and node is not None:
         raise UsageError(f"--node: wanted one node; got {word!r:.80} and {node!r:.80}")
     node = node if word is None else word

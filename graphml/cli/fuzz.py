@@ -23,7 +23,7 @@ from graphml.loading.own_ops import load_own_ops
 
 def fuzz(
     backend: Annotated[
-        str, typer.Option(metavar="NAMES", help="Backends, with commas; each is compared with NumPy.")
+        str, typer.Option(metavar="NAME,...", help="Backends, with commas; each is compared with NumPy.")
     ] = "cpu",
     graphs: Annotated[int, typer.Option(metavar="N", help="Number of graphs.")] = 1000,
     first: Annotated[int, typer.Option(metavar="N", help="Number (seed) of the first graph.")] = 0,

@@ -13,8 +13,6 @@ from typing import Any, Final
 
 from typer.core import TyperCommand, TyperGroup
 
-from graphml.errors import UsageError
-
 ALL: Final = "--help-all"
 SETTINGS: Final = ("config", "profile")
 """Parameters of the program that its commands take, too."""
@@ -48,20 +46,32 @@ COMMON: Final = frozenset(
 )  # fmt: skip
 
 
-def _store_once(option: Any, store: Callable[[Any, Any], None], value: Any, state: Any) -> None:
-    """Store an option's value; backends that are given again are joined, another option is refused."""
+def _store_once(ctx: Any, option: Any, store: Callable[[Any, Any], None], value: Any, state: Any) -> None:
+    """Store an option's value; again it is refused, but of a list, whose METAVAR has a comma, joined."""
     before = state.opts.get(option.dest)
+    if before is None and option.dest in SETTINGS and ctx.parent is not None:
+        before = ctx.parent.params.get(option.dest)
     if before is not None:
-        if option.dest != "backend":
+        if "," not in (option.obj.metavar or ""):
             flag = max([*option._long_opts, *option._short_opts], key=len)
-            raise UsageError(f"{flag}: wanted once; got {before!r:.80} and {value!r:.80}")
+            ctx.fail(f"{flag}: wanted once; got {str(before)!r:.80} and {value!r:.80}")
         value = f"{before},{value}"
     store(value, state)
 
 
+def flags_of(command: Any) -> dict[str, Any]:
+    """The flags of a command's options -> the option; None has none."""
+    return {
+        flag: param
+        for param in getattr(command, "params", ())
+        if param.param_type_name == "option"
+        for flag in (*param.opts, *param.secondary_opts)
+    }
+
+
 def unknown_options(command: Any, words: Iterable[str]) -> bool:
     """Whether a command line may have options that the command has not, and does not read itself."""
-    own = {flag for param in getattr(command, "params", ()) for flag in (*param.opts, *param.secondary_opts)}
+    own = flags_of(command)
     return not getattr(command, "ignore_unknown_options", False) and any(
         word.startswith("-") and word.partition("=")[0] not in own for word in words
     )
@@ -92,10 +102,9 @@ class _Helped:
         for param in ctx.parent.command.params if self._takes_settings(ctx) else ():
             if param.name in SETTINGS:
                 param.add_to_parser(parser, ctx)
-        if ctx.parent is not None:
-            for option in {*parser._long_opt.values(), *parser._short_opt.values()}:
-                if option.action == "store":
-                    option.process = partial(_store_once, option, option.process)
+        for option in {*parser._long_opt.values(), *parser._short_opt.values()}:
+            if option.action == "store":
+                option.process = partial(_store_once, ctx, option, option.process)
         return parser
 
     def _takes_settings(self, ctx: Any) -> bool:

@@ -29,7 +29,7 @@ from graphml.errors import GraphmlError, UsageError
 TITLES = {
     "Use a model": ("run", "chat", "serve", "embed", "rerank", "tokenize"),
     "Models and this machine": (
-        "info", "plan", "placement", "doctor", "pull", "models", "rm", "cache", "completion",
+        "info", "plan", "placement", "doctor", "pull", "models", "rm", "cache",
     ),
     "Measure": ("perplexity", "profile", "bench", "tune"),
     "Graphs and numbers": ("graph", "diff", "explain", "compare", "bisect"),
@@ -162,17 +162,15 @@ class Commands(HelpedGroup):
 
     def _invoked(self, ctx: Any) -> Any:
         """Run the command; an error of the command line says what words of other programs mean here."""
-        words = [*ctx._protected_args, *ctx.args]
         try:
             return super().invoke(ctx)
         except Exception as error:
-            # click's, which Typer has as a copy of its own
-            if not (hasattr(error, "format_message") or isinstance(error, UsageError)):
+            if not hasattr(error, "format_message"):  # not of click, which Typer has as a copy of its own
                 raise
             from graphml.cli.other_command_lines import hint  # for errors alone
 
             name = str(ctx.invoked_subcommand)
-            left = ctx.meta.get(_OUR_WORDS, words)
+            left = ctx.meta.get(_OUR_WORDS, ())
             if wanted := hint(error, name, ctx.command.get_command(ctx, name), left):
                 raise UsageError(wanted) from None
             raise

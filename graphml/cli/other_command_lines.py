@@ -7,9 +7,11 @@ command.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from itertools import takewhile
 from typing import Any, Final
 
+from graphml.cli.help_pages import flags_of
 from graphml.errors import UsageError, did_you_mean
 from graphml.loading import fetch
 
@@ -22,6 +24,7 @@ SAME_COMMANDS: Final = {
 
 OTHER_COMMANDS: Final = {
     "complete": "`graphml run --raw` continues a text",
+    "completion": "`graphml --show-completion` prints the shell's script, --install-completion installs it",
     "config": "graphml.toml in the user's folder of settings, or --config FILE, holds defaults of options",
     "convert": "folders of transformers are opened as they are, `graphml run FOLDER`; `graphml import` "
     "writes an architecture from PyTorch",
@@ -117,7 +120,7 @@ def in_our_words(name: str, command: Any, words: Sequence[str]) -> list[str]:
 
     command: click's. What it has itself stays. UsageError for a value that has no meaning here.
     """
-    own = {flag: param for param in command.params for flag in (*param.opts, *param.secondary_opts)}
+    own, raw = flags_of(command), "--raw" in _before_values(command, words)
     ours: list[str] = []
     cache: dict[int, str] = {}  # 0, 1: the types of keys and values
     left = list(words)
@@ -126,17 +129,26 @@ def in_our_words(name: str, command: Any, words: Sequence[str]) -> list[str]:
         ours_too = SAME_OPTIONS.get((name, option), option)
         if ours_too in own:
             ours.append(f"{ours_too}{equals}{value}")
-            if left and not (equals or getattr(own[ours_too], "is_flag", False)):
+            if left and not (equals or own[ours_too].is_flag):
                 ours.append(left.pop(0))
         elif option in _CACHE_TYPES and "--kv" in own:
             if _CACHE_TYPES[option] in cache:
                 raise UsageError(f"{option}: wanted once; got it twice")
             cache[_CACHE_TYPES[option]] = _value(option, equals, value, left)
         else:
-            ours += _as_meant(name, own, word, left, "--raw" in words)
+            ours += _as_meant(name, own, word, left, raw)
     if cache:
         ours[:0] = ["--kv", "/".join(cache.get(i, "f16") for i in range(2))]
     return [*ours, *left]
+
+
+def _before_values(command: Any, words: Iterable[str]) -> Iterator[str]:
+    """The words before `--` that are no value of one of the command's options."""
+    own, left = flags_of(command), iter(words)
+    for word in takewhile("--".__ne__, left):
+        yield word
+        if word in own and not own[word].is_flag:
+            next(left, None)
 
 
 def _as_meant(name: str, own: Container[str], word: str, left: list[str], raw: bool) -> list[str]:
@@ -167,13 +179,14 @@ def _value(option: str, equals: str, value: str, left: list[str]) -> str:
 def hint(error: Exception, name: str, command: Any, words: Iterable[str]) -> str:
     """What to say in place of an error of a command line; empty where nothing is known.
 
-    command: click's of that name, None for none. words: of its line. click takes `-st` apart, as `-s t`, so
-    that an error may name another option, or come from what an option's value is taken for.
+    command: click's of that name, None for none. words: of its line, none where it has all of these
+    options. click takes `-st` apart, as `-s t`, so that an error may name another option, or come from what
+    an option's value is taken for.
     """
     if "ignore_unknown_options" in getattr(command, "context_settings", ()):  # it has flags of its own
         return ""
-    own = {flag for param in getattr(command, "params", ()) for flag in param.opts}
-    for word in words:
+    own = flags_of(command)
+    for word in _before_values(command, words):
         option = word.partition("=")[0]
         meant = None if option in own else OPTIONS.get((name, option)) or ANY_OPTIONS.get(option)
         if meant is not None:

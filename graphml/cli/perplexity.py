@@ -12,7 +12,7 @@ from graphml.api.perplexity import LEAST, chunk_of
 from graphml.api.perplexity import perplexity as estimates
 from graphml.cli.options import options
 from graphml.cli.options.checks import text_of
-from graphml.cli.options.opening import find, load
+from graphml.cli.options.opening import find, load, model_and_word
 from graphml.cli.options.prompts import STDIN
 from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import Bars, write_json
@@ -24,7 +24,7 @@ def perplexity(
     opening: options.Running,
     model: options.Model = None,
     word: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="The text, in place of --file.", show_default=False)
+        str | None, typer.Argument(metavar="FILE", help="The text, in place of --file.", show_default=False)
     ] = None,
     file: Annotated[
         Path | None,
@@ -45,11 +45,11 @@ def perplexity(
     """Compute the perplexity of a text by chunks, whose second half is scored, as llama-perplexity."""
     if chunks == 0:
         raise UsageError("--chunks: wanted at least 1, or -1 for all; got 0")
-    if model is not None and word is None and (opening.named or opening.hf):  # MODEL is there already
-        word, model = Path(model), None
+    model, word = model_and_word(model, word, opening)
     if word is not None and file is not None:
-        raise UsageError(f"--file: wanted one text; got {str(word)!r:.80} and {str(file)!r:.80}")
-    text = _read(file if word is None else word)
+        raise UsageError(f"--file: wanted one text; got {word!r:.80} and {str(file)!r:.80}")
+    file = file if word is None else Path(word)
+    text = _read(file)
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         if opened.tokenizer is None:
             raise TokenizerError(f"{opened.path}: wanted a model with a vocabulary, to encode the text")
@@ -57,11 +57,10 @@ def perplexity(
         begins = opened.tokenizer.bos if ids[:1] == [opened.tokenizer.bos] else None
         ctx = chunk_of(len(ids), n_ctx, opened.n_ctx)
         limit = None if chunks < 0 else chunks
-        total = len(ids) // ctx if limit is None else min(limit, len(ids) // ctx)
         estimate = None
-        bars.report("perplexity", 0, total)
+        bars.report("perplexity", 0, 0)
         for estimate in estimates(opened.session(ctx), ids, ctx, limit, begins):
-            bars.report("perplexity", estimate.chunks, total)
+            bars.report("perplexity", estimate.chunks, estimate.n_chunks)
         assert estimate is not None
         if json:
             write_json(
@@ -72,7 +71,7 @@ def perplexity(
                 }
             )  # fmt: skip
             return
-        half = ", half of the text" if n_ctx is None and ctx < min(512, opened.n_ctx) else ""
+        half = ", half of the text" if n_ctx is None and ctx == len(ids) // 2 else ""
         said = f"{estimate.chunks} chunks of {ctx}{half}: {estimate.value:.4f} +/- {estimate.error:.5f}"
         print(said, file=sys.stderr)
         print(f"{estimate.value:.4f}")

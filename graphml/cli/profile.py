@@ -64,8 +64,8 @@ Plot = Annotated[
 def profile(
     opening: options.Running,
     model: options.Model = None,
-    prompt_tokens: PromptTokens = None,
-    max_tokens: NewTokens = None,
+    n_prompt: PromptTokens = None,
+    n_gen: NewTokens = None,
     rounds: Annotated[
         int | None,
         typer.Option("--rounds", "-r", min=1, show_default=str(ROUNDS), help="Repetitions of the prompt."),
@@ -111,13 +111,13 @@ def profile(
     if sequences is not None:
         _check_steps({"--by": by, "--graph": graph, "--rounds": rounds}, format, plot)
         with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
-            _write_steps(mixed_run(opened, sequences, prompt_tokens, max_tokens), format, trace, plot)
+            _write_steps(mixed_run(opened, sequences, n_prompt, n_gen), format, trace, plot)
         return
     if plot is not None:
         raise UsageError("--plot: wanted --sequences too, whose steps are drawn")
     chosen = _tables(by, format)
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
-        measured = measure(opened, prompt_tokens, max_tokens, rounds or ROUNDS)
+        measured = measure(opened, n_prompt, n_gen, rounds or ROUNDS)
         if graph is not None:
             write_file(graph, _dumped(with_times(opened, measured)), "--graph")
         bandwidth = _bandwidth(opened.executor.device, measured.threads)

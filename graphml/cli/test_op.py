@@ -36,7 +36,7 @@ def test_op(
     backend: Annotated[
         str | None,
         typer.Option(
-            metavar="NAMES",
+            metavar="NAME,...",
             help=f"With commas; by default all but {ORACLE} that are usable here.",
             show_default=False,
         ),

@@ -131,9 +131,9 @@ def _instead(name: str, names: Collection[str]) -> str:
         return f" A pass makes it of several values: keep {' or '.join(map(repr, parts))}"
     if scope in names:
         return f" If a pass makes it of {scope!r}: keep that"
-    of_file = re.match(r"(?:model\.layers|layers|blk|h)\.(\d+|\*)(?:\.|$)", name)  # as files name tensors
-    layer = f"layers.{of_file[1]}.*" if of_file else ""
-    near = "" if name.startswith("blk") else did_you_mean(name, names)
-    if not near and layer and fnmatch.filter(names, layer):
-        near = f" Did you mean {layer!r}?"
-    return f"{near} Model.graph('build').nodes, or `graphml graph --pass build`, has the names"
+    number = re.search(r"\.(\d+|\*)(?:\.|$)", name)
+    if number and not any(known.startswith(name[: number.start() + 1]) for known in names):
+        layer = f"layers.{number[1]}.*"  # other programs have other words before the number
+        if fnmatch.filter(names, layer):
+            return f" Did you mean {layer!r}?"
+    return did_you_mean(name, names) or " The graph of the pass 'build' has the names"

@@ -80,28 +80,16 @@ def plain_bytes(path: Path, kind: type[GraphmlError], most: int = MOST_BYTES, wh
         return content
 
 
-def plain_text(
-    path: Path,
-    kind: type[GraphmlError],
-    most: int = MOST_BYTES,
-    what: str = CANNOT,
-    encoding: str = "utf-8",
-) -> str:
-    """The text of such a file, with every kind of line end as a line feed."""
+def plain_text(path: Path, kind: type[GraphmlError], most: int = MOST_BYTES, what: str = CANNOT) -> str:
+    """The UTF-8 text of such a file, with every kind of line end as a line feed, no byte order mark."""
     content = plain_bytes(path, kind, most, what)
     with guarded(path, kind, what):
-        return content.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+        return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
 
 
-def plain_json(
-    path: Path,
-    kind: type[GraphmlError],
-    most: int = MOST_BYTES,
-    what: str = CANNOT,
-    encoding: str = "utf-8",
-) -> Any:
+def plain_json(path: Path, kind: type[GraphmlError], most: int = MOST_BYTES, what: str = CANNOT) -> Any:
     """The JSON value of such a file."""
-    text = plain_text(path, kind, most, what, encoding)
+    text = plain_text(path, kind, most, what)
     with guarded(path, kind, what):
         return json.loads(text)
 

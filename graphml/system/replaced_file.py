@@ -19,10 +19,7 @@ from pathlib import Path
 
 PARTIAL = ".graphml-{}.partial"
 STALE_S = 3600.0
-"""Seconds without a change after which a file is no process's of another machine or container any more.
-
-Those of this one are told by the number in their name; a write that pauses for so long is of a dead disk.
-"""
+"""Seconds without a change after which nobody writes a file any more, in whatever container or machine."""
 _SWEPT: set[Path] = set()
 
 
@@ -70,13 +67,13 @@ def folder_beside(partial: Path) -> Iterator[Path]:
 def remove_stale(folders: Iterable[Path]) -> None:
     """Remove what processes which were killed have left beside the files of these folders.
 
-    That is what has not changed for `STALE_S`, unless its process still runs.
+    That is what has not changed for `STALE_S`.
     """
     for path in (path for folder in folders for path in folder.glob(PARTIAL.format("*"))):
         with contextlib.suppress(OSError):
             within = path.iterdir() if path.is_dir() and not path.is_symlink() else ()
             newest = max(each.lstat().st_mtime for each in (path, *within))
-            if newest >= time.time() - STALE_S or _is_written(path):
+            if newest >= time.time() - STALE_S:
                 continue
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
@@ -85,21 +82,7 @@ def remove_stale(folders: Iterable[Path]) -> None:
 
 
 def _new_name() -> str:
-    return PARTIAL.format(f"{os.getpid()}-{secrets.token_hex(8)}")
-
-
-def _is_written(path: Path) -> bool:
-    """Whether the process whose number is in the name runs, as far as this system tells."""
-    number = path.name.split("-")[1]
-    if os.name != "posix" or not number.isascii() or not number.isdecimal():
-        return False
-    try:
-        os.kill(int(number), 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # of another user
-        return True
-    return True
+    return PARTIAL.format(secrets.token_hex(8))
 
 
 def _to_disk(path: Path) -> None:

@@ -133,16 +133,15 @@ def test_logits_captured_and_patched_values_of_a_text(model: graphml.Model) -> N
 @pytest.mark.parametrize(("pattern", "said"), [
     ("blk.1", "mean 'layers.1.*'"), ("blk.0.attn_q.weight", "mean 'layers.0.*'"), ("blk.*.x", "'layers.*.*'"),
     ("layers.1", "layers.1."), ("layers.1.atention", "mean 'layers.1.attention'"),
-    ("qqqq", "Model.graph('build').nodes"),
+    ("model.layers.1.mlp", "mean 'layers.1.*'"), ("qqqq", "The graph of the pass 'build' has the names"),
 ])  # fmt: skip
 def test_a_value_that_is_not_there_names_the_nearest(model: graphml.Model, pattern: str, said: str) -> None:
     calls: list[Callable[[], object]] = [
         lambda: model.capture("hello", pattern), lambda: model.patch("hello", {pattern: lambda x: x})
     ]  # fmt: skip
     for call in calls:
-        with pytest.raises(graphml.UsageError, match=re.escape(said)) as error:
+        with pytest.raises(graphml.UsageError, match=re.escape(said)):
             call()
-        assert "graphml graph --pass build" in str(error.value)
     with pytest.raises(graphml.UsageError, match="capture: wanted names or patterns"):
         model.capture("hello")
     with pytest.raises(graphml.UsageError, match="PatchRows"):

@@ -29,7 +29,6 @@ NO_MODEL = {
     "pull",
     "rm",
     "cache",
-    "completion",
     "new-arch",
     "import",
     "test-backend",

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 from graphml.system.signals import keep, on_signal
 
 # The first module of the command line that is imported sends the signal.
@@ -35,14 +37,16 @@ def started(name: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_a_hangup_while_a_server_is_loaded_does_not_end_it() -> None:
-    done = started("SIGHUP", "serve", "--version")
+@pytest.mark.parametrize("words", ["serve", "server", "--config /dev/null serve"])
+def test_a_hangup_while_a_server_is_loaded_does_not_end_it(words: str) -> None:
+    done = started("SIGHUP", *words.split(), "--version")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("graphml ")
 
 
-def test_a_hangup_ends_other_commands_as_it_ends_any() -> None:
-    assert started("SIGHUP", "--version").returncode == -signal.SIGHUP
+@pytest.mark.parametrize("words", ["--version", "run -p serve", "help serve", "--config serve --version"])
+def test_a_hangup_ends_other_commands_as_it_ends_any(words: str) -> None:
+    assert started("SIGHUP", *words.split()).returncode == -signal.SIGHUP
 
 
 def test_an_interrupt_while_a_command_is_loaded_ends_it_without_a_traceback() -> None:

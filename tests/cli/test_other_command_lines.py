@@ -86,8 +86,8 @@ def test_a_command_of_another_meaning_names_ours(name: str) -> None:
     (["embed", STORIES, "x", "--normalize"], "--normalize: embeddings have length 1"),
     (["profile", STORIES, "-o", "x.json"], "got 'x.json'; others are on stdout: --format json > x.json"),
     (["profile", STORIES, "-o", "x.html", "--format", "csv"], "--format csv, --output x.html: wanted html"),
-    (["profile", STORIES, "-p", 512], "--prompt-tokens (-p): wanted at most 444 beside 64 tokens"),
-    (["profile", STORIES, "-p", 512, "--sequences", 2], "--prompt-tokens (-p): wanted at most 448 beside 64"),
+    (["profile", STORIES, "-p", 512], "--prompt-tokens: wanted at most 444 beside 64 tokens"),
+    (["profile", STORIES, "-p", 512, "--sequences", 2], "--prompt-tokens: wanted at most 448 beside 64"),
     (["compare", STORIES, "--a", "cpu"], "--a: wanted --backend A,B"),
     (["run", STORIES, "Hi", "--device", "cuda"], "--device: --backend chooses"),
     (["run", STORIES, "Hi", "-st", "-no-cnv"], "-st: `graphml run` answers one prompt"),
@@ -105,6 +105,24 @@ def test_a_command_of_another_meaning_names_ours(name: str) -> None:
     (["compare", STORIES, "--backend", "cpu", "--backend", "cpu,reference"], "--backend: wanted A,B"),
     (["bench", STORIES, "-ctk", "f16", "--nonsense"], "No such option: --nonsense"),  # it has -ctk
     (["serve", STORIES, "-ctk", "q8_0", "--no-mmap", "--port", "99999"], "graphml: --port: wanted"),
+    (["models", "--config", "a", "--config", "b"], "--config: wanted once; got 'a' and 'b'"),
+    (["--config", "a", "--config", "b", "models"], "--config: wanted once; got 'a' and 'b'"),
+    (["--profile", "a", "models", "--profile", "b"], "--profile: wanted once; got 'a' and 'b'"),
+    (["run", STORIES, "Hi", "-n", 9, "-no-cnv"], "-no-cnv: --raw continues"),
+    # What is no option of the line is not explained as one.
+    (["run", STORIES, "-p", "Hi", "--nonsense", "--", "--device"], "No such option: --nonsense"),
+    (["run", STORIES, "Hi", "--nonsense", "--stop", "--device"], "No such option: --nonsense"),
+    (["run", STORIES, "Hi", "--stop", "--device", "--temp", "x"], "--temp': Input should be a valid number"),
+    (["run", STORIES, "words", "-no-cnv"], "-no-cnv: --raw continues"),  # words: a parameter's name
+    (["run", STORIES, "Hi", "-no-cnv", "--stop", "--raw"], "-no-cnv: --raw continues"),
+    (["run", STORIES, "Hi", "-no-cnv", "--", "--raw"], "-no-cnv: --raw continues"),
+    (["frobnicate", "--device"], "No such command 'frobnicate'"),
+    (["run", STORIES, "Hi", "--logprobs", 3, "--beams", 2, "--device", "x"], "--device: --backend chooses"),
+    (["run", STORIES, "-p", "Hi", "-f", "no.txt", "--stop", "--device"], "--file: no.txt"),
+    (["embed", STORIES, "x", "--pooling", "rank", "--embd-normalize", 1, *REFERENCE], "rank, which score"),
+    (["embed", STORIES, "x", "--query", "x", "--embd-normalize", 1, *REFERENCE], "beside --query"),
+    (["embed", STORIES, "x", "--query", "x", "--pooling", "mean"], "--query: wanted no --pooling but rank"),
+    (["chat", "--server", "http://x", "--api-key", "@no.key"], "graphml: --api-key: no.key: cannot be read"),
     # Errors of the library name the flag, not its argument.
     (["embed", STORIES, "x", "--pooling", "none", *REFERENCE], "--pooling: "),
     (["embed", STORIES, "x", "--pooling", "median", *REFERENCE], "graphml: --pooling: wanted one of"),
@@ -190,6 +208,21 @@ def test_a_text_by_its_place_is_the_file(tmp_path: Path) -> None:
     wanted = graphml_command("perplexity", STORIES, "-f", text, *options).stdout
     assert graphml_command("perplexity", STORIES, text, *options).stdout == wanted
     assert graphml_command("perplexity", "-m", STORIES, text, *options).stdout == wanted
+    for place in ([text], ["-f", text]):
+        written = json.loads(graphml_command("perplexity", STORIES, *place, *options, "--json").stdout)
+        assert (written["file"], written["chunks"]) == (str(text), 1)
+
+
+def test_what_the_help_shows_as_a_list_is_joined_and_nothing_else() -> None:
+    root: Any = typer.main.get_command(app)
+    lists = {
+        (name, max(param.opts, key=len))
+        for name in COMMANDS
+        for param in root.get_command(None, name).params
+        if "," in (param.metavar or "") and not param.multiple
+    }
+    assert {option for _, option in lists} == {"--backend"}
+    assert {("run", "--backend"), ("compare", "--backend"), ("fuzz", "--backend")} <= lists
 
 
 def test_backends_that_are_given_twice_are_the_two() -> None:
@@ -211,14 +244,6 @@ def test_the_form_of_bench_is_no_file() -> None:
     said = graphml_command("bench", STORIES, "-o", "out.csv", code=2).stderr
     assert "--output: wanted a form of stdout, md, csv" in said
     assert "-o csv > out.csv" in said
-
-
-def test_scripts_of_completion() -> None:
-    for shell, mark in (("bash", "complete -o default"), ("zsh", "compdef"), ("fish", "complete --command")):
-        script = graphml_command("completion", shell).stdout
-        assert mark in script
-        assert "_GRAPHML_COMPLETE" in script
-    assert "wanted one of bash, zsh" in graphml_command("completion", "csh", code=2).stderr
 
 
 def test_a_file_stands_for_a_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,13 +39,16 @@ def stdin(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
 
 
 @posix_only
-def test_a_pipe_that_ends_is_read(stdin) -> None:
+def test_a_pipe_that_ends_is_read_and_named_in_scripts_too(stdin, capsys: pytest.CaptureFixture[str]) -> None:
+    """A loop whose pipe it was would otherwise end without a word."""
     for text, wanted in (("notes\nof two lines\n", "notes\nof two lines"), ("", ""), (" \n", "")):
         reading, writing = os.pipe()
         os.write(writing, text.encode())
         os.close(writing)
         stdin(reading)
         assert text_beside("the prompt") == wanted
+        named = f"graphml: stdin: its {len(wanted)} characters come before the prompt\n"
+        assert capsys.readouterr().err == (named if wanted else "")
 
 
 @posix_only

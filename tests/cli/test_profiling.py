@@ -158,7 +158,7 @@ def test_profile_writes_the_graph_with_its_times(path: Path, tmp_path: Path) -> 
         (["--by", "kernel"], "--by: wanted phase, op, layer, node; got 'kernel'"),
         (["--by", "op,layer", "--format", "csv"], "--by: wanted one table for csv"),
         (["-p", 0, "-n", 0], "wanted tokens to profile"),
-        (["-p", 500], "--prompt-tokens (-p): wanted at most 92 beside 64 tokens"),
+        (["-p", 500], "--prompt-tokens: wanted at most 92 beside 64 tokens"),
         (["--fuse", "nothing"], "nothing"),
         (["--trace", "/no/such/folder/trace.json", *SMALL], "cannot be written"),
     ],

@@ -257,7 +257,6 @@ def begin(name: str, path: Path) -> list[object]:
         "fuzz": ["--graphs", 1, "--backend", "reference"],
         "doctor": [],
         "cache": [],
-        "completion": ["bash"],
         "pull": [],
         "info": [path],
         "verify": [path],

@@ -28,29 +28,17 @@ def left(folder: Path, name: str, age: float, within: float | None = None) -> Pa
     return path
 
 
-def dead() -> int:
-    """The number of a process that has ended."""
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
-
-
-def test_the_next_process_that_writes_removes_what_is_old_and_nobodys(tmp_path: Path) -> None:
-    gone, long_ago = dead(), 2 * STALE_S
-    old = left(tmp_path, f"{gone}-a", long_ago)
-    old_folder = left(tmp_path, f"{gone}-b", long_ago, within=long_ago)
-    kept = [
-        left(tmp_path, f"{gone}-c", 1.0),  # of a process of another machine, perhaps
-        left(tmp_path, f"{os.getpid()}-d", long_ago),
-        left(tmp_path, f"{gone}-e", long_ago, within=1.0),
-    ]
+def test_the_next_process_that_writes_removes_what_has_not_changed_for_an_hour(tmp_path: Path) -> None:
+    """The numbers of processes say nothing: in a container there always is a process 1."""
+    long_ago = 2 * STALE_S
+    old = [left(tmp_path, f"{os.getpid()}-a", long_ago), left(tmp_path, "1-b", long_ago, within=long_ago)]
+    kept = [left(tmp_path, "1-c", 1.0), left(tmp_path, "1-d", long_ago, within=1.0)]
     write_tensors(tmp_path / "a.session", {}, {})
-    assert not old.exists()
-    assert not old_folder.exists()
+    assert not any(path.exists() for path in old)
     assert all(path.exists() for path in kept)
 
 
-def test_a_killed_writer_leaves_a_file_that_has_its_number(tmp_path: Path) -> None:
+def test_a_killed_writer_leaves_a_file_that_is_removed(tmp_path: Path) -> None:
     code = (
         "import os, sys, pathlib; from graphml.system.replaced_file import replacing\n"
         f"with replacing(pathlib.Path({str(tmp_path / 'a')!r})):\n    os.kill(os.getpid(), 9)"
@@ -58,7 +46,7 @@ def test_a_killed_writer_leaves_a_file_that_has_its_number(tmp_path: Path) -> No
     process = subprocess.Popen([sys.executable, "-c", code])
     assert process.wait() == -9
     (partial,) = tmp_path.iterdir()
-    assert partial.match(PARTIAL.format(f"{process.pid}-*"))
+    assert partial.match(PARTIAL.format("*"))
     os.utime(partial, (0, 0))
     with replacing(tmp_path / "a") as path:
         path.write_text("whole")

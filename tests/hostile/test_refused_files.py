@@ -209,6 +209,11 @@ class TestPlainFiles:
     def test_the_null_device_is_an_empty_file(self) -> None:
         assert plain_text(Path(os.devnull), UsageError) == ""
 
+    def test_the_mark_that_windows_writes_is_no_text(self, tmp_path: Path) -> None:
+        (tmp_path / "a").write_text("[1]", encoding="utf-8-sig")
+        assert plain_text(tmp_path / "a", UsageError) == "[1]"
+        assert plain_json(tmp_path / "a", UsageError) == [1]
+
     def test_json_that_is_nested_deep_or_no_json(self, tmp_path: Path) -> None:
         for text in (DEEP, "{", '"\ud800"'.encode("utf-8", "surrogatepass"), "9" * 5000):
             (tmp_path / "a").write_bytes(text.encode() if isinstance(text, str) else text)

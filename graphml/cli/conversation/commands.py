@@ -31,7 +31,7 @@ LARGEST_BYTES = 1 << 26
 
 def read_messages(path: Path) -> list[Message]:
     """Return the messages of a file; it may also be an object with them as "messages", as requests are."""
-    value = plain_json(path, UsageError, LARGEST_BYTES, "cannot be read as JSON", "utf-8-sig")
+    value = plain_json(path, UsageError, LARGEST_BYTES, "cannot be read as JSON")
     if isinstance(value, dict) and "messages" in value:
         value = value["messages"]
     with guarded(path, UsageError):

@@ -101,8 +101,10 @@ def with_template(opening: Opening, template: str | None) -> Opening:
 
 def check_template(model: graphml.Model, template: str | None) -> None:
     """UsageError where the template of --chat-template is no Jinja, and none of the model's names."""
+    if template is None:
+        return
     try:
-        _ = None if template is None else model.template
+        _ = model.template  # is read when it is asked for
     except TemplateError as error:
         raise UsageError(f"--chat-template: {str(error).removeprefix('template: ')}") from None
 

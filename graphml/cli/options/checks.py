@@ -100,7 +100,7 @@ def key_of(key: str) -> str:
     """The key itself, or the one that a file has, which no list of processes shows."""
     if not key.startswith("@"):
         return key
-    return plain_text(Path(key[1:]), UsageError, what="--api-key: cannot be read").strip()
+    return text_of(Path(key[1:]), said="--api-key: ").strip()
 
 
 def bytes_of(option: str, text: str) -> int:

@@ -45,6 +45,12 @@ def _named(model: str | None, source: ModelSource | Opening) -> str | None:
     return source.named if model is None else model
 
 
+def model_and_word(model: str | None, word: str | None, source: Opening) -> tuple[str | None, str | None]:
+    """MODEL and the argument behind it: where an option names the model, the first one is the latter."""
+    by_option = source.named is not None or source.hf is not None
+    return (None, model) if by_option and word is None else (model, word)
+
+
 def _shown(source: ModelSource | Opening, bars: Bars) -> fetch.Progress:
     """What shows a download; before it, UsageError for a wrong option."""
     if isinstance(source, Opening):

@@ -26,26 +26,26 @@ def text_beside(what: str) -> str:
     pipe from which nothing comes in WAIT_S is left alone, and a line on stderr says so. UsageError for more
     than MOST_CHARACTERS. what: the texts of the command line, as a note names them.
     """
-    if not _is_piped(what):
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (OSError, ValueError):  # a text in memory that Python has in place of a file
+        mode = None
+    if sys.stdin.isatty() or not (mode is None or _is_piped(mode, what)):
         return ""
     text = sys.stdin.read(MOST_CHARACTERS + 1)
     if len(text) > MOST_CHARACTERS:
         raise UsageError(f"stdin: wanted at most {MOST_CHARACTERS} characters beside {what}")
     text = text.removesuffix("\n")
     if text.strip():
-        remark(f"stdin: its {len(text):,} characters come before {what}")
+        tell = remark if mode is None or stat.S_ISREG(mode) else say  # a pipe may be that of a loop
+        tell(f"graphml: stdin: its {len(text):,} characters come before {what}")
         return text
     return ""
 
 
-def _is_piped(what: str) -> bool:
-    if sys.stdin.isatty():
-        return False
-    try:
-        descriptor = sys.stdin.fileno()
-        mode = os.fstat(descriptor).st_mode
-    except (OSError, ValueError):  # a text in memory that Python has in place of a file
-        return True
+def _is_piped(mode: int, what: str) -> bool:
+    """Whether standard input, of that mode, has something for this command. what: as of `text_beside`."""
+    descriptor = sys.stdin.fileno()
     if stat.S_ISREG(mode):
         begun = os.lseek(descriptor, 0, os.SEEK_CUR) > 0
         if begun:
@@ -53,8 +53,8 @@ def _is_piped(what: str) -> bool:
         return not begun
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
         return False
-    # Windows cannot wait for a pipe in this way: there it is read to its end.
-    if hasattr(select, "poll") and not select.select([descriptor], [], [], WAIT_S)[0]:
+    # Windows cannot wait for a pipe: there it is read to its end.
+    if sys.platform != "win32" and not select.select([descriptor], [], [], WAIT_S)[0]:
         say(
             f"graphml: stdin: an open pipe, from which nothing came in {WAIT_S:g} s: {what} alone; "
             "`-` or `-f -` waits for it, `< /dev/null` saves the wait"

@@ -167,8 +167,8 @@ def mixed_run(
         )
     if longest > model.n_ctx:
         raise UsageError(
-            f"--prompt-tokens (-p): wanted at most {max(model.n_ctx - n_gen, 0)} beside {n_gen} tokens after "
-            f"it (-n): the context of {model.path.name} has {model.n_ctx}; got {longest - n_gen}"
+            f"n_prompt: wanted at most {max(model.n_ctx - n_gen, 0)} beside {n_gen} tokens after it: "
+            f"the context of {model.path.name} has {model.n_ctx}; got {longest - n_gen}"
         )
     ids = text_ids(model, SHORT * n_sequences + n_prompt)
     short = [ids[SHORT * i : SHORT * (i + 1)] for i in range(n_sequences)]

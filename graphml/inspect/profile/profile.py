@@ -89,7 +89,7 @@ def profile(
         )
     if n_ctx > model.n_ctx:
         raise UsageError(
-            f"--prompt-tokens (-p): wanted at most {max(room, 0)} beside {n_gen} tokens after it (-n) "
+            f"n_prompt: wanted at most {max(room, 0)} beside {n_gen} tokens after it "
             f"and {WARM_UP_TOKENS} to warm up: {model.path.name} has a context of {model.n_ctx}; "
             f"got {n_prompt}"
         )

@@ -60,6 +60,7 @@ class LoadOptions:
         "cpu",
         "Backend: cpu, reference or another installed one; several with commas, preferred first.",
         "--backend",
+        metavar="NAME,...",
     )
     threads: int | None = with_setting(settings.threads, None, "--threads", "-t", range=Whole(1))
     kv: str = option(
