@@ -143,7 +143,8 @@ class CallGrammar:
         assert format.syntax is not None
         texts = [*format.calls, format.syntax.begin, format.syntax.before, *format.shown]
         texts += [] if marks is None else [marks.open, marks.close]
-        pattern = Trigger(MARKER, call_trigger(format, marks, self.inside))
+        names = [tool.name for tool in self.tools]
+        pattern = Trigger(MARKER, call_trigger(format, names, marks, self.inside))
         return pattern, *_spelled_controls(self.tokenizer, texts)
 
 

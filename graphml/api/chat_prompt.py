@@ -298,12 +298,11 @@ def _begun(
 
     own: the answer began with marks of reasoning, though nothing may be between them.
     """
-    if format.name == "harmony":
-        if reasoning:
-            text += f"<|channel|>analysis<|message|>{reasoning}"
-        if reasoning and content:
-            text += "<|end|><|start|>assistant"
-        return text + (f"<|channel|>final<|message|>{content}" if content else ""), False
+    if format.whole is not None:
+        if reasoning and format.reasoning is not None:
+            text += format.reasoning.open + reasoning
+            text += format.reasoning.close + format.resumes if content else ""
+        return text + (format.text_open + content if content else ""), False
     if marks is not None and (reasoning or own or (inside and content)):
         text += ("" if inside else marks.open + "\n") + reasoning
         if not content:

@@ -241,7 +241,7 @@ NOT_TAKEN = {
     ")a": ["lfm2"],
     "ok:1,b": ["functiongemma", "gemma4"],
     'ok="x': ["lfm2"],
-    'ok" type="x': ["deepseek-v3.2", "kimi-k3"],
+    'ok" type="x': ["deepseek-v3.2", "deepseek-v4", "kimi-k3"],
     "a>b": ["minimax-m3"],
     "/a": ["minimax-m3"],
 }

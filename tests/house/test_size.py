@@ -20,7 +20,7 @@ PRODUCT = {"graphml": 2, "backends": 2, "models": 1, "quant": 1}
 # a guard of every reader of a file (230), calls and results that were lost or
 # invented (230), embeddings of clients that have left (50),
 # what a third walk typed (410), and several models side by side (850).
-BUDGET = 155_500
+BUDGET = 155_730
 
 
 def lines_by_room(root: Path) -> Counter[str]:

@@ -116,6 +116,44 @@ SAMPLES = (
         f"</{DSML}invoke>\n</{DSML}function_calls>", "ok", "", (ROME,),
     ),
     Sample(
+        "deepseek-v4",
+        f'so</think>ok\n\n<{DSML}tool_calls>\n<{DSML}invoke name="weather">\n<{DSML}parameter name="city" '
+        f'string="true">Rome</{DSML}parameter>\n<{DSML}parameter name="days" string="false">3</{DSML}parameter>\n'
+        f'</{DSML}invoke>\n<{DSML}invoke name="add">\n\n</{DSML}invoke>\n</{DSML}tool_calls>',
+        "ok", "so", (ROME, ("add", {})), inside=True, think=THINK,
+    ),
+    Sample(
+        "apertus", '<|inner_prefix|>so<|inner_suffix|>ok<|tools_prefix|>[{"weather": ' + ROME_JSON + '}, {"add": '
+        + SUM_JSON + "}]<|tools_suffix|>", "ok", "so", (ROME, SUM),
+    ),
+    Sample(
+        "gigachat3", 'ok<|message_sep|>\n\nfunction call<|role_sep|>\n{"name": "weather", "arguments": '
+        + ROME_JSON + "}", "ok", "", (ROME,),
+    ),
+    Sample("gigachat3.1", 'ok<|function_call|>{"name": "add", "arguments": ' + SUM_JSON + "}", "ok", "", (SUM,)),
+    Sample(
+        "minicpm5", '<think>\nso\n</think>\n\nok<function name="weather"><param name="city">Rome</param><param '
+        'name="days">3</param></function><function name="python"><param name="code"><![CDATA[if a < b:\n'
+        '    print("</param>")]]></param></function>', "ok", "so",
+        (ROME, ("python", {"code": 'if a < b:\n    print("</param>")'})), think=THINK,
+    ),
+    Sample("minicpm5", '<function name="add"></function>', "", "", (("add", {}),)),
+    Sample(
+        "muse-glimmer", " to=self<|message|>so<|eom|><|start|>assistant to=user<|message|>ok<|eom|><|start|>assistant "
+        'to=weather<|message|><atem:function_calls>\n<atem:invoke name="weather">\n<atem:parameter name="city">Rome'
+        '</atem:parameter>\n<atem:parameter name="days">3</atem:parameter>\n</atem:invoke>\n</atem:function_calls>'
+        "<|eom|><|start|>assistant to=add<|message|><atem:function_calls>\n<atem:invoke name=\"add\">\n"
+        '<atem:parameter name="a">1</atem:parameter>\n<atem:parameter name="b">2.5</atem:parameter>\n</atem:invoke>\n'
+        "</atem:function_calls><|eot|>", "ok", "so", (ROME, SUM),
+    ),
+    Sample("muse-glimmer", "<|message|>Hello.<|eot|>", "Hello."),
+    Sample(
+        "functionary-v3.2", "all\nok >>> print(1)>>>weather\n" + ROME_JSON + ">>>add\n" + SUM_JSON,
+        "ok >>> print(1)", "", (ROME, SUM),
+    ),
+    Sample("functionary-v3.2", "weather\n" + ROME_JSON, "", "", (ROME,)),
+    Sample("functionary-v3.2", "all\nallowed", "allowed"),
+    Sample(
         "minimax",
         '<minimax:tool_call>\n<invoke name="weather">\n<parameter name="city">Rome</parameter>\n<parameter '
         'name="days">3</parameter>\n</invoke>\n<invoke name="add">\n</invoke>\n</minimax:tool_call>',

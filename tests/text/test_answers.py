@@ -214,7 +214,7 @@ def test_text_is_not_held_back() -> None:
 
 def test_without_tools_there_are_no_calls() -> None:
     for sample in SAMPLES:
-        if sample.calls and sample.format not in ("harmony", "generic"):
+        if sample.calls and formats()[sample.format].whole is None and sample.format != "generic":
             answer = answer_of(events_of(parser_of(sample, tools=None), [sample.text]))
             assert answer.tool_calls == []
             text = sample.text
@@ -258,7 +258,9 @@ def test_any_text_is_told_apart_alike_however_it_is_split(name: str, parts: list
     for call in answer.tool_calls:
         assert call.name in TOOLS
         assert isinstance(json.loads(call.arguments), dict)
-    if not answer.tool_calls and not answer.reasoning and name not in ("harmony", "generic"):
+    if not answer.tool_calls and not answer.reasoning and name not in ("harmony", "generic", "muse-glimmer"):
+        for mark in formats()[name].frame:
+            text = text.replace(mark, "")
         assert re.sub(r"\s", "", answer.content).removeprefix("<think>") in re.sub(r"\s", "", text)
 
 

@@ -402,7 +402,7 @@ def _thinks(service: Service) -> bool:
     """Whether answers have reasoning that is told apart."""
     source = service.templates[DEFAULT_NAME].source
     form = format_of(source, None)
-    return form.name == "harmony" or marks_of(source, form) is not None
+    return (form.whole is not None and form.reasoning is not None) or marks_of(source, form) is not None
 
 
 def _capabilities(service: Service) -> list[str]:

@@ -58,7 +58,9 @@ class AnswerFormat:
     of further ones. bare: reads calls at the begin of the answer without a marker. whole: reads the whole
     answer in place of all that. frame: texts around the answer that are none of it; text_open: the one before
     its text. shown: further texts that are control tokens in the vocabulary and are needed. reasoning: its
-    marks, where they are not the usual ones; reasons: its templates have them, whatever their text says.
+    marks, where they are not the usual ones; reasons: its templates have them, whatever their text says;
+    resumes: what stands between it and what follows, of formats that read whole answers. trigger: a regular
+    expression whose group is where calls begin, NAMES for the tools', where `markers` cannot tell.
     """
 
     name: str
@@ -76,6 +78,8 @@ class AnswerFormat:
     new_id: Callable[[], str] = random_id
     reasoning: ReasoningMarks | None = None
     reasons: bool = False
+    resumes: str = ""
+    trigger: str = ""
 
     def __post_init__(self) -> None:
         if self.syntax is not None:

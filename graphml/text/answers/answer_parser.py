@@ -117,7 +117,8 @@ class AnswerParser:
             if self._trims and self._at_start and (yield from self._begins(bare)):
                 continue
             looked_for = (*(calls if self.n_malformed < MOST_MALFORMED else ()), *self.format.frame)
-            stop = yield from self.reader.until(looked_for, self.content, partial=not self.calls.n)
+            shown = self.format.shown
+            stop = yield from self.reader.until(looked_for, self.content, not self.calls.n, shown)
             if stop is None:
                 break
             if stop in calls:

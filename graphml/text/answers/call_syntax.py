@@ -151,7 +151,8 @@ class CallSyntax:
 
     def _named(self, rest: str, wrapped: bool) -> CallReader:
         """Reads calls behind a marker and this rest of the opening; wrapped: with what closes them."""
-        lead, between, after, end = (text.strip() for text in (self.lead, self.between, self.after, self.end))
+        after = self.after.replace("}}", "}")
+        lead, between, after, end = (text.strip() for text in (self.lead, self.between, after, self.end))
         goes_on = tuple(filter(None, (between, lead))) if self.begin else ()
 
         def read(reader: TextReader, calls: CallSink) -> Step[None]:

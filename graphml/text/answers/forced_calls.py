@@ -7,12 +7,12 @@ formats; its caller prepares the schemas, and says what is a token of its own in
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
 from graphml.text.answers.answer_format import AnswerFormat, ReasoningMarks
 from graphml.text.answers.call_sink import Schemas
-from graphml.text.answers.formats import harmony
 from graphml.text.answers.grammar_rules import SPACE, GrammarRules, Schema, Spell, joined, json_terminal
 
 _PARTS: Final = re.compile(r'"[^"]*"|[^"]+')
@@ -63,13 +63,21 @@ def _as_json(spell: Spell, text: str) -> str:
     return joined(*map(spell, _PARTS.findall(text))) if text.startswith("{") else spell(text)
 
 
-def call_trigger(format: AnswerFormat, marks: ReasoningMarks | None = None, inside: bool = False) -> str:
+def call_trigger(
+    format: AnswerFormat,
+    names: Iterable[str],
+    marks: ReasoningMarks | None = None,
+    inside: bool = False,
+) -> str:
     """A regular expression whose group is where calls begin in an answer; of reasoning it finds nothing.
 
-    marks, inside: reasoning may come before, or is what the answer begins within. The format has a syntax.
+    names: of the tools. marks, inside: reasoning may come before, or is what the answer begins within. The
+    format has a syntax.
     """
     syntax = format.syntax
     assert syntax is not None
+    if format.trigger:
+        return format.trigger.replace("NAMES", "|".join(map(re.escape, names)))
     opening = syntax.lead if syntax.alone else syntax.opening
     marker = max((marker for marker in format.calls if opening.startswith(marker)), key=len, default="")
     bare = not marker and format.bare is not None  # without a marker it is a call at the begin alone
@@ -85,9 +93,9 @@ def call_trigger(format: AnswerFormat, marks: ReasoningMarks | None = None, insi
 
 
 def _reasoning(format: AnswerFormat, rules: GrammarRules, marks: ReasoningMarks | None, inside: bool) -> str:
-    if format.name == "harmony" and format.reasoning is not None:
+    if format.whole is not None and format.reasoning is not None:
         end, opened = rules.until(format.reasoning.close), rules.spell(format.reasoning.open)
-        return f"({opened} {end} {rules.spell(harmony.START + 'assistant')})?"
+        return f"({opened} {end} {rules.spell(format.resumes)})?"
     if marks is None:
         return ""
     end = f"{rules.until(marks.close)} {rules.new('space', SPACE)}"

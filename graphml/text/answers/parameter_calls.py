@@ -45,7 +45,8 @@ class ParameterArguments:
 
     lines: a line end at either side of a value is not part of it; gap: between a value and what follows.
     typed: what stands between the key and key_close where the value is text as it is; json_typed: where it is
-    JSON, for each JSON type.
+    JSON, for each JSON type. section: what a text may stand between; in_section: a text with one of these
+    does where it is written.
     A value ends with the first value_close behind which another parameter or the end comes.
     """
 
@@ -58,6 +59,8 @@ class ParameterArguments:
     gap: str = "\n"
     typed: str = ""
     json_typed: Mapping[str, str] = field(default_factory=dict)
+    section: tuple[str, str] = ("", "")
+    in_section: tuple[str, ...] = ()
     nested = False
 
     @property
@@ -130,18 +133,31 @@ class ParameterArguments:
         ]
 
     def _text_ways(self, place: _ParameterPlace, opened: str, text: str) -> list[str]:
+        """A text as it is, or in a section; as it is it does not begin as a section does."""
+        begin, end = self.section
+        if not begin:
+            return self._ended_ways(place, opened, text, self.value_close)
+        as_it_is = f"{text} & ~/{escaped(begin)}(.|\\n)*/"
+        within = joined(opened, place.rules.spell(begin))
+        return [
+            *self._ended_ways(place, opened, as_it_is, self.value_close),
+            *self._ended_ways(place, within, text, end + self.value_close),
+        ]
+
+    def _ended_ways(self, place: _ParameterPlace, opened: str, text: str, value_close: str) -> list[str]:
         """A text, which ends where the value is closed and what may follow does.
 
         Where the call may not end, or no parameter is left, the begin of it is no text either.
         """
         rules = place.rules
-        if any(map(rules.is_token, (self.value_close, self.key_open, self.end))):
-            value = joined(opened, rules.until(self._line + self.value_close, text))
+        if any(map(rules.is_token, (value_close, self.key_open, self.end))):
+            value = joined(opened, rules.until(self._line + value_close, text))
             return self._closed_ways(place, value, "")
-        more, last = self._close(self.key_open), self._close(self.end)
+        more, last = (f"{self._line}{value_close}{self.gap}{end}" for end in (self.key_open, self.end))
 
         def up_to(close: str, *followers: str) -> str:
-            return joined(opened, rules.up_to(f"/{escaped(close)}/", without(self._closed(*followers), text)))
+            closed = rf"{escaped(value_close)}\s*({'|'.join(map(escaped, followers))})"
+            return joined(opened, rules.up_to(f"/{escaped(close)}/", without(closed, text)))
 
         ways = []
         if not place.last:
@@ -161,12 +177,6 @@ class ParameterArguments:
     @property
     def _line(self) -> str:
         return "\n" if self.lines else ""
-
-    def _close(self, follower: str) -> str:
-        return f"{self._line}{self.value_close}{self.gap}{follower}"
-
-    def _closed(self, *followers: str) -> str:
-        return rf"{escaped(self.value_close)}\s*({'|'.join(map(escaped, followers))})"
 
     # As a reader
 
@@ -193,19 +203,21 @@ class ParameterArguments:
                 yield from reader.literal(self.value_open.strip())
             calls.key(key)
             seen.add(key)
-            types = json_types(properties.get(key), schema)
+            types, close = json_types(properties.get(key), schema), self.value_close
+            if (yield from reader.optional(*filter(None, self.section[:1]))):
+                as_text, close = "string" in (types or _TEXT), self.section[1] + close
             if as_text or (as_text is None and types == _TEXT):
                 calls.piece('"')
-                yield from self._text(reader, _JsonString(calls, self.lines))
+                yield from self._text(reader, _JsonString(calls, self.lines), close)
                 calls.piece('"')
                 continue
             if as_text is False or (types and "string" not in types):
-                value = yield from self._json(reader)
+                value = yield from self._json(reader, close)
                 if value:
                     calls.piece(value)
                     continue
             parts: list[str] = []
-            yield from self._text(reader, parts.append)
+            yield from self._text(reader, parts.append, close)
             text = "".join(parts)
             if self.lines:
                 text = text.removeprefix("\n").removesuffix("\n")
@@ -225,14 +237,14 @@ class ParameterArguments:
         key, _, rest = rest.partition('"')
         return key.strip(), rest.strip() == self.typed
 
-    def _json(self, reader: TextReader) -> Step[str]:
+    def _json(self, reader: TextReader, close: str) -> Step[str]:
         """Read a JSON value, in whose strings may be what ends values, and over its end; "" if it is none."""
         start = reader.at
         try:
             if (yield from reader.space()) in ("{", "[", '"'):
                 value = yield from reader.json_value()
                 yield from reader.space()
-                yield from reader.literal(self.value_close)
+                yield from reader.literal(close)
                 return value
         except CutError:
             raise
@@ -241,13 +253,13 @@ class ParameterArguments:
         reader.at = start
         return ""
 
-    def _text(self, reader: TextReader, emit: Emit) -> Step[None]:
+    def _text(self, reader: TextReader, emit: Emit, close: str) -> Step[None]:
         """Read a value and over its end."""
         while True:
-            yield from reader.whole_until((self.value_close,), emit)
+            yield from reader.whole_until((close,), emit)
             if (yield from reader.follows((self.key_open, self.end))):
                 return
-            emit(self.value_close)
+            emit(close)
 
     # As text
 
@@ -265,9 +277,10 @@ class ParameterArguments:
             attribute = self.typed if is_text else self.json_typed.get(TYPES[type(value)], "")
             typed = f'" {attribute}' if attribute else ""
             text = value if is_text else text_of(value, types)
-            parts.append(
-                f"{self.key_open}{key}{typed}{self.key_close}{self.value_open}{self._line}{text}{self._close('')}"
-            )
+            if isinstance(value, str) and any(part in value for part in self.in_section):
+                text = value.join(self.section)
+            opened = f"{self.key_open}{key}{typed}{self.key_close}{self.value_open}{self._line}"
+            parts.append(f"{opened}{text}{self._line}{self.value_close}{self.gap}")
         return "".join(parts) + self.end
 
 

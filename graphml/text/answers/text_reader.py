@@ -57,11 +57,14 @@ class TextReader:
         """Keep the text from here on."""
         self.mark = at
 
-    def until(self, stops: Sequence[str], emit: Emit = nothing, partial: bool = True) -> Step[str | None]:
+    def until(
+        self, stops: Sequence[str], emit: Emit = nothing, partial: bool = True, controls: Sequence[str] = ()
+    ) -> Step[str | None]:
         """Read up to the first of some texts and over it; what is before it is emitted.
 
         Returns which one, the longest of those that begin there; None where the text ends without one.
-        partial: whether the begin of a stop, in which the text was cut, is emitted too.
+        partial: whether the begin of a stop, in which the text was cut, is emitted too; controls: but where
+        it begins with one of these.
         """
         while True:
             start, nearest = len(self.text), None
@@ -70,7 +73,9 @@ class TextReader:
                 if place >= 0 and (place < start or (place == start and len(stop) > len(nearest or ""))):
                     start, nearest = place, stop
             decided = self.ended and (partial or not self.cut)
-            undecided = len(self.text) if decided else self._undecided(stops)
+            undecided = self._undecided(stops)
+            if decided and not (self.cut and self.text.startswith(tuple(controls), undecided)):
+                undecided = len(self.text)
             if nearest is not None and start < undecided:
                 before, self.at = self.text[self.at : start], start + len(nearest)
                 if before:

@@ -1,4 +1,4 @@
-"""MiniMax M2, and DeepSeek V3.2 under other names: `<invoke name="...">` with a tag for each parameter."""
+"""MiniMax M2, DeepSeek V3.2 and V4 under other names: `<invoke name="...">` with a tag for each parameter."""
 
 from __future__ import annotations
 
@@ -18,17 +18,26 @@ FORMAT = AnswerFormat(
     ),
     markers=("<minimax:tool_call>",),
 )  # fmt: skip
-DSML = AnswerFormat(
-    "deepseek-v3.2",
-    found_by=(("DSML", "function_calls", "invoke name="),),
-    rank=3,
-    syntax=CallSyntax(
-        f'<{D}invoke name="{{name}}">\n', "\n", begin=f"<{D}function_calls>\n", end=f"</{D}function_calls>",
-        arguments=ParameterArguments(
-            f'<{D}parameter name="', '">', f"</{D}parameter>", f"</{D}invoke>", lines=False,
-            typed='string="true', json_typed=dict.fromkeys(ALL_TYPES - {"string"}, 'string="false'),
+
+
+def _dsml(name: str, block: str, not_with: tuple[str, ...] = ()) -> AnswerFormat:
+    """DeepSeek's, whose calls are in a block of this name."""
+    return AnswerFormat(
+        name,
+        found_by=(("DSML", f"{block}>", "invoke name="),),
+        not_with=not_with,
+        rank=3,
+        syntax=CallSyntax(
+            f'<{D}invoke name="{{name}}">\n', "\n", begin=f"<{D}{block}>\n", end=f"</{D}{block}>",
+            arguments=ParameterArguments(
+                f'<{D}parameter name="', '">', f"</{D}parameter>", f"</{D}invoke>", lines=False,
+                typed='string="true', json_typed=dict.fromkeys(ALL_TYPES - {"string"}, 'string="false'),
+            ),
         ),
-    ),
-    markers=(f"<{D}function_calls>",),
-)  # fmt: skip
-FORMATS = (FORMAT, DSML)
+        markers=(f"<{D}{block}>",),
+    )  # fmt: skip
+
+
+DSML = _dsml("deepseek-v3.2", "function_calls")
+DSML_CALLS = _dsml("deepseek-v4", "tool_calls", not_with=("function_calls>",))
+FORMATS = (FORMAT, DSML, DSML_CALLS)
