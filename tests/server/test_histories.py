@@ -263,9 +263,27 @@ def test_histories_of_others_tools_are_read(thinker: Running) -> None:
         {"type": "local_shell_call_output", "id": "c2", "output": "a.txt"},
         {"type": "mcp_call", "id": "m", "name": "ask", "arguments": '{"q": "why"}', "output": "so"},
     ]
-    assert n_tokens(thinker, "/v1/responses/input_tokens", {"input": items}) > 0
+    n = n_tokens(thinker, "/v1/responses/input_tokens", {"input": items})
+    assert n > 0
+    for kind in ("tool_search_call", "tool_search_output", "image_generation_call", "mcp_approval_request"):
+        asked = {"input": [*items, {"type": kind, "id": "i"}]}
+        assert n_tokens(thinker, "/v1/responses/input_tokens", asked) == n, kind
+    ran = {"type": "code_interpreter_call", "id": "ci", "code": "print(6 * 7)"}
+    without = n_tokens(thinker, "/v1/responses/input_tokens", {"input": [*items, ran]})
+    ran["outputs"] = [{"type": "logs", "logs": "42, as was expected"}]
+    assert n_tokens(thinker, "/v1/responses/input_tokens", {"input": [*items, ran]}) > without > n
     refused = thinker.post("/v1/responses", {"input": [{"type": "item_reference", "id": "x"}]})
     assert refused.status_code == 400
+
+
+def test_a_summary_of_earlier_turns_is_text(thinker: Running) -> None:
+    def n_of(*parts: dict[str, Any]) -> int:
+        turns = [USER, {"role": "assistant", "content": [*parts, {"type": "text", "text": "Yes."}]}, USER]
+        return n_tokens(thinker, "/v1/messages/count_tokens", {"messages": turns})
+
+    summary = {"type": "compaction", "content": "They spoke of Rome."}
+    assert n_of(summary) == n_of({"type": "text", "text": "They spoke of Rome."}) > n_of()
+    assert n_of({"type": "compaction", "content": None}) == n_of()
 
 
 def test_python_takes_system_messages_anywhere(tmp_path: Path) -> None:

@@ -204,7 +204,7 @@ def _turned(index: int, message: Any) -> list[dict[str, Any]]:
             if not isinstance(thought, str):
                 raise wrong_field("messages", f"{where}.content: wanted a text as thinking")
             turn["reasoning_content"] = turn.get("reasoning_content", "") + thought
-        else:
+        elif kind != "compaction" or part.get("content") is not None:  # one that failed has none
             turn["content"].append(_text_part(part))
     return turned if turned and len(turn) == 2 and not turn["content"] else [*turned, turn]
 
@@ -223,14 +223,14 @@ def _result(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _text_part(part: Any) -> Any:
-    """A document or a result of a search that is text as a part with that; other parts as they are."""
+    """What is text (a document, a result of a search, a summary) as a part with that; others as they are."""
     kind = part.get("type") if isinstance(part, dict) else None
     source = part.get("source") if kind == "document" else None
     if isinstance(source, dict) and source.get("type") == "text":
         content = source.get("data")
     elif isinstance(source, dict) and source.get("type") == "content":
         content = source.get("content")
-    elif kind == "search_result":
+    elif kind in ("search_result", "compaction"):
         content = part.get("content")
     elif kind == "tool_reference":
         return {"type": "text", "text": json.dumps(part, ensure_ascii=False)}

@@ -99,8 +99,8 @@ def _messages(items: list[Any]) -> list[Any]:
                 "function": CALLS[kind](item),
             }
             _assistant(messages).setdefault("tool_calls", []).append(call)
-            if kind == "mcp_call":  # which another server has made
-                messages.append(_result(call["id"], item.get("output") or item.get("error") or ""))
+            if kind in MADE:
+                messages.append(_result(call["id"], MADE[kind](item)))
         elif isinstance(kind, str) and kind.endswith("_call_output"):
             messages.append(_result(item.get("call_id") or item.get("id"), item.get("output", "")))
         elif kind not in LEFT_OUT:
@@ -119,10 +119,25 @@ CALLS: Final[dict[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
     "local_shell_call": lambda item: {"name": "local_shell", "arguments": item.get("action") or {}},
     "shell_call": lambda item: {"name": "shell", "arguments": item.get("action") or {}},
     "apply_patch_call": lambda item: {"name": "apply_patch", "arguments": item.get("operation") or {}},
+    "code_interpreter_call": lambda item: {"name": "python", "arguments": {"code": item.get("code") or ""}},
 }
 """From a call of each kind to a function's; they are not offered, but a history may have them."""
-LEFT_OUT: Final = ("web_search_call", "file_search_call", "mcp_list_tools", "compaction")
+MADE: Final[dict[str, Callable[[dict[str, Any]], str]]] = {
+    "mcp_call": lambda item: item.get("output") or item.get("error") or "",
+    "code_interpreter_call": lambda item: _logs(item.get("outputs") or []),
+}
+"""The results of calls that another server has made, whose items hold them."""
+LEFT_OUT: Final = (
+    "web_search_call", "file_search_call", "tool_search_call", "tool_search_output", "image_generation_call",
+    "mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "compaction",
+)  # fmt: skip
 """Items that have nothing that a model here could read."""
+
+
+def _logs(outputs: Any) -> str:
+    """What code has printed."""
+    parts = outputs if isinstance(outputs, list) else []
+    return "".join(str(part.get("logs", "")) for part in parts if isinstance(part, dict))
 
 
 def _result(id: Any, output: Any) -> dict[str, Any]:
