@@ -34,8 +34,8 @@ HEAD_BYTES, LONGEST_PART = 5, 1 << 16
 class EndedError(Exception):
     """Why a request has no answer. code: with which its process ended, negative for a signal.
 
-    start: none could be started, for the reason in the text; length: the answer was too long; memory, time: it
-    went over that limit; end: the process ended otherwise, or did not answer.
+    start: none could be started, for the reason in the text; length: the answer was too long; memory, time:
+    it went over that limit; end: the process ended otherwise, or did not answer.
     """
 
     def __init__(

@@ -22,6 +22,7 @@ try:
 except ImportError:
     resource = None  # type: ignore[assignment]
 
+Answer = Callable[[bytes], tuple[int, bytes]]
 HEAD = struct.Struct("<Idq")
 TEXT, FAILURE = 0, 1
 """Kinds of answers that every program has."""
@@ -54,11 +55,11 @@ def _limit_seconds(seconds: float) -> None:
         signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
-def answer_requests(answer: Callable[[bytes], tuple[int, bytes]], size: Callable[[], int] = lambda: 0) -> None:
+def answer_requests(answer: Answer, size: Callable[[], int] = lambda: 0) -> None:
     """Answer requests until the input ends.
 
     answer: from a request's bytes to the kind and text of its answer. size: bytes of the process that do not
-    count for its memory.
+    count for the memory of a request.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
     confine()

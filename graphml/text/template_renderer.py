@@ -4,8 +4,8 @@ Hugging Face's settings and helper functions on Jinja's immutable sandbox. Knows
 says; imports of graphml the loop of such processes alone (`kept_program`).
 
 A request is what `marshal` makes of the tuple (source, variables, now); `variables` is what it makes of a
-mapping, or empty: that asks for the names that the template reads. An answer is a TEXT, the names in lines, or
-a FAILURE: a line number (0: unknown), a space and the reason.
+mapping, or empty: that asks for the names that the template reads. An answer is TEXT: the text or the names
+in lines, or FAILURE: a line number (0: unknown), a space and the reason.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ async def change_slot(service: Service, request: Request) -> Response:
     def changed() -> dict[str, Any]:
         return service.access.slots.change(engine, action, number, extra_of, path, key, whose)
 
-    return json_response(await service.access.in_thread(changed))
+    return json_response(await service.access.in_thread(request, changed))
 
 
 async def resumed(models: ServedModels, request: Request) -> EventStream:
