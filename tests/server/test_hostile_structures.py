@@ -130,5 +130,5 @@ def test_a_schema_that_ends_its_process_is_refused_and_the_server_lives(
     exponential = {"allOf": [{"type": "string", "pattern": f".{{{i}}}[abc].{{{i}}}"} for i in range(3, 40)]}
     refused = guarded.post("/completion", body(exponential), headers=KEYS["first"])
     assert refused.status_code == 400
-    assert "json_schema: wanted one that compiles within" in json.loads(refused.text)["error"]["message"]
+    assert "its process ended" in json.loads(refused.text)["error"]["message"]
     assert guarded.post("/completion", body(SMALL), headers=KEYS["first"]).status_code == 200

@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal, Optional, Union
 import pytest
 
 from graphml.errors import UsageError
-from graphml.sampling import SamplingParams
+from graphml.sampling import SamplingParams, json_schema
 from graphml.sampling.schemas.schema_closing import MAX_PARTS, closed_schema, opened_schema, rooted_schema
+from graphml.sampling.schemas.schema_members import schema_of_members
 from graphml.sampling.schemas.schema_words import MOST_REMAINDERS, check_multiples, check_words, referred
 from graphml.sampling.schemas.type_schemas import MAX_LEVELS, schema_of_annotation, schema_of_type
 from graphml.sampling.structured.schema_structure import forceable_part, schema_of_part
@@ -292,3 +293,60 @@ def test_token_ids_are_whole_numbers_from_0() -> None:
     for wrong in (-1, 0.5, "1", True):
         with pytest.raises(UsageError, match="stop_tokens"):
             SamplingParams(stop_tokens=[wrong])
+
+
+def test_members_are_those_that_any_part_lists() -> None:
+    schema = {
+        "$defs": {
+            "n": {"type": "integer", "minimum": 1},
+            "more": {"properties": {"d": {}}, "required": ["d"]},
+        },
+        "properties": {"a": {"$ref": "#/$defs/n", "title": "A"}, "b": True, "gone": False},
+        "required": ["a", "unknown", 3],
+        "allOf": [
+            {"$ref": "#/$defs/more"},
+            {"properties": {"b": {"type": "null"}}, "additionalProperties": {}},
+        ],
+        "anyOf": [{"properties": {"e": {}}, "required": ["e"]}, {"required": ["b"]}],
+        "oneOf": [{"required": ["b"]}],
+    }
+    members = schema_of_members(schema)
+    assert members["properties"] == {
+        "a": {"type": "integer", "minimum": 1, "title": "A"},
+        "b": {"type": "null"},
+        "d": {},
+        "e": {},
+    }
+    assert members["required"] == ["a", "b", "d"]
+    assert members["additionalProperties"] == {}
+    assert members["$defs"] == schema["$defs"]
+    assert schema_of_members({"properties": 3, "required": "a", "allOf": {}, "$ref": "#/no"}) == {
+        "type": "object",
+        "properties": {},
+        "required": [],
+    }
+
+
+@pytest.mark.parametrize("n", [255, 256])
+def test_members_of_so_many_parts_are_read(n: int) -> None:
+    parts = [{"properties": {f"p{i}": {}}} for i in range(n)]
+    assert len(schema_of_members({"allOf": parts})["properties"]) == 255
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        (
+            {"type": "string", "pattern": "a(b"},
+            r"^json_schema, at #/pattern: .*a\(b.*': unclosed group$",
+        ),
+        (
+            {"patternProperties": {"a[": {}}},
+            r"at #/patternProperties/a\[: .*: unclosed character",
+        ),
+        ({"minimum": 3, "maximum": 2, "type": "integer"}, r"^json_schema: [^\n]*$"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_line(schema: Any, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        json_schema(schema)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,12 +18,6 @@ from graphml.sampling.structured.tried_structures import structure_bytes, tried_
 from graphml.system.kept_processes import KeptProcesses
 from tests.stories import STORIES
 from tests.structured.words import WORDS
-
-
-@pytest.fixture
-def asked() -> Iterator[None]:
-    with asked_by(Asker("a key")):
-        yield
 
 
 def chain(n: int) -> str:
@@ -44,26 +37,43 @@ QUADRATIC = json.dumps(
 )
 LARK = "start: A\nA: " + " & ".join(f"/(.|\\n)*[a-c](.|\\n){{{i}}}/" for i in range(3, 40))
 HOSTILE = {
-    "3 GB and more of expressions in 2 KB": ("json_schema", EXPONENTIAL),
-    "the same in Lark": ("lark", LARK),
-    "minutes for expressions of names": ("json_schema", QUADRATIC),
-    "a stack of references": ("json_schema", chain(2000)),
+    "3 GB and more of expressions in 2 KB": ("json_schema", EXPONENTIAL, 5.0, "end, exit code -6"),
+    "the same in Lark": ("lark", LARK, 5.0, "end, exit code -6"),
+    "minutes for expressions of names": ("json_schema", QUADRATIC, 0.3, "time, exit code -27"),
+    "a stack of references, which would fit here": ("json_schema", chain(800), 5.0, "end, exit code -11"),
 }
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems limit the time alone")
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_hostile_structure_ends_its_process_and_is_refused(
-    kind: str, asked: None, monkeypatch: pytest.MonkeyPatch
+    kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tried_structures, "SECONDS", 0.3)
+    name, text, seconds, end = HOSTILE[kind]
+    monkeypatch.setattr(tried_structures, "SECONDS", seconds)
     monkeypatch.setattr(tried_structures, "SECONDS_PER_CHAR", 0)
     monkeypatch.setattr(tried_structures, "MEMORY", 64 << 20)
-    name, text = HOSTILE[kind]
-    with pytest.raises(UsageError, match=rf"{name}: wanted one that compiles within 0.30 s .* process ended"):
+    words = rf"{name}: wanted one that compiles within {seconds:.2f} s and .* its process ended \({end}\)"
+    with pytest.raises(UsageError, match=words):
         structure_bytes(name, text, WORDS)
     monkeypatch.undo()
     assert structure_bytes("regex", "[ab]+", WORDS) >= 0  # in another one
+
+
+def test_limits_grow_with_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[float, int]] = []
+
+    def answer(process: Any, request: bytes, seconds: float, memory: int, most: int) -> tuple[int, str]:
+        seen.append((seconds, memory))
+        return 0, "5"
+
+    monkeypatch.setattr("graphml.system.kept_processes.KeptProcess.answer", answer)
+    assert structure_bytes("regex", "a" * 1000, WORDS) == 5
+    assert structure_bytes("choices", ("ab", "a" * 99_998), WORDS) == 5
+    assert seen == [
+        (pytest.approx(1.01), (128 << 20) + 512_000),
+        (pytest.approx(2.0), (128 << 20) + 51_200_000),
+    ]
 
 
 def test_a_part_of_a_grammar_is_tried_too(monkeypatch: pytest.MonkeyPatch) -> None:
