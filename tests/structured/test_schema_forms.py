@@ -344,7 +344,7 @@ def test_members_of_so_many_parts_are_read(n: int) -> None:
             {"patternProperties": {"a[": {}}},
             r"at #/patternProperties/a\[: .*: unclosed character",
         ),
-        ({"minimum": 3, "maximum": 2, "type": "integer"}, r"^json_schema: [^\n]*$"),
+        ({"minimum": 3, "maximum": 2, "type": "integer"}, r"^json_schema: (?!None)[^\n]+$"),
     ],
 )
 def test_what_is_wrong_is_told_in_one_line(schema: Any, words: str) -> None:

@@ -54,7 +54,7 @@ def current_asker() -> Asker | None:
 
 
 @dataclass(eq=False)
-class _Waiting:
+class _Turn:
     asker: Asker
     size: int
     number: int
@@ -65,8 +65,8 @@ class CompileTurns:
 
     def __init__(self) -> None:
         self._changed = Condition()
-        self._waiting: list[_Waiting] = []
-        self._running: list[_Waiting] = []
+        self._waiting: list[_Turn] = []
+        self._running: list[_Turn] = []
         self._numbers = count(1)
         self._latest: dict[str | None, int] = {}  # the number of each key's latest turn
 
@@ -85,7 +85,7 @@ class CompileTurns:
                     self._running.remove(waiting)
                     self._changed.notify_all()
 
-    def _begun(self, asker: Asker, size: int) -> _Waiting:
+    def _begun(self, asker: Asker, size: int) -> _Turn:
         with self._changed:
             n_of_key = sum(other.asker.key == asker.key for other in self._waiting)
             if len(self._waiting) >= MOST_WAITING or n_of_key >= MOST_OF_ONE:
@@ -93,7 +93,7 @@ class CompileTurns:
                     f"{len(self._waiting)} grammars and schemas wait to be compiled, {n_of_key} of them of "
                     "this key; try again later"
                 )
-            waiting = _Waiting(asker, size, next(self._numbers))
+            waiting = _Turn(asker, size, next(self._numbers))
             self._waiting.append(waiting)
             try:
                 self._changed.wait_for(lambda: asker.left or self._next() is waiting)
@@ -106,7 +106,7 @@ class CompileTurns:
             self._latest[asker.key] = next(self._numbers)
             return waiting
 
-    def _next(self) -> _Waiting | None:
+    def _next(self) -> _Turn | None:
         if len(self._running) >= AT_A_TIME:
             return None
         running = [other.asker.key for other in self._running]
