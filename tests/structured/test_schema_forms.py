@@ -12,7 +12,7 @@ import pytest
 
 from graphml.errors import UsageError
 from graphml.sampling import SamplingParams, json_schema
-from graphml.sampling.schemas.schema_closing import MAX_PARTS, closed_schema, opened_schema, rooted_schema
+from graphml.sampling.schemas.schema_closing import closed_schema, opened_schema, rooted_schema
 from graphml.sampling.schemas.schema_members import schema_of_members
 from graphml.sampling.schemas.schema_words import MOST_REMAINDERS, check_multiples, check_words, referred
 from graphml.sampling.schemas.type_schemas import MAX_LEVELS, schema_of_annotation, schema_of_type
@@ -169,7 +169,7 @@ def test_a_type_without_a_schema_is_named(kind: Any, words: str) -> None:
         schema_of_annotation(kind, "x")
 
 
-@pytest.mark.parametrize(("extra", "closes"), [(MAX_PARTS - 1, True), (MAX_PARTS, False)])
+@pytest.mark.parametrize(("extra", "closes"), [(255, True), (256, False)])
 def test_an_object_of_so_many_parts_is_closed_and_of_more_is_left(extra: int, closes: bool) -> None:
     schema = {"allOf": [{"properties": {f"p{i}": {}}} for i in range(extra)], "properties": {"a": {}}}
     closed = closed_schema(schema)

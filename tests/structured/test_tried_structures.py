@@ -60,6 +60,15 @@ def test_a_hostile_structure_ends_its_process_and_is_refused(
     assert structure_bytes("regex", "[ab]+", WORDS) >= 0  # in another one
 
 
+def test_a_process_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    processes = KeptProcesses(tried_structures.PROCESSES._program, 1)
+    monkeypatch.setattr(tried_structures, "PROCESSES", processes)
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    for _ in range(2):  # and it does not count
+        with pytest.raises(UsageError, match=r"^regex: no process that compiles it can be started: .*such"):
+            structure_bytes("regex", "a", WORDS)
+
+
 def test_limits_grow_with_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[float, int]] = []
 
