@@ -34,7 +34,7 @@ from graphml.server.options.key_limits import KeyLimits
 from graphml.server.options.server_options import ServerOptions
 from graphml.server.requests.sampling_settings import RequestSettings
 from graphml.server.responses.api_errors import ApiError, wrong_field
-from graphml.server.responses.event_stream import unless_left
+from graphml.server.responses.event_stream import client_left
 
 T = TypeVar("T")
 POOL_THREADS = 4
@@ -108,7 +108,27 @@ class EngineAccess:
         """
         if self.in_flight.waiting() >= self.options.limits.waiting:
             raise ApiError(429, "too many requests wait; try again later")
-        asker = Asker(request.scope.get("graphml.key"), self._resting)
+        loop, watching = asyncio.get_running_loop(), list[asyncio.Task[None]]()
+
+        async def leave() -> None:
+            await client_left(request.receive)
+            TURNS.leave(asker)
+
+        def watch() -> None:
+            if not watching:
+                watching.append(loop.create_task(leave()))
+
+        @contextlib.contextmanager
+        def resting() -> Iterator[None]:
+            """Within, this thread of the pool leaves its room to another one."""
+            loop.call_soon_threadsafe(watch)
+            self._free.release()
+            try:
+                yield
+            finally:
+                self._free.acquire()
+
+        asker = Asker(request.scope.get("graphml.key"), resting)
 
         def run() -> T:
             with self._free, asked_by(asker):
@@ -116,26 +136,17 @@ class EngineAccess:
 
         self.queued += 1
         try:
-            running = asyncio.get_running_loop().run_in_executor(self.pool, run)
-            await unless_left(request.receive, asyncio.wait([running]), lambda: TURNS.leave(asker))
-            left = not running.done()
-            try:
-                return await running  # what has begun is ended by who gets it
-            except BusyError:
-                if left:
-                    raise ClientDisconnect from None
-                raise
+            return await loop.run_in_executor(self.pool, run)
+        except BusyError:
+            if asker.left:
+                raise ClientDisconnect from None
+            raise
         finally:
             self.queued -= 1
-
-    @contextlib.contextmanager
-    def _resting(self) -> Iterator[None]:
-        """Within, this thread of the pool leaves its room to another one."""
-        self._free.release()
-        try:
-            yield
-        finally:
-            self._free.acquire()
+            for task in watching:
+                task.cancel()
+            if watching:
+                TURNS.leave(asker)
 
     def submit(
         self,
