@@ -30,6 +30,10 @@ class ControlTokenWarning(UserWarning):
     """A text spells control tokens of the model and is encoded as plain text."""
 
 
+class BusyError(GraphmlError):
+    """Too much of the same kind waits already; another try may succeed."""
+
+
 class WeightsError(GraphmlError):
     """A model file is damaged, hostile or of an unknown kind."""
 

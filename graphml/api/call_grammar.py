@@ -22,8 +22,10 @@ from graphml.sampling.schemas.time_limit import within_seconds
 from graphml.sampling.settings.grammar_triggers import MARKER, SPELLED, Trigger
 from graphml.sampling.settings.params import STRUCTURES
 from graphml.sampling.settings.reasoning_end import ReasoningEnd
+from graphml.sampling.structured.compile_turns import TURNS, current_asker
 from graphml.sampling.structured.params_structure import LARK, matcher_of
 from graphml.sampling.structured.schema_structure import forceable_part, schema_of_part
+from graphml.sampling.structured.tried_structures import tried_part
 from graphml.text.answers import AnswerFormat, ReasoningMarks
 from graphml.text.answers.call_syntax import JSON
 from graphml.text.answers.forced_calls import call_trigger, forced_calls, forced_response
@@ -240,7 +242,10 @@ def _part_or_error(name: str, text: str, closed: bool, partly: bool) -> tuple[An
         return forceable_part(text, closed) if partly else (schema_of_part(text, closed), ())
 
     try:
-        return within_seconds(name, compiled)
+        if (asker := current_asker()) is None:
+            return within_seconds(name, compiled)
+        with TURNS.turn(asker, len(text)):
+            return tried_part(text, closed, partly)
     except UsageError as error:
         return str(error).removeprefix("json_schema").lstrip(":, ")
 

@@ -13,7 +13,7 @@ import os
 import re
 import threading
 from asyncio import to_thread
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import CancelledError, Future
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -22,9 +22,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from graphml.api.argument_check import wrong_arguments
 from graphml.api.tools import Tool
 from graphml.errors import UsageError
-from graphml.sampling.schemas.time_limit import within_seconds
 from graphml.system.read_files import guarded, plain_json
 
 if TYPE_CHECKING:
@@ -125,12 +125,12 @@ class McpTool(Tool):
 
 @dataclass(frozen=True)
 class _Offered:
-    """Where calls of a tool go. check: raises where arguments do not follow the schema."""
+    """Where calls of a tool go. wrong: what of their arguments does not follow the schema, or empty."""
 
     client: Client
     name: str
     timeout: float
-    check: Any
+    wrong: Callable[[Mapping[str, Any]], str]
 
 
 class McpServers:
@@ -187,33 +187,29 @@ class McpServers:
     def _offer(self, server: McpServer, client: Client, tool: Any) -> None:
         from jsonschema.exceptions import SchemaError
         from jsonschema.validators import validator_for
-        from referencing import Registry
 
-        kind = validator_for(tool.input_schema)
         try:
-            kind.check_schema(tool.input_schema)
+            validator_for(tool.input_schema).check_schema(tool.input_schema)
         except SchemaError as error:
             raise UsageError(
                 f"{self._path}: mcpServers.{server.name}: the schema of its tool {tool.name!r:.80} is wrong: "
                 f"{error.message:.200}"
             ) from None
         name = _unique(f"{server.name}__{tool.name}", self._offered)
-        check = kind(tool.input_schema, registry=Registry()).validate  # which fetches no reference
-        self._offered[name] = _Offered(client, tool.name, server.timeout, check)
+        wrong = partial(wrong_arguments, tool.input_schema)
+        self._offered[name] = _Offered(client, tool.name, server.timeout, wrong)
         function = partial(self._call, name)
         self.tools += (McpTool(name, tool.description or "", tool.input_schema, function),)
 
     async def _result(self, name: str, arguments: Mapping[str, Any]) -> str:
-        from jsonschema.exceptions import ValidationError
         from mcp import MCPError
 
         offered = self._offered[name]
         try:
             # A schema of somebody else's may take long: others' calls go on meanwhile.
-            await to_thread(within_seconds, name, partial(offered.check, dict(arguments)))
+            if wrong := await to_thread(offered.wrong, dict(arguments)):
+                return _bounded(f"Error: {wrong}")
             result = await offered.client.call_tool(offered.name, dict(arguments), offered.timeout)
-        except ValidationError as error:
-            return _bounded(f"Error: arguments{error.json_path.removeprefix('$')}: {error.message}")
         except MCPError as error:
             return _bounded(f"Error: {error.message}")
         except Exception as error:

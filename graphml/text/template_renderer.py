@@ -1,25 +1,18 @@
 """The program of the process that renders chat templates: requests on its input, texts on its output.
 
-Hugging Face's settings and helper functions on Jinja's immutable sandbox. Before the first template comes,
-the process gives up what no template needs: files, sockets and further processes. A request that needs more
-processor time or memory than its limits ends the process. Knows Jinja and the form of a request; imports
-nothing of graphml.
+Hugging Face's settings and helper functions on Jinja's immutable sandbox. Knows Jinja and what a request
+says; imports of graphml the loop of such processes alone (`kept_program`).
 
-A request is its length (4 bytes, little-endian) and what `marshal` makes of the tuple (source, variables,
-now, seconds, memory); `variables` is what it makes of a mapping, or empty: that asks for the names that the
-template reads. An answer is TEXT or FAILURE (1 byte), its length and UTF-8: the text, the names in lines,
-or a line number (0: unknown), a space and the reason.
+A request is what `marshal` makes of the tuple (source, variables, now); `variables` is what it makes of a
+mapping, or empty: that asks for the names that the template reads. An answer is TEXT: the text or the names
+in lines, or FAILURE: a line number (0: unknown), a space and the reason.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import marshal
-import os
-import signal
-import sys
 from collections.abc import Callable
 from datetime import datetime
 from types import GeneratorType
@@ -32,13 +25,8 @@ import jinja2.nodes
 import jinja2.runtime
 import jinja2.sandbox
 
-try:
-    import resource
-except ImportError:
-    resource = None  # type: ignore[assignment]
+from graphml.system.kept_program import FAILURE, TEXT, answer_requests
 
-TEXT, FAILURE = b"\0", b"\1"
-OUT_OF_MEMORY = 77  # the process's exit code
 LONGEST_REASON = 2000  # characters; a reason may quote the template's values
 KEPT_TEMPLATES = 8
 FILE_NAME = "<chat template>"
@@ -180,54 +168,17 @@ def _line(error: Exception) -> int:
     return line
 
 
-def _confine() -> None:
-    """Give up what no template needs; Windows has no such limits: there Jinja's sandbox stands alone."""
-    if resource is None:
-        return
-    standard_streams = 3
-    for name, most in (("NOFILE", standard_streams), ("FSIZE", 0), ("NPROC", 0), ("CORE", 0)):
-        resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (most, most))
-
-
-def _limit_memory(size: int) -> None:
-    """Limit the process to this many bytes; macOS refuses such limits, and Windows has none."""
-    if resource is not None:
-        with contextlib.suppress(ValueError, OSError):
-            hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-            resource.setrlimit(resource.RLIMIT_AS, (size if hard < 0 else min(size, hard), hard))
-
-
-def _limit_seconds(seconds: float) -> None:
-    """The process ends after this much processor time of its own; 0: never."""
-    if hasattr(signal, "setitimer"):  # not on Windows, where the caller ends it by the clock
-        signal.setitimer(signal.ITIMER_PROF, seconds)
-
-
-def _answer(request: bytes) -> bytes:
-    source, variables, now, seconds, memory = marshal.loads(request)
-    _limit_memory(memory)
-    _limit_seconds(seconds)
+def _answer(request: bytes) -> tuple[int, bytes]:
+    source, variables, now = marshal.loads(request)
     try:
         text = rendered(source, marshal.loads(variables), now) if variables else names_in(source)
-        kind, encoded = TEXT, text.encode("utf-8", "surrogatepass")
     except MemoryError:
-        os._exit(OUT_OF_MEMORY)
+        raise
     except Exception as error:
-        kind, encoded = FAILURE, reason_of(error).encode("utf-8", "surrogatepass")
-    _limit_seconds(0)
-    return kind + len(encoded).to_bytes(4, "little") + encoded
-
-
-def main() -> None:
-    """Answer requests until the input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
-    rendered("{{ 'warm' }}", {}, "")  # Jinja's imports on first use
-    _confine()
-    requests, answers = sys.stdin.buffer, sys.stdout.buffer
-    while head := requests.read(4):
-        answers.write(_answer(requests.read(int.from_bytes(head, "little"))))
-        answers.flush()
+        return FAILURE, reason_of(error).encode("utf-8", "surrogatepass")
+    return TEXT, text.encode("utf-8", "surrogatepass")
 
 
 if __name__ == "__main__":
-    main()
+    rendered("{{ 'warm' }}", {}, "")  # Jinja's imports on first use
+    answer_requests(_answer)

@@ -16,6 +16,8 @@ import pytest
 
 import graphml
 from graphml import UsageError
+from graphml.api import argument_check
+from graphml.api.argument_check import wrong_arguments
 from graphml.api.chat_prompt import chat_prompt
 from graphml.api.mcp_servers import MOST_CHARS, McpServers, McpTool, _unique, servers_in
 from tests import tiny_model
@@ -52,13 +54,30 @@ def test_a_check_of_arguments_that_takes_long_holds_no_other_call(tmp_path: Path
     with McpServers(by_stdio(tmp_path / "mcp.json")) as servers:
         double = named(servers)["double"]
         own, ended = servers._offered[double.name], threading.Event()
-        slow = dataclasses.replace(own, check=lambda arguments: ended.wait(10))
+        slow = dataclasses.replace(own, wrong=lambda arguments: "" if ended.wait(10) else "late")
         servers._offered["slow"] = slow
         late = servers.start("slow", {"x": 1})
         assert double.call({"x": 4}) == "8"
         assert not late.done()
         ended.set()
         assert late.result(10) == "2"
+
+
+def test_a_schema_whose_expressions_never_end_ends_the_process_that_checks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Python's `re` holds its interpreter, so no thread could go on, nor end it."""
+    monkeypatch.setattr(argument_check, "SECONDS", 0.1)
+    endless = {"properties": {"city": {"pattern": "^(a+)+$"}}}
+    assert wrong_arguments(endless, {"city": "aaa"}) == ""
+    with pytest.raises(UsageError, match=r"arguments: .* within 0.10 s \(its process ended: time"):
+        wrong_arguments(endless, {"city": "a" * 40 + "!"})
+    assert wrong_arguments(endless, {"city": "b"}) == "arguments.city: 'b' does not match '^(a+)+$'"
+
+
+def test_a_schema_that_leads_elsewhere_checks_nothing() -> None:
+    with pytest.raises(UsageError, match=r"arguments: they cannot be checked: .*Unresolvable"):
+        wrong_arguments({"$ref": "https://example.com/schema"}, {})
 
 
 def test_an_error_of_a_tool_is_told_as_one(tools: dict[str, McpTool]) -> None:

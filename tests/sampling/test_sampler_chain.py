@@ -243,3 +243,29 @@ def test_values_at_the_ends_of_what_numbers_hold_leave_the_highest_logit(
     assert left.token == 2 or entry.get("exponent") == -1.0
     assert left.logits[list(left.ids).index(0)] == -math.inf
     assert not np.isnan(left.logits).any()
+
+
+@pytest.mark.parametrize(
+    ("entry", "waits"),
+    [
+        ({"type": "mirostat", "tau": 2, "eta": 3}, False),
+        ({"type": "mirostat_v2", "tau": 2, "eta": 3}, False),
+        ({"type": "adaptive_p", "target": 0.4, "decay": 0.5}, True),
+    ],
+)
+def test_a_state_moves_when_a_token_is_sampled_or_when_it_is_accepted(
+    entry: dict[str, Any], waits: bool
+) -> None:
+    """As in llama.cpp: of adaptive-p alone another token that is accepted leaves the state as it was."""
+    row = np.random.default_rng(4).standard_normal(40).astype(np.float32) * 2
+    once, fresh = chain([entry], 3, n_vocab=40), chain([entry], 3, n_vocab=40)
+    first = once.draw(row)
+    fresh.draw(row)
+    assert first.token is not None
+    once.accept((first.token + 1) % 40)
+    fresh.accept(first.token)
+    again, moved = once.draw(row), fresh.draw(row)
+    if waits:
+        assert again.logits.tolist() == first.logits.tolist() != moved.logits.tolist()
+    else:
+        assert again.ids.tolist() == moved.ids.tolist() != first.ids.tolist()

@@ -6,9 +6,12 @@ import contextlib
 import time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from graphml.errors import UsageError
 from graphml.sampling import grammar
+from graphml.sampling.structured.gbnf_rules import _cycle
 from tests.looped import looped
 
 ARITHMETIC = """# sums of words and numbers
@@ -118,3 +121,19 @@ def test_a_text_may_need_more_states_than_a_table_has(monkeypatch: pytest.Monkey
     assert first.accepts("a" * 50)
     assert second.accepts("b" * 50)  # in a table of its own
     assert first.accepts("a" * 50)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    edges=st.integers(1, 7).flatmap(
+        lambda n: st.lists(st.lists(st.integers(0, n - 1), max_size=3), min_size=n, max_size=n)
+    )
+)
+def test_a_cycle_is_found_where_there_is_one(edges: list[list[int]]) -> None:
+    """Left recursion: a rule that reaches itself without a character."""
+    reached = [set(targets) for targets in edges]
+    for _ in edges:
+        reached = [targets.union(*(reached[to] for to in targets)) for targets in reached]
+    cyclic = {node for node, targets in enumerate(reached) if node in targets}
+    found = _cycle(edges)
+    assert (found in cyclic) if cyclic else (found is None)

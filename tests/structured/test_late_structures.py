@@ -225,10 +225,10 @@ def test_an_expression_that_takes_exponential_time_ends_its_request_alone(model:
 
 
 def test_structures_that_are_kept_have_a_size(model: graphml.Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(params_structure, "KEPT_CHARS", 250)
+    monkeypatch.setattr(params_structure, "KEPT_BYTES", 250 * params_structure.BYTES_OF_CHAR)
     for letter in "abc":
         matcher_of(SamplingParams(grammar=f'root ::= "{letter * 90}"'), model.tokenizer)
-    kept = [key.text for key in params_structure._COMPILED]
+    kept = [key.text for key in params_structure._STRUCTURES._latest]
     assert len(kept) == 2
     assert "aaa" not in "".join(map(str, kept))
 

@@ -307,8 +307,9 @@ def test_an_error_names_the_template_whose_process_ended():
 
 CONFINED = """
 import os, socket
+from graphml.system import kept_program
 from graphml.text import template_renderer
-template_renderer._confine()
+kept_program.confine()
 for name, action in [
     ("read", lambda: open("/etc/passwd")),
     ("write", lambda: open("written", "w")),

@@ -12,6 +12,7 @@ import pytest
 
 from graphml import settings
 from graphml.errors import TemplateError
+from graphml.system import kept_processes
 from graphml.text import template_process, template_renderer
 from graphml.text.chat_template import ChatTemplate, TemplateLimits
 from graphml.text.template_process import RenderingError, TemplateProcesses
@@ -66,7 +67,7 @@ def test_a_process_that_ends_while_it_renders_is_an_error(processes):
 def test_a_process_that_does_not_answer_is_ended(processes, monkeypatch):
     answer(processes, x=1)
     os.kill(identity(processes), signal.SIGSTOP)
-    monkeypatch.setattr(template_process, "CLOCK_FACTOR", 0)
+    monkeypatch.setattr(kept_processes, "CLOCK_FACTOR", 0)
     with pytest.raises(RenderingError, match=r"did not answer \(exit code -9\)"):
         answer(processes, x=2)
     monkeypatch.undo()
@@ -91,7 +92,7 @@ def test_descriptors_may_have_large_numbers(processes):
 
 def test_threads_have_processes_of_their_own_up_to_the_most(processes, monkeypatch):
     """Each waits within its template for the others: no one process could answer them all."""
-    monkeypatch.setattr(template_process, "SECONDS_BEFORE_ANOTHER", 0)
+    monkeypatch.setattr(kept_processes, "SECONDS_BEFORE_ANOTHER", 0)
     taken = threading.Barrier(template_process.MOST_PROCESSES + 1)
     seen: list[int] = []
 
@@ -129,11 +130,6 @@ def test_names_that_a_template_reads():
     names = ChatTemplate("{% set a = tools %}{{ a }}{{ messages[0].b }}").variables
     assert names == {"a", "tools", "messages"}
     assert not ChatTemplate("x").variables
-
-
-def test_what_both_sides_call_the_same_is_the_same():
-    assert bytes([template_process.FAILURE]) == template_renderer.FAILURE
-    assert template_renderer.OUT_OF_MEMORY == template_process.OUT_OF_MEMORY
 
 
 def test_no_variable_of_ours_is_in_their_environment(monkeypatch):

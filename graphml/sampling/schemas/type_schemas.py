@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from graphml.errors import UsageError
+from graphml.sampling.schemas.schema_words import Schema, with_subschemas
 
 _PLAIN: Final[dict[Any, dict[str, Any]]] = {
     str: {"type": "string"}, int: {"type": "integer"}, float: {"type": "number"}, bool: {"type": "boolean"},
@@ -115,18 +116,13 @@ def _stated(kind: Any, place: str) -> dict[str, Any]:
     return schema
 
 
-def _inlined(value: Any, defined: Mapping[str, Any], place: str, within: tuple[str, ...]) -> Any:
-    """A part of a schema with what it refers to in its place: references count from the root of a schema."""
-    if isinstance(value, list):
-        return [_inlined(inner, defined, place, within) for inner in value]
-    if not isinstance(value, dict):
-        return value
-    to = value.get("$ref")
-    rest = {
-        name: _inlined(inner, defined, place, within)
-        for name, inner in value.items()
-        if name not in ("$ref", "$defs")
-    }
+def _inlined(schema: Schema, defined: Mapping[str, Any], place: str, within: tuple[str, ...]) -> Any:
+    """A schema with what it refers to in its place: references count from the root of a schema."""
+    if isinstance(schema, bool):
+        return schema
+    to = schema.get("$ref")
+    stated = {word: value for word, value in schema.items() if word not in ("$ref", "$defs")}
+    rest = with_subschemas(stated, lambda inner: _inlined(inner, defined, place, within))
     if not isinstance(to, str):
         return rest
     if to in within:

@@ -28,6 +28,7 @@ MAX_STACKS: Final = 20_000
 MAX_STATES: Final = 30_000
 """States of one table, at 1 KiB each; whoever needs more begins a new table."""
 _END: Final = -1
+_WIDE: Final = 128, LAST_VALUE
 _ANY: Final = -1  # a begun code point whose value no longer matters
 
 
@@ -199,10 +200,12 @@ class GbnfStates:
     ) -> Iterable[tuple[int, tuple[int, ...], PartialCodePoint]]:
         """Each byte that is possible: the stacks that survive it, and what has begun after it."""
         if begun == NOTHING:
-            for byte in range(1, 128):
-                surviving = tuple(stack for stack, characters in terminals if byte in characters)
-                if surviving:
-                    yield byte, surviving, NOTHING
+            survivors: dict[int, list[int]] = {}
+            for stack, characters in terminals:
+                for byte in characters.ascii:
+                    survivors.setdefault(byte, []).append(stack)
+            yield from ((byte, tuple(stacks), NOTHING) for byte, stacks in survivors.items())
+            terminals = [(stack, characters) for stack, characters in terminals if characters.overlap(*_WIDE)]
             for byte in range(0xC0, 0x100):
                 missing = 1 if byte < 0xE0 else 2 if byte < 0xF0 else 3
                 after = PartialCodePoint(byte & (0x1F if missing == 1 else 0xF), missing)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final, TypeAlias
 
 LAST_VALUE: Final = (1 << 22) - 1
@@ -29,6 +30,11 @@ class Characters:
         if at < 0 or self.ranges[at][1] < low:
             return 0
         return 2 if self.ranges[at][0] <= low and high <= self.ranges[at][1] else 1
+
+    @cached_property
+    def ascii(self) -> tuple[int, ...]:
+        """Those below 128, without 0."""
+        return tuple(value for low, high in self.ranges for value in range(max(low, 1), min(high, 127) + 1))
 
 
 def character_set(ranges: Iterable[tuple[int, int]], negated: bool = False) -> Characters:

@@ -1,7 +1,8 @@
 """The structure that sampling parameters name, compiled for a tokenizer; the latest ones are kept.
 
-Compiling has a thread of its own, never an engine's; whoever asks waits for it. Knows parameters and
-structures.
+Compiling has a thread of its own, never an engine's; whoever asks waits for it. For others than who calls the
+library (`asked_by`) it waits for its turn, and what llguidance compiles is tried in a process first. Knows
+parameters and structures.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from graphml.sampling.schemas.time_limit import within_seconds
 from graphml.sampling.settings.grammar_triggers import MARKER, SPELLED
 from graphml.sampling.settings.params import LLAMA_CPP, STRUCTURES, SamplingParams
 from graphml.sampling.structured.canonical_tokens import CanonicalTokens
+from graphml.sampling.structured.compile_turns import TURNS, current_asker
 from graphml.sampling.structured.forced_tokens import forced_tokens
 from graphml.sampling.structured.gbnf_grammar import GbnfGrammar
 from graphml.sampling.structured.gbnf_parser import parse_gbnf
@@ -32,6 +34,7 @@ from graphml.sampling.structured.packed_masks import Bits, packed
 from graphml.sampling.structured.reasoning_matcher import ReasoningMatcher
 from graphml.sampling.structured.schema_structure import generated_structure, schema_of_text
 from graphml.sampling.structured.token_bytes import Bools, TokenBytes
+from graphml.sampling.structured.tried_structures import structure_bytes
 
 
 class TextBegin:
@@ -108,8 +111,10 @@ class SpelledBytes:
         return SpelledBytes(self._of, list(self._spelled))
 
 
-KEPT, KEPT_CHARS = 64, 1 << 21
-"""So many of the latest structures are kept, of so many characters together."""
+KEPT, KEPT_BYTES = 64, 256 << 20
+"""So many of the latest structures are kept, of so much memory together."""
+BYTES_OF_CHAR: Final = 128
+"""The memory of a structure for each character of its text, where it was not measured."""
 MAX_TEXT: Final = 1 << 20
 LARK: Final = "%llguidance"
 """A grammar whose first line begins so is Lark of llguidance, as in llama.cpp."""
@@ -124,10 +129,30 @@ class _Key(NamedTuple):
 class _Compiled(NamedTuple):
     structure: Structure
     canonical: CanonicalTokens
+    n_bytes: int
 
 
-_COMPILED: OrderedDict[_Key, _Compiled] = OrderedDict()
-_LOCK = Lock()
+class _KeptStructures:
+    """The latest structures, for any number of threads."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._latest: OrderedDict[_Key, _Compiled] = OrderedDict()
+
+    def get(self, key: _Key) -> _Compiled | None:
+        with self._lock:
+            return self._latest.get(key)
+
+    def add(self, key: _Key, compiled: _Compiled) -> None:
+        with self._lock:
+            self._latest[key] = compiled
+            while (
+                len(self._latest) > KEPT or sum(kept.n_bytes for kept in self._latest.values()) > KEPT_BYTES
+            ):
+                self._latest.popitem(last=False)
+
+
+_STRUCTURES = _KeptStructures()
 
 
 def matcher_of(params: SamplingParams, tokenizer: SamplerVocabulary | None) -> Matcher | None:
@@ -154,25 +179,46 @@ def matcher_of(params: SamplingParams, tokenizer: SamplerVocabulary | None) -> M
 
 def _structure_matcher(params: SamplingParams, tokens: TokenBytes, name: str) -> Matcher:
     key = _Key(tokens, name, getattr(params, name))
-    with _LOCK:
-        compiled = _COMPILED.get(key)
-    if compiled is None:
-        compiled = within_seconds(name, lambda: _compiled(key))
-        with _LOCK:
-            _COMPILED[key] = compiled
-            while len(_COMPILED) > KEPT or sum(map(_size, _COMPILED)) > KEPT_CHARS:
-                _COMPILED.popitem(last=False)
+    compiled = _STRUCTURES.get(key) or _kept(key)
     return _begun(params, compiled, tokens, name)
+
+
+def _kept(key: _Key) -> _Compiled:
+    """Compile a structure, and keep it; errors of `matcher_of`, BusyError."""
+    asker = current_asker()
+    if asker is None:
+        compiled = within_seconds(key.name, lambda: _compiled(key, 0))
+    else:
+        with TURNS.turn(asker, _size(key)):
+            if (compiled_meanwhile := _STRUCTURES.get(key)) is not None:
+                return compiled_meanwhile
+            n_bytes = structure_bytes(key.name, key.text, key.tokens) if _by_rust(key) else 0
+            compiled = _compiled(key, n_bytes)
+    _STRUCTURES.add(key, compiled)
+    return compiled
 
 
 def _size(key: _Key) -> int:
     return sum(map(len, [key.text] if isinstance(key.text, str) else key.text))
 
 
-def _compiled(key: _Key) -> _Compiled:
-    structure = compiled_structure(key.name, key.text, key.tokens)
-    structure.begin().walk(())  # compiles what literals are read by, which no step must wait for
-    return _Compiled(structure, CanonicalTokens(key.tokens))
+def _by_rust(key: _Key) -> bool:
+    """Whether llguidance compiles it, and not we, who count as we go."""
+    if key.name == "grammar":
+        return isinstance(key.text, str) and key.text.startswith(LARK)
+    return key.name != "begins_with"
+
+
+def _compiled(key: _Key, n_bytes: int) -> _Compiled:
+    structure = walked_structure(key.name, key.text, key.tokens)
+    return _Compiled(structure, CanonicalTokens(key.tokens), max(n_bytes, BYTES_OF_CHAR * _size(key)))
+
+
+def walked_structure(name: str, text: str | Sequence[str], tokens: TokenBytes) -> Structure:
+    """As `compiled_structure`, with what its literals are read by: no step must wait for that."""
+    structure = compiled_structure(name, text, tokens)
+    structure.begin().walk(())
+    return structure
 
 
 def _begun(params: SamplingParams, compiled: _Compiled, tokens: TokenBytes, name: str) -> Matcher:

@@ -1,7 +1,8 @@
 """The engine as handlers use it: prompts go in, tokens come out, and nobody waits in the event loop.
 
-Encoding, templates, grammars and submission run in a pool of threads. What runs is known here, so that a
-disconnect cancels it and `/slots` can show it. Knows the engine and its results; nothing of protocols.
+Encoding, templates, grammars and submission run in a pool of threads, four at a time; those that wait for
+their turn to compile a grammar do not count. What runs is known here, so that a disconnect cancels it and
+`/slots` can show it. Knows the engine and its results; nothing of protocols.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from starlette.requests import ClientDisconnect, Request
+
 from graphml.api.engine import Engine
 from graphml.api.model import Model
 from graphml.api.request_probes import NOT_PROBED, Probed
 from graphml.api.stats import EngineStats
-from graphml.errors import ArchitectureError, UsageError
+from graphml.errors import ArchitectureError, BusyError, UsageError
+from graphml.sampling.structured.compile_turns import AT_A_TIME, MOST_WAITING, TURNS, Asker, asked_by
 from graphml.server.access.text_limits import too_long
 from graphml.server.engine.running_request import Generation
 from graphml.server.engine.saved_slots import SavedSlots
@@ -30,6 +34,7 @@ from graphml.server.options.key_limits import KeyLimits
 from graphml.server.options.server_options import ServerOptions
 from graphml.server.requests.sampling_settings import RequestSettings
 from graphml.server.responses.api_errors import ApiError, wrong_field
+from graphml.server.responses.event_stream import client_left
 
 T = TypeVar("T")
 POOL_THREADS = 4
@@ -75,7 +80,8 @@ class EngineAccess:
         self.active: dict[int, Generation] = {}
         self.slots = SavedSlots(options)
         self.numbers = itertools.count()
-        self.pool = ThreadPoolExecutor(POOL_THREADS, "graphml-requests")
+        self.pool = ThreadPoolExecutor(POOL_THREADS + MOST_WAITING + AT_A_TIME, "graphml-requests")
+        self._free = threading.Semaphore(POOL_THREADS)
         self.generates = model.executor.architecture.output == "logits" and not options.embeddings_only
         self.engine: Engine | None = None
         self.draining = False
@@ -95,15 +101,52 @@ class EngineAccess:
                 self.engine.prefix_extra(self.adapters(), b"")  # reads them: a wrong file is told now
         in_flight.accesses.append(self)
 
-    async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Run something that takes time in the pool; 429 where too much waits already."""
+    async def in_thread(self, request: Request, work: Callable[..., T], *arguments: Any) -> T:
+        """Run something of a request that takes time in the pool; 429 where too much waits already.
+
+        ClientDisconnect where the client leaves while it waits for its turn to compile a grammar.
+        """
         if self.in_flight.waiting() >= self.options.limits.waiting:
             raise ApiError(429, "too many requests wait; try again later")
+        loop, watching = asyncio.get_running_loop(), list[asyncio.Task[None]]()
+
+        async def leave() -> None:
+            await client_left(request.receive)
+            TURNS.leave(asker)
+
+        def watch() -> None:
+            if not watching:
+                watching.append(loop.create_task(leave()))
+
+        @contextlib.contextmanager
+        def resting() -> Iterator[None]:
+            """Within, this thread of the pool leaves its room to another one."""
+            loop.call_soon_threadsafe(watch)
+            self._free.release()
+            try:
+                yield
+            finally:
+                self._free.acquire()
+
+        asker = Asker(request.scope.get("graphml.key"), resting)
+
+        def run() -> T:
+            with self._free, asked_by(asker):
+                return work(*arguments)
+
         self.queued += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self.pool, work, *arguments)
+            return await loop.run_in_executor(self.pool, run)
+        except BusyError:
+            if asker.left:
+                raise ClientDisconnect from None
+            raise
         finally:
             self.queued -= 1
+            for task in watching:
+                task.cancel()
+            if watching:
+                TURNS.leave(asker)
 
     def submit(
         self,

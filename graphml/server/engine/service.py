@@ -232,7 +232,7 @@ class Service:
             request.scope["graphml.operation"] = ModelOperation(name, self.name, bool(sampling.stream))
             return generations
 
-        return await self.access.in_thread(submit)
+        return await self.access.in_thread(request, submit)
 
     def prompts_of(self, prompt: Any) -> list[list[int]]:
         """The ids of each prompt of a request; ApiError 400 for what is none."""

@@ -103,7 +103,7 @@ async def activations(service: Service, request: Request) -> Response:
     if results is None:
         return gone()
     about = {"model": service.name, "n_prompt": len(generation.ids)}
-    return await service.access.in_thread(_written, body, form, generation.ids, results[0], about)
+    return await service.access.in_thread(request, _written, body, form, generation.ids, results[0], about)
 
 
 def _checked(body: Activations, accept: str) -> str:

@@ -83,7 +83,7 @@ async def messages(service: Service, request: Request) -> Response | EventStream
 async def count_tokens(service: Service, request: Request) -> Response:
     """`POST /v1/messages/count_tokens`."""
     chat = as_chat(await body_of(service, request, Messages))
-    prompt = await service.access.in_thread(conversation_of, service, chat)
+    prompt = await service.access.in_thread(request, conversation_of, service, chat)
     return json_response({"input_tokens": len(prompt.ids)})
 
 

@@ -94,7 +94,7 @@ async def _unless_left(
     service: Service, request: Request, work: Callable[[], T], cancellation: Cancellation
 ) -> T:
     """What some work in a thread returns; where the client leaves its texts are ended."""
-    result = await unless_left(request.receive, service.access.in_thread(work), cancellation)
+    result = await unless_left(request.receive, service.access.in_thread(request, work), cancellation)
     if result is None:
         raise ClientDisconnect
     return result

@@ -98,7 +98,7 @@ async def change_slot(service: Service, request: Request) -> Response:
         path = None if named is None else slots.path(named, folder)
         return slots.change(engine, action, number, extra_of, path, key, whose)
 
-    return json_response(await service.access.in_thread(changed))
+    return json_response(await service.access.in_thread(request, changed))
 
 
 async def resumed(models: ServedModels, request: Request) -> EventStream:

@@ -28,7 +28,7 @@ async def tokenize(service: Service, request: Request) -> Response:
     count = sum(len(part) if isinstance(part, str) else 1 for part in texts)
     if count > (most := service.options.limits.tokenized_chars):
         raise wrong_field("content", f"at most {most} characters are wanted, got {count}")
-    tokens = await service.access.in_thread(_tokens, service, body)
+    tokens = await service.access.in_thread(request, _tokens, service, body)
     about = {"count": len(tokens), "max_model_len": service.access.n_ctx}
     return json_response({"tokens": tokens, **({} if body.prompt is None else about)})
 
@@ -61,7 +61,7 @@ async def detokenize(service: Service, request: Request) -> Response:
         raise wrong_field("tokens", f"at most {most} are wanted, got {len(body.tokens)}")
     if any(not 0 <= token < n_vocab for token in body.tokens):
         raise wrong_field("tokens", f"wanted ids from 0 to {n_vocab - 1}")
-    text = await service.access.in_thread(service.tokenizer.decode, body.tokens)
+    text = await service.access.in_thread(request, service.tokenizer.decode, body.tokens)
     return json_response({"content": text, "prompt": text})  # the second is vLLM's name
 
 

@@ -146,7 +146,7 @@ async def _events(
 async def input_tokens(service: Service, request: Request) -> Response:
     """`POST /v1/chat/completions/input_tokens`: how many tokens a conversation's prompt has."""
     chat = await body_of(service, request, ChatCompletion)
-    prompt = await service.access.in_thread(conversation_of, service, chat)
+    prompt = await service.access.in_thread(request, conversation_of, service, chat)
     return json_response({"object": "response.input_tokens", "input_tokens": len(prompt.ids)})
 
 
@@ -173,7 +173,7 @@ async def control(models: ServedModels, request: Request) -> Response:
 async def apply_template(service: Service, request: Request) -> Response:
     """`POST /apply-template`: the text that messages become."""
     chat = await body_of(service, request, ChatCompletion)
-    return json_response({"prompt": await service.access.in_thread(prompt_text, service, chat)})
+    return json_response({"prompt": await service.access.in_thread(request, prompt_text, service, chat)})
 
 
 async def predict(service: Service, request: Request) -> Response:

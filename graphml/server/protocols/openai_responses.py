@@ -130,7 +130,7 @@ async def input_tokens(service: Service, request: Request) -> Response:
     """`POST /v1/responses/input_tokens`."""
     body = await body_of(service, request, Responses)
     chat, _ = as_chat(body, _before(service, request, body)[0])
-    prompt = await service.access.in_thread(conversation_of, service, chat)
+    prompt = await service.access.in_thread(request, conversation_of, service, chat)
     return json_response({"object": "response.input_tokens", "input_tokens": len(prompt.ids)})
 
 

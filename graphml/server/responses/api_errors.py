@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any, Literal, TypeAlias
 
-from graphml.errors import GraphmlError, TemplateError, TokenizerError, UsageError
+from graphml.errors import BusyError, GraphmlError, TemplateError, TokenizerError, UsageError
 
 TYPES = {
     400: "invalid_request_error",
@@ -80,6 +80,8 @@ def as_api_error(error: BaseException) -> ApiError:
         return error
     if isinstance(error, UsageError | TokenizerError | TemplateError):
         return ApiError(400, str(error))
+    if isinstance(error, BusyError):
+        return ApiError(429, str(error))
     if isinstance(error, GraphmlError):
         return ApiError(500, f"the model failed: {type(error).__name__}")
     return ApiError(500, f"internal error: {type(error).__name__}")

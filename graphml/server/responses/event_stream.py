@@ -77,7 +77,7 @@ class EventStream:
         self._since = time.monotonic()
         running = [
             asyncio.ensure_future(coroutine)
-            for coroutine in (self._send_all(send), _left(receive), self._watch(send))
+            for coroutine in (self._send_all(send), client_left(receive), self._watch(send))
         ]
         try:
             await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -127,7 +127,7 @@ class EventStream:
                 await asyncio.sleep(min(left, self._timeout, self._ping))
 
 
-async def _left(receive: Receive) -> None:
+async def client_left(receive: Receive) -> None:
     """Return once the client has left."""
     while (await receive())["type"] != "http.disconnect":
         pass
@@ -138,7 +138,7 @@ async def unless_left(receive: Receive, work: Awaitable[T], cancel: Callable[[],
 
     A handler is not told that its client has left, so it must look.
     """
-    working, gone = asyncio.ensure_future(work), asyncio.ensure_future(_left(receive))
+    working, gone = asyncio.ensure_future(work), asyncio.ensure_future(client_left(receive))
     try:
         await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
         if working.done():
