@@ -18,6 +18,7 @@ from graphml.api.mcp_servers import McpServers
 from graphml.api.model import Model
 from graphml.errors import BackendError
 from graphml.server.access.connections import check_certificate, uvicorn_config
+from graphml.server.access.open_connections import OpenConnections
 from graphml.server.engine.served_models import ServedModels, Sources
 from graphml.server.engine.service import Service, SharedParts
 from graphml.server.listening import listening
@@ -27,7 +28,7 @@ from graphml.server.observing.told_lines import tell
 from graphml.server.observing.trace_export import TraceExport
 from graphml.server.options.server_options import ServerOptions
 from graphml.server.server_app import server_app
-from graphml.system.pages import free_memory
+from graphml.system.pages import free_memory, keep_large_blocks_apart
 from graphml.system.signals import on_signal
 
 POLL = 0.05
@@ -41,6 +42,7 @@ def serve_until_stopped(
     model: None: requests choose one of the sources. mcp: servers whose tools the page may call.
     """
     check_certificate(options)
+    keep_large_blocks_apart()
     traces = None if options.otlp_endpoint is None else TraceExport(options.otlp_endpoint)
     shared = SharedParts(options)
     first = None if model is None else Service(model, options, shared)
@@ -48,8 +50,9 @@ def serve_until_stopped(
     budget = free_memory() // 10 * 9 if options.routes else None
     try:
         models = ServedModels(shared, sources, first, budget)
-        with listening(options.hosts, options.port) as sockets:
-            asyncio.run(_serve(models, sockets, [] if traces is None else [traces], mcp))
+        connections = OpenConnections(max(options.limits.connections, 2 * options.limits.waiting))
+        with listening(options.hosts, options.port, connections) as sockets:
+            asyncio.run(_serve(models, sockets, connections, [] if traces is None else [traces], mcp))
         if models.dead():
             raise BackendError("serve: the engine has ended; see the log")
     finally:
@@ -60,10 +63,14 @@ def serve_until_stopped(
 
 
 async def _serve(
-    models: ServedModels, sockets: list[socket.socket], listeners: Sequence[Ended], mcp: McpServers | None
+    models: ServedModels,
+    sockets: list[socket.socket],
+    connections: OpenConnections,
+    listeners: Sequence[Ended],
+    mcp: McpServers | None,
 ) -> None:
     options = models.options
-    config = uvicorn_config(server_app(models, listeners, mcp), options)
+    config = uvicorn_config(server_app(models, listeners, mcp), options, connections)
     server = _Server(config)
     running = asyncio.ensure_future(server.serve(sockets))
     loop = asyncio.get_running_loop()

@@ -1,7 +1,8 @@
 """The engine as handlers use it: prompts go in, tokens come out, and nobody waits in the event loop.
 
-Encoding, templates, grammars and submission run in a pool of threads. What runs is known here, so that a
-disconnect cancels it and `/slots` can show it. Knows the engine and its results; nothing of protocols.
+Encoding, templates, grammars and submission run in pools of threads: what compiles a grammar or embeds texts
+has its own, so that others need not wait for it. What runs is known here, so that a disconnect cancels it and
+`/slots` can show it. Knows the engine and its results; nothing of protocols.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from graphml.api.engine import Engine
 from graphml.api.model import Model
@@ -28,11 +29,16 @@ from graphml.server.observing.server_metrics import ServerMetrics
 from graphml.server.options.api_keys import ApiKeys
 from graphml.server.options.key_limits import KeyLimits
 from graphml.server.options.server_options import ServerOptions
-from graphml.server.requests.sampling_settings import RequestSettings
+from graphml.server.requests.request_fields import Sampling
+from graphml.server.requests.sampling_settings import RequestSettings, structure_chars
 from graphml.server.responses.api_errors import ApiError, wrong_field
 
 T = TypeVar("T")
-POOL_THREADS = 4
+Pool: TypeAlias = Literal["requests", "structures", "large structures", "embeddings"]
+POOLS: Final[dict[Pool, int]] = {"requests": 4, "structures": 4, "large structures": 2, "embeddings": 4}
+"""Threads of each."""
+LARGE: Final = 64 << 10
+"""Characters of a grammar, schema or tools from which it may take seconds to compile."""
 STALLED = 30.0
 """Seconds without a step, while sequences run, after which a server says that it does not work."""
 
@@ -75,7 +81,7 @@ class EngineAccess:
         self.active: dict[int, Generation] = {}
         self.slots = SavedSlots(options)
         self.numbers = itertools.count()
-        self.pool = ThreadPoolExecutor(POOL_THREADS, "graphml-requests")
+        self.pools = {name: ThreadPoolExecutor(n, f"graphml-{name}") for name, n in POOLS.items()}
         self.generates = model.executor.architecture.output == "logits" and not options.embeddings_only
         self.engine: Engine | None = None
         self.draining = False
@@ -95,13 +101,13 @@ class EngineAccess:
                 self.engine.prefix_extra(self.adapters(), b"")  # reads them: a wrong file is told now
         in_flight.accesses.append(self)
 
-    async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Run something that takes time in the pool; 429 where too much waits already."""
+    async def in_thread(self, work: Callable[..., T], *arguments: Any, pool: Pool = "requests") -> T:
+        """Run something that takes time in a pool; 429 where too much waits already."""
         if self.in_flight.waiting() >= self.options.limits.waiting:
             raise ApiError(429, "too many requests wait; try again later")
         self.queued += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self.pool, work, *arguments)
+            return await asyncio.get_running_loop().run_in_executor(self.pools[pool], work, *arguments)
         finally:
             self.queued -= 1
 
@@ -229,11 +235,18 @@ class EngineAccess:
         """End what runs, and the threads."""
         for generation in list(self.active.values()):
             generation.cancel()
-        self.pool.shutdown(wait=False, cancel_futures=True)
+        for pool in self.pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
         if self.engine is not None:
             self.engine.close()
         with contextlib.suppress(ValueError):  # closed before
             self.in_flight.accesses.remove(self)
+
+
+def pool_of(sampling: Sampling) -> Pool:
+    """Where a request's prompt is made: one whose text follows a grammar may wait until that is compiled."""
+    n_chars = structure_chars(sampling)
+    return "large structures" if n_chars > LARGE else "structures" if n_chars else "requests"
 
 
 def _check_ranks(model: Model) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import itertools
 import secrets
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,7 +25,7 @@ from graphml.api.tokens import Token
 from graphml.errors import TokenizerError
 from graphml.sampling.settings.params import LLAMA_SERVER
 from graphml.sampling.settings.sampling_defaults import ChosenSampling, chosen_sampling
-from graphml.server.engine.engine_access import EngineAccess, InFlight
+from graphml.server.engine.engine_access import EngineAccess, InFlight, pool_of
 from graphml.server.engine.model_facts import listing_of, properties_of
 from graphml.server.engine.running_request import Generation
 from graphml.server.engine.stored_responses import StoredResponses
@@ -58,7 +59,8 @@ def new_id(prefix: str) -> str:
 class SharedParts:
     """What all models of a server have in common: keys, counts, streams and stored responses.
 
-    options: of the server as a whole. services: the open ones.
+    options: of the server as a whole. services: the open ones. replays: stored responses that each key reads
+    as events now.
     """
 
     def __init__(self, options: ServerOptions) -> None:
@@ -70,6 +72,7 @@ class SharedParts:
             limits.stored_responses, limits.stored_bytes, limits.stored_each_bytes
         )
         self.services: list[Service] = []
+        self.replays = Counter[str | None]()
 
     def stream(
         self,
@@ -217,7 +220,7 @@ class Service:
             request.scope["graphml.operation"] = ModelOperation(name, self.name, bool(sampling.stream))
             return generations
 
-        return await self.access.in_thread(submit)
+        return await self.access.in_thread(submit, pool=pool_of(sampling))
 
     def prompts_of(self, prompt: Any) -> list[list[int]]:
         """The ids of each prompt of a request; ApiError 400 for what is none."""

@@ -15,6 +15,7 @@ from typing import Any
 from graphml.errors import UsageError
 from graphml.sampling import SamplingParams
 from graphml.sampling.settings.params import STRUCTURES
+from graphml.server.access.text_limits import check_json_chars, json_chars
 from graphml.server.options.server_options import NO_CACHE_REUSE, RequestLimits, ServerOptions
 from graphml.server.requests.draft_names import SHOWN, draft_fields
 from graphml.server.requests.request_fields import ChatCompletion, Completion, Sampling, TextCompletion
@@ -211,6 +212,13 @@ def _tokens(token: object, tokenizer: Tokenizer) -> list[int]:
     )  # ids of others are ignored, as llama-server does
 
 
+def structure_chars(sampling: Sampling) -> int:
+    """How long the grammar, schema or tools are that a text follows; 0 without."""
+    tools = sampling.tools if isinstance(sampling, ChatCompletion) else None
+    wanted = (sampling.regex, sampling.json_schema, sampling.grammar, sampling.response_format, tools)
+    return sum(json_chars(value) for value in wanted if value is not None and value != [])
+
+
 def _structure(sampling: Sampling, limits: RequestLimits) -> dict[str, Any]:
     """The grammar or schema that the text follows; of several the request's own field counts first."""
     if sampling.regex:
@@ -247,6 +255,8 @@ def _response_format(response_format: dict[str, Any], limits: RequestLimits) -> 
 
 
 def _schema(name: str, schema: object, limits: RequestLimits) -> str:
+    """A schema as JSON; its size is known before anything walks it."""
+    check_json_chars(schema, limits.grammar_chars, name)
     if isinstance(schema, str):
         try:
             schema = json.loads(schema)

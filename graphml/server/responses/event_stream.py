@@ -20,6 +20,10 @@ from graphml.server.responses.api_errors import Style, as_api_error
 from graphml.text.tokenizer.tokenizer import well_formed
 
 T = TypeVar("T")
+PIECE = 64 << 10
+"""Bytes that are sent at a time; then the client must take some of them."""
+IN_A_ROW = 3
+"""Events that are sent, where all are there, until others have their turn."""
 PING = b":\n\n"
 DONE = b"data: [DONE]\n\n"
 EVENTS, LINES = b"text/event-stream; charset=utf-8", b"application/x-ndjson"
@@ -69,6 +73,7 @@ class EventStream:
         self._events, self._ping = events, ping if ping > 0 and style != "ollama" else math.inf
         self._timeout = timeout if timeout > 0 else math.inf
         self._cancel, self._style = cancel, style
+        self._n_sent = 0
         self._sends, self._since = False, 0.0  # whether something is being sent, and since when
         self.headers: list[tuple[bytes, bytes]] = []
 
@@ -107,8 +112,13 @@ class EventStream:
         return event(body, "error" if self._style == "anthropic" else None)
 
     async def _give(self, send: Send, chunk: bytes, more: bool = True) -> None:
-        self._sends, self._since = True, time.monotonic()
-        await send({"type": "http.response.body", "body": chunk, "more_body": more})
+        self._n_sent += 1
+        if self._n_sent % IN_A_ROW == 0:
+            await asyncio.sleep(0)
+        for begin in range(0, len(chunk) or 1, PIECE):
+            self._sends, self._since = True, time.monotonic()
+            piece, last = chunk[begin : begin + PIECE], begin + PIECE >= len(chunk)
+            await send({"type": "http.response.body", "body": piece, "more_body": more or not last})
         self._sends = False
 
     async def _watch(self, send: Send) -> None:
