@@ -35,6 +35,11 @@ LARGE_BYTES = 2 << 20
 def give_back_memory() -> None:
     """Collect garbage, and return what the allocator keeps free to the system, where it can be asked to."""
     gc.collect()
+    give_back_free_memory()
+
+
+def give_back_free_memory() -> None:
+    """The same without a collection, which holds the interpreter's lock."""
     with contextlib.suppress(AttributeError, OSError, TypeError):  # of glibc alone
         ctypes.CDLL(None).malloc_trim(0)
 

@@ -5,6 +5,7 @@ Knows headers; nothing of what requests mean. An ASGI middleware.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, MutableMapping
 from typing import Any, Literal
@@ -19,6 +20,7 @@ from graphml.server.options.server_options import ServerOptions, is_path
 from graphml.server.page.page_files import ROOT, VERSION
 from graphml.server.responses.api_errors import ApiError, style_of
 from graphml.server.responses.json_response import ANSWERS, error_response
+from graphml.system.pages import give_back_free_memory
 
 PUBLIC = {"/health", "/v1/health"}
 PAGE = {*ROOT, VERSION}
@@ -27,6 +29,8 @@ LOCAL = {"localhost", "127.0.0.1", "::1"}
 LONGEST_PATH = 2048
 BIG = 128 << 10
 """Bytes of a body that is read, whatever others send; larger ones count among those that are held."""
+GIVE_BACK_S = 1.0
+"""Seconds behind the last of several big bodies after which their memory is given back."""
 EFFECTS = ("/engine/", "/v1/stream")
 """Where reading changes something, too: steps are recorded, a stream is kept."""
 
@@ -36,6 +40,7 @@ class AccessControl:
 
     def __init__(self, app: ASGIApp, options: ServerOptions, keys: ApiKeys) -> None:
         self._app, self._options, self._keys = app, options, keys
+        self._gives_back = False
         self._bodies, self._answers = (Held(options.limits.held_bytes) for _ in range(2))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,6 +73,14 @@ class AccessControl:
             await self._app(scope, body.receive, reply)
         finally:
             self._bodies.add(-body.held)
+            if body.held and not self._bodies.count and not self._gives_back:
+                self._gives_back = True
+                asyncio.get_running_loop().call_later(GIVE_BACK_S, self._give_back)
+
+    def _give_back(self) -> None:
+        """Return to the system what the allocator keeps of big bodies, in small parts; in a thread."""
+        self._gives_back = False
+        asyncio.get_running_loop().run_in_executor(None, give_back_free_memory)
 
     def _path(self, scope: MutableMapping[str, Any]) -> str:
         path: str = scope["path"]

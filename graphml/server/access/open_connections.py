@@ -21,7 +21,7 @@ SPARE = 128
 TOLD_S = 60.0
 """Seconds between two lines that tell of too many connections."""
 AT_A_TIME = 64
-"""Connections that are accepted until the event loop does something else."""
+"""Connections that are accepted until the event loop does something else; so many may be open too many."""
 USED_UP = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -65,7 +65,7 @@ class OpenConnections:
         """Close the one that has waited longest for a request; whether there was one."""
         if time.monotonic() - self._told >= TOLD_S:
             self._told = time.monotonic()
-            tell(f"graphml: {len(self)} connections are open, as many as may be: idle ones are closed")
+            tell(f"graphml: {len(self)} connections are open, as many as may be: waiting ones are closed")
         if not self._waiting:
             return False
         number = next(iter(self._waiting))
@@ -86,19 +86,18 @@ class BoundedListener(socket.socket):
         return self
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """The next connection; BlockingIOError where one is closed for it first, and now and then.
+        """The next connection; BlockingIOError now and then, for the event loop's other work.
 
-        Where none can be closed it is closed itself, as it also is where the process has no descriptors left
-        (ConnectionAbortedError): one that stayed would wake the event loop again and again.
+        Where there is no room, another one is closed; where none can be, and where the process has no
+        descriptors left, it is closed itself (ConnectionAbortedError): one that stayed in the queue would
+        wake the event loop again and again.
         """
         self._calls += 1
-        if self._calls % AT_A_TIME == 0:
+        is_late = (
+            len(self.connections) >= self.connections.most + AT_A_TIME
+        )  # for those that are being closed
+        if is_late or self._calls % AT_A_TIME == 0:
             raise BlockingIOError
-        if self.connections.full:
-            if self.connections.make_room():
-                raise BlockingIOError
-            super().accept()[0].close()
-            raise ConnectionAbortedError
         try:
             accepted, address = super().accept()
         except OSError as error:
@@ -107,6 +106,9 @@ class BoundedListener(socket.socket):
             self.connections.make_room()
             self._refuse()
             raise ConnectionAbortedError from None
+        if self.connections.full and not self.connections.make_room():
+            accepted.close()
+            raise ConnectionAbortedError
         counted = _Counted(accepted.family, accepted.type, accepted.proto, accepted.detach())
         counted.connections = self.connections
         self.connections.accepted(counted)
