@@ -236,10 +236,10 @@ def _bodies() -> dict[str, Callable[[], tuple[str, bytes]]]:
             "/v1/messages",
             json.dumps({"max_tokens": 1, "messages": [{"role": "user", "content": long}]}).encode(),
         ),
-        "tokens of 1 MB": lambda: ("/tokenize", json.dumps({"content": "a b " * (MB // 4)}).encode()),
-        "a word of 1 MB": lambda: ("/tokenize", json.dumps({"content": "ab" * (MB // 2)}).encode()),
-        "pieces of 1 MB": lambda: (
-            "/tokenize", json.dumps({"content": "a b " * (MB // 4), "with_pieces": True}).encode(),
+        "tokens of 0.5 MB": lambda: ("/tokenize", json.dumps({"content": "a b " * (MB // 8)}).encode()),
+        "a word of 0.5 MB": lambda: ("/tokenize", json.dumps({"content": "ab" * (MB // 4)}).encode()),
+        "pieces of 0.5 MB": lambda: (
+            "/tokenize", json.dumps({"content": "a b " * (MB // 8), "with_pieces": True}).encode(),
         ),
         "262,144 ids": lambda: ("/detokenize", b'{"tokens":' + _list([b"300"] * 262_144) + b"}"),
         "4,096 messages": lambda: (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import sys
 import time
 from collections.abc import Iterator, Sequence
 
@@ -32,6 +33,8 @@ from graphml.system.pages import free_memory, keep_large_blocks_apart
 from graphml.system.signals import on_signal
 
 POLL = 0.05
+SWITCH_S = 0.001
+"""Seconds that a thread computes in Python until another may; the event loop waits so long for each."""
 
 
 def serve_until_stopped(
@@ -43,6 +46,7 @@ def serve_until_stopped(
     """
     check_certificate(options)
     keep_large_blocks_apart()
+    sys.setswitchinterval(SWITCH_S)
     traces = None if options.otlp_endpoint is None else TraceExport(options.otlp_endpoint)
     shared = SharedParts(options)
     first = None if model is None else Service(model, options, shared)

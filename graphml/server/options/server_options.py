@@ -34,7 +34,7 @@ class RequestLimits:
     """Lists, objects and keys of a body."""
     escapes: int = 2 << 20
     """Characters of a body that are written with a backslash."""
-    tokenized_chars: int = 1 << 20
+    tokenized_chars: int = 1 << 19
     """Of a text whose tokens are wanted and nothing else."""
     detokenized: int = 1 << 18
     """Tokens whose text is wanted."""
@@ -50,6 +50,7 @@ class RequestLimits:
     logit_biases: int = 4096
     logprobs: int = 64
     grammar_chars: int = 256 << 10
+    """Of a grammar or schema, before anything walks it."""
     tool_chars: int = 1 << 20
     """Of a request's tools together, and of the arguments of a call, as JSON."""
     metadata_chars: int = 64 << 10

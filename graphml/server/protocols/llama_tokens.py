@@ -5,6 +5,8 @@ Knows texts and ids.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,9 +18,6 @@ from graphml.server.requests.request_fields import Detokenize, Tokenize
 from graphml.server.responses.api_errors import wrong_field
 from graphml.server.responses.json_response import encoded_list, json_response
 from graphml.text.chat_template import DEFAULT_NAME
-
-AT_A_TIME = 8192
-"""Tokens that are written at a time."""
 
 
 async def tokenize(service: Service, request: Request) -> Response:
@@ -44,9 +43,12 @@ def _tokens(service: Service, body: Tokenize) -> tuple[int, msgspec.Raw]:
         most = service.options.limits.tokenized_chars  # which counts here, whatever the context
         ids = ids_of(body.content, tokenizer, most, "content", body.parse_special) if body.content else []
     if not body.with_pieces:
-        return len(ids), encoded_list(ids, AT_A_TIME)
-    pieces = [{"id": token, "piece": _piece(tokenizer.piece_bytes(token))} for token in ids]
-    return len(ids), encoded_list(pieces, AT_A_TIME)
+        return len(ids), encoded_list(ids, int)
+
+    def shown(token: int) -> dict[str, Any]:
+        return {"id": token, "piece": _piece(tokenizer.piece_bytes(token))}
+
+    return len(ids), encoded_list(ids, shown)
 
 
 def _piece(raw: bytes) -> str | list[int]:

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, TypeVar
 
 import msgspec
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from graphml.api.template_messages import fenced_value
 from graphml.server.responses.api_errors import Style, as_api_error
@@ -51,6 +51,18 @@ def event(data: Any, name: str | None = None) -> bytes:
 def line(data: Any) -> bytes:
     """One object of a stream of JSON lines, as ollama sends them."""
     return encode(data) + b"\n"
+
+
+async def messages(body: bytes, more: bool) -> AsyncGenerator[Message, None]:
+    """ASGI's messages that send these bytes, in pieces; others have their turn between two of them.
+
+    That a client has left is known only then: without a turn all the rest would be written for nobody.
+    """
+    for begin in range(0, len(body) or 1, PIECE):
+        if begin:
+            await asyncio.sleep(0)
+        piece, is_last = body[begin : begin + PIECE], begin + PIECE >= len(body)
+        yield {"type": "http.response.body", "body": piece, "more_body": more or not is_last}
 
 
 class EventStream:
@@ -115,10 +127,9 @@ class EventStream:
         self._n_sent += 1
         if self._n_sent % IN_A_ROW == 0:
             await asyncio.sleep(0)
-        for begin in range(0, len(chunk) or 1, PIECE):
+        async for message in messages(chunk, more):
             self._sends, self._since = True, time.monotonic()
-            piece, last = chunk[begin : begin + PIECE], begin + PIECE >= len(chunk)
-            await send({"type": "http.response.body", "body": piece, "more_body": more or not last})
+            await send(message)
         self._sends = False
 
     async def _watch(self, send: Send) -> None:

@@ -6,18 +6,21 @@ threads go on. Knows JSON; nothing of what is in it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from graphml.server.responses.api_errors import ApiError, Style, style_of
-from graphml.server.responses.event_stream import PIECE, encode
+from graphml.server.responses.event_stream import PIECE, encode, messages
 
+T = TypeVar("T")
 ANSWERS: Final = "graphml.answers"
 """In a scope: what counts the bytes of answers that wait for their clients, as `text_limits.Held` does."""
+AT_A_TIME: Final = 8192
+"""Values of a long list that are written at a time, which holds the interpreter's lock."""
 PLAIN: Final = "graphml.plain"
 """In a scope: its answer is all there, so a client that does not take it is not waited for as in a stream."""
 
@@ -50,9 +53,8 @@ class WholeResponse(Response):
 
     async def _send_pieces(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        for begin in range(0, len(self.body), PIECE):
-            piece, more = bytes(self.body[begin : begin + PIECE]), begin + PIECE < len(self.body)
-            await send({"type": "http.response.body", "body": piece, "more_body": more})
+        async for message in messages(bytes(self.body), more=False):
+            await send(message)
 
 
 def raw_json(
@@ -74,10 +76,10 @@ def joined(values: list[bytes]) -> msgspec.Raw:
     return msgspec.Raw(b"[" + b",".join(values) + b"]")
 
 
-def encoded_list(values: Sequence[Any], at_a_time: int) -> msgspec.Raw:
-    """A list as JSON, so many values at a time: for threads, as encoding holds the interpreter's lock."""
-    parts = [encode(values[i : i + at_a_time])[1:-1] for i in range(0, len(values), at_a_time)]
-    return joined(parts)
+def encoded_list(values: Sequence[T], form: Callable[[T], Any]) -> msgspec.Raw:
+    """A list of what `form` makes of each value as JSON, made in parts: for threads."""
+    parts = (values[i : i + AT_A_TIME] for i in range(0, len(values), AT_A_TIME))
+    return joined([encode([form(value) for value in part])[1:-1] for part in parts])
 
 
 def error_response(error: ApiError, style: Style = "openai") -> Response:
