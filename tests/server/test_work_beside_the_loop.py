@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -35,6 +38,7 @@ from graphml.server.requests.request_fields import ChatCompletion, Completion, a
 from graphml.server.responses.api_errors import ApiError
 from graphml.server.responses.event_stream import PIECE, EventStream
 from graphml.server.responses.json_response import ANSWERS, encoded_list, json_response
+from graphml.server.server_app import answered
 from tests.server.running_server import Running, running
 
 LIMITS = RequestLimits(held_bytes=300_000, grammar_chars=1000, tool_chars=1000, metadata_chars=1000)
@@ -406,3 +410,32 @@ def test_stored_responses_are_read_as_events_by_a_few_at_a_time(server: Running)
         assert server.http.get(path, headers=headers).status_code == 200
         assert shared.replays[None] == most - 1
     shared.replays.clear()
+
+
+def test_an_error_lets_go_of_what_its_request_had() -> None:
+    """Without a collection of garbage, which may come late."""
+
+    class Body:
+        pass
+
+    bodies: list[weakref.ref[Body]] = []
+
+    def refused() -> None:
+        body = Body()
+        bodies.append(weakref.ref(body))
+        try:
+            raise ValueError
+        except ValueError:
+            raise ApiError(413, "too large") from None
+
+    async def run() -> int:
+        work = asyncio.get_running_loop().run_in_executor(None, refused)
+        models: Any = SimpleNamespace(shared=SimpleNamespace(services=[]))
+        return int((await answered({"type": "http", "path": "/"}, models, work)).status_code)
+
+    gc.disable()
+    try:
+        assert asyncio.run(run()) == 413
+        assert bodies[0]() is None
+    finally:
+        gc.enable()
