@@ -24,6 +24,7 @@ from graphml.cli.terminal import machine
 from graphml.errors import BackendError, UsageError
 from graphml.runtime.store import block_files
 from graphml.server import listening
+from graphml.server.access.open_connections import OpenConnections
 from graphml.system import pages, processor_reports
 from graphml.system.keyboard import keyboard_mode
 from graphml.system.signals import interrupts, on_signal
@@ -131,12 +132,12 @@ def test_a_server_without_unix_sockets_says_so_and_keeps_its_port(
 ) -> None:
     monkeypatch.delattr(socket, "AF_UNIX")
     monkeypatch.setattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_KEEPALIVE, raising=False)
-    with listening.listening(["127.0.0.1"], 0) as (sock,):
+    with listening.listening(["127.0.0.1"], 0, OpenConnections(8)) as (sock,):
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert not sock.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
     with (
         pytest.raises(UsageError, match=r"--host .*own.sock: this system has no UNIX sockets"),
-        listening.listening([str(tmp_path / "own.sock")], 0),
+        listening.listening([str(tmp_path / "own.sock")], 0, OpenConnections(8)),
     ):
         pass
 

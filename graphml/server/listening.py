@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from graphml.errors import UsageError
+from graphml.server.access.open_connections import BoundedListener, OpenConnections
 from graphml.server.options.server_options import is_path
 
 BACKLOG = 2048
@@ -19,23 +20,26 @@ CONNECT_S = 1.0
 
 
 @contextlib.contextmanager
-def listening(hosts: Sequence[str], port: int) -> Iterator[list[socket.socket]]:
+def listening(hosts: Sequence[str], port: int, connections: OpenConnections) -> Iterator[list[socket.socket]]:
     """A socket of each host; at the end they are closed, and paths that are theirs removed.
+
+    connections: all that they accept.
 
     UsageError where one cannot be listened at.
     """
     with contextlib.ExitStack() as ends:
-        yield [
+        sockets = [
             _unix_socket(Path(host), ends) if is_path(host) else _socket(host, port, ends) for host in hosts
         ]
+        yield [listener.bound(connections) for listener in sockets]
 
 
-def _socket(host: str, port: int, ends: contextlib.ExitStack) -> socket.socket:
+def _socket(host: str, port: int, ends: contextlib.ExitStack) -> BoundedListener:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        listener = ends.enter_context(socket.socket(family, kind, protocol))
+        listener = ends.enter_context(BoundedListener(family, kind, protocol))
         # Windows lets a second server take the port of one that set SO_REUSEADDR.
         listener.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR), 1)
         if family == socket.AF_INET6:
@@ -47,12 +51,12 @@ def _socket(host: str, port: int, ends: contextlib.ExitStack) -> socket.socket:
     return listener
 
 
-def _unix_socket(path: Path, ends: contextlib.ExitStack) -> socket.socket:
+def _unix_socket(path: Path, ends: contextlib.ExitStack) -> BoundedListener:
     if not hasattr(socket, "AF_UNIX"):
         raise UsageError(f"--host {path}: this system has no UNIX sockets for Python; wanted an address")
     try:
         _remove_abandoned(path)
-        listener = ends.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        listener = ends.enter_context(BoundedListener(socket.AF_UNIX, socket.SOCK_STREAM))
         listener.bind(str(path))
         ends.callback(_remove, path, path.stat())
         listener.listen(BACKLOG)

@@ -262,7 +262,15 @@ async def answered(scope: Scope, models: ServedModels, work: Awaitable[Any]) -> 
             LOG.exception("request %s: %s %s", id, scope["method"], scope["path"])
         for service in list(models.shared.services):
             known.message = service.without_folders(known.message)
+        _forget_frames(error)
         return error_response(known, style_of(scope["path"]))
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """Let go of the frames that an error came through, with a request's body: they refer to it, too."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__context__
 
 
 def server_app(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import sys
 import time
 from collections.abc import Iterator, Sequence
 
@@ -18,6 +19,7 @@ from graphml.api.mcp_servers import McpServers
 from graphml.api.model import Model
 from graphml.errors import BackendError
 from graphml.server.access.connections import check_certificate, uvicorn_config
+from graphml.server.access.open_connections import OpenConnections
 from graphml.server.engine.served_models import ServedModels, Sources
 from graphml.server.engine.service import Service, SharedParts
 from graphml.server.listening import listening
@@ -27,9 +29,12 @@ from graphml.server.observing.told_lines import tell
 from graphml.server.observing.trace_export import TraceExport
 from graphml.server.options.server_options import ServerOptions
 from graphml.server.server_app import server_app
+from graphml.system.pages import keep_large_blocks_apart
 from graphml.system.signals import on_signal
 
 POLL = 0.05
+SWITCH_S = 0.001
+"""Seconds that a thread computes in Python until another may; the event loop waits so long for each."""
 
 
 def serve_until_stopped(
@@ -45,13 +50,16 @@ def serve_until_stopped(
     budget: bytes that all models may take, the open one included; None: any.
     """
     check_certificate(options)
+    keep_large_blocks_apart()
+    sys.setswitchinterval(SWITCH_S)
     traces = None if options.otlp_endpoint is None else TraceExport(options.otlp_endpoint)
     shared = SharedParts(options)
     first = None if model is None else Service(model, options, shared)
     try:
         models = ServedModels(shared, sources, first, budget)
-        with listening(options.hosts, options.port) as sockets:
-            asyncio.run(_serve(models, sockets, [] if traces is None else [traces], mcp))
+        connections = OpenConnections(max(options.limits.connections, 2 * options.limits.waiting))
+        with listening(options.hosts, options.port, connections) as sockets:
+            asyncio.run(_serve(models, sockets, connections, [] if traces is None else [traces], mcp))
         if models.dead():
             raise BackendError("serve: the engine has ended; see the log")
     finally:
@@ -62,10 +70,14 @@ def serve_until_stopped(
 
 
 async def _serve(
-    models: ServedModels, sockets: list[socket.socket], listeners: Sequence[Ended], mcp: McpServers | None
+    models: ServedModels,
+    sockets: list[socket.socket],
+    connections: OpenConnections,
+    listeners: Sequence[Ended],
+    mcp: McpServers | None,
 ) -> None:
     options = models.options
-    config = uvicorn_config(server_app(models, listeners, mcp), options)
+    config = uvicorn_config(server_app(models, listeners, mcp), options, connections)
     server = _Server(config)
     running = asyncio.ensure_future(server.serve(sockets))
     loop = asyncio.get_running_loop()

@@ -28,14 +28,29 @@ _NODES = Path("/sys/devices/system/node/online")
 _MEMORY, _STATUS = Path("/proc/meminfo"), Path("/proc/self/status")
 
 
+_MMAP_THRESHOLD = -3  # glibc's number of the option
 LARGE_BYTES = 2 << 20
 
 
 def give_back_memory() -> None:
     """Collect garbage, and return what the allocator keeps free to the system, where it can be asked to."""
     gc.collect()
+    give_back_free_memory()
+
+
+def give_back_free_memory() -> None:
+    """The same without a collection, which holds the interpreter's lock."""
     with contextlib.suppress(AttributeError, OSError, TypeError):  # of glibc alone
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def keep_large_blocks_apart() -> None:
+    """Have blocks of 1 MB or more of malloc returned to the system as soon as they are freed (glibc alone).
+
+    Else a large block that was freed has it keep even larger ones for later.
+    """
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 1 << 20)
 
 
 def fresh(n_bytes: int, large: bool, small_head: int = 0) -> NDArray[np.uint8]:

@@ -15,6 +15,7 @@ import httpx2
 import graphml
 from graphml.api.mcp_servers import McpServers
 from graphml.server.access.connections import uvicorn_config
+from graphml.server.access.open_connections import OpenConnections
 from graphml.server.engine.served_models import ServedModels
 from graphml.server.engine.service import Service, SharedParts
 from graphml.server.observing.request_log import Ended
@@ -70,8 +71,9 @@ def running(
     mcp: McpServers | None = None,
     sources: Callable[[], Mapping[str, LoadableModel]] = dict,
     budget: int | None = None,
+    connections: OpenConnections | None = None,
 ) -> Iterator[Running]:
-    """load: opens the model again after it slept. sources: of further models."""
+    """load: opens the model again after it slept. sources: of further models. connections: of it."""
     shared = SharedParts(options)
     service = None if model is None else Service(model, options, shared)
 
@@ -83,7 +85,9 @@ def running(
     del service  # which may be closed and opened again
     try:
         with (
-            served_config(uvicorn_config(server_app(models, listeners, mcp), options)) as address,
+            served_config(
+                uvicorn_config(server_app(models, listeners, mcp), options, connections), connections
+            ) as address,
             # Plain HTTP: no certificates are read, which takes 0.06 s.
             httpx2.Client(base_url=address, timeout=60, verify=False) as http,
         ):

@@ -12,11 +12,18 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
+from graphml.server.access.open_connections import BoundedListener, OpenConnections
+
 
 @contextmanager
-def served_config(config: uvicorn.Config) -> Iterator[str]:
-    """The address of a server of this configuration."""
-    listening = socket.create_server(("127.0.0.1", 0))
+def served_config(config: uvicorn.Config, connections: OpenConnections | None = None) -> Iterator[str]:
+    """The address of a server of this configuration. connections: where what it accepts is counted."""
+    if connections is None:
+        listening = socket.create_server(("127.0.0.1", 0))
+    else:
+        listening = BoundedListener().bound(connections)
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listening],))
     thread.start()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from urllib.parse import urlsplit
@@ -167,6 +169,21 @@ def test_a_body_that_comes_slowly_but_steadily_is_read(hurried: Running) -> None
             client.sendall(body[begin : begin + 100])
             waiting.wait(0.06)
         assert client.recv(1000).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_body_that_does_not_come_in_the_whole_time_for_it_is_closed(stories: graphml.Model) -> None:
+    """However fast it comes: it would hold its memory."""
+    limits = RequestLimits(body_s=0.1, body_bytes_per_s=10, whole_body_s=0.5)
+    options = ServerOptions(parallel=1, n_ctx=64, limits=limits)
+    with running(options, stories) as found, _connected(found) as client:
+        client.sendall(HEAD % 1_000_000)
+        client.settimeout(0.02)
+        answer, end = b"", time.monotonic() + 20
+        while not answer and time.monotonic() < end:
+            with contextlib.suppress(TimeoutError):
+                client.sendall(b" " * 100)
+                answer = client.recv(1000)
+        assert answer.startswith(b"HTTP/1.1 408 ")
 
 
 def test_a_connection_is_kept_behind_its_first_request(

@@ -16,6 +16,7 @@ import pytest
 
 from graphml.cli.serve import check_binding, server_options
 from graphml.errors import UsageError
+from graphml.server.access.open_connections import OpenConnections
 from graphml.server.listening import listening
 from graphml.server.options.command_line import parsed
 from tests.stories import STORIES
@@ -69,9 +70,9 @@ def test_a_unix_socket_is_listened_at_and_removed(tmp_path: Path) -> None:
 def test_what_is_at_a_unix_sockets_path_stays_if_it_is_not_the_servers_own(tmp_path: Path) -> None:
     path, text = tmp_path / "other.sock", tmp_path / "notes.sock"
     text.write_text("mine")
-    with listening([str(path)], 0) as [first]:
+    with listening([str(path)], 0, OpenConnections(8)) as [first]:
         for hosts in ([str(path)], [str(tmp_path / "new.sock"), str(path)], [str(text)]):
-            with pytest.raises(UsageError, match="in use"), listening(hosts, 0):
+            with pytest.raises(UsageError, match="in use"), listening(hosts, 0, OpenConnections(8)):
                 pass
         assert text.read_text() == "mine"
         assert not (tmp_path / "new.sock").exists()

@@ -192,6 +192,23 @@ def check_words(schema: Schema) -> Schema:
     return schema
 
 
+MOST_PATTERN: Final = 16 << 10
+"""Characters of an expression, or of all of a schema: memory grows with the square, 800 MB for 120,000."""
+
+
+def check_patterns(schema: Schema) -> Schema:
+    """The schema as it came; UsageError with the path of a pattern where all together are too long."""
+    together = 0
+    for place, subschema in placed(schema):
+        for text in (subschema.get("pattern", ""), *subschema.get("patternProperties", ())):
+            together += len(text)
+            if together > MOST_PATTERN:
+                raise UsageError(
+                    f"json_schema, at {place}: at most {MOST_PATTERN} characters of patterns are wanted"
+                )
+    return schema
+
+
 MOST_REMAINDERS: Final = 10_000
 
 

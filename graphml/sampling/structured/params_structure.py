@@ -18,6 +18,7 @@ import numpy as np
 
 from graphml.errors import UsageError
 from graphml.sampling.candidates.moment import SamplerVocabulary
+from graphml.sampling.schemas.schema_words import MOST_PATTERN
 from graphml.sampling.schemas.time_limit import within_seconds
 from graphml.sampling.settings.grammar_triggers import MARKER, SPELLED
 from graphml.sampling.settings.params import LLAMA_CPP, STRUCTURES, SamplingParams
@@ -251,6 +252,8 @@ def compiled_structure(name: str, text: str | Sequence[str], tokens: TokenBytes)
     """Compile a structure: name is a field of `STRUCTURES`, or lark; text is what it says."""
     if _size(_Key(tokens, name, text if isinstance(text, str) else tuple(text))) > MAX_TEXT:
         raise UsageError(f"{name}: at most {MAX_TEXT} characters are wanted")
+    if name == "regex" and len(text) > MOST_PATTERN:
+        raise UsageError(f"regex: at most {MOST_PATTERN} characters are wanted, got {len(text)}")
     if name == "choices":
         return _by_llguidance(name, _choices_grammar(text), tokens)
     assert isinstance(text, str)

@@ -22,6 +22,7 @@ from graphml.sampling.schemas.schema_words import (
     Schema,
     UnsupportedSchemaError,
     check_multiples,
+    check_patterns,
     check_words,
     checked_schema,
     placed,
@@ -329,7 +330,7 @@ def _without_word(schema: Schema, word: str) -> Schema:
 
 
 def _checked(schema: Schema) -> Schema:
-    return check_multiples(check_words(checked_schema(schema)))
+    return check_multiples(check_patterns(check_words(checked_schema(schema))))
 
 
 def _supported(

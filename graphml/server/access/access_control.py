@@ -5,25 +5,32 @@ Knows headers; nothing of what requests mean. An ASGI middleware.
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from graphml.server.access.text_limits import Held
 from graphml.server.options.api_keys import ApiKeys
 from graphml.server.options.server_options import ServerOptions, is_path
 from graphml.server.page.page_files import ROOT, VERSION
 from graphml.server.responses.api_errors import ApiError, style_of
-from graphml.server.responses.json_response import error_response
+from graphml.server.responses.json_response import ANSWERS, error_response
+from graphml.system.pages import give_back_free_memory
 
 PUBLIC = {"/health", "/v1/health"}
 PAGE = {*ROOT, VERSION}
 """What the page itself is made of, besides `/page/NAME`."""
 LOCAL = {"localhost", "127.0.0.1", "::1"}
 LONGEST_PATH = 2048
+BIG = 128 << 10
+"""Bytes of a body that is read, whatever others send; larger ones count among those that are held."""
+GIVE_BACK_S = 1.0
+"""Seconds behind the last of several big bodies after which their memory is given back."""
 EFFECTS = ("/engine/", "/v1/stream")
 """Where reading changes something, too: steps are recorded, a stream is kept."""
 
@@ -33,6 +40,8 @@ class AccessControl:
 
     def __init__(self, app: ASGIApp, options: ServerOptions, keys: ApiKeys) -> None:
         self._app, self._options, self._keys = app, options, keys
+        self._gives_back = False
+        self._bodies, self._answers = (Held(options.limits.held_bytes) for _ in range(2))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, refuse or pass on."""
@@ -55,12 +64,23 @@ class AccessControl:
                 raise ApiError(403, "a page of another site asks; `--cors-origins` names those that may")
             scope["graphml.key"] = self._key(headers, path)
             length = headers.get("content-length", "")
-            if length.isdecimal() and int(length) > self._options.limits.body_bytes:
-                raise self._too_large()
+            self.check_size(int(length) if length.isdecimal() else 0)
         except ApiError as error:
             await error_response(error, style_of(path))(scope, receive, reply)
             return
-        await self._app(scope, self._bounded(receive), reply)
+        scope[ANSWERS], body = self._answers, _Body(receive, self.check_size, self._bodies)
+        try:
+            await self._app(scope, body.receive, reply)
+        finally:
+            self._bodies.add(-body.held)
+            if body.held and not self._bodies.count and not self._gives_back:
+                self._gives_back = True
+                asyncio.get_running_loop().call_later(GIVE_BACK_S, self._give_back)
+
+    def _give_back(self) -> None:
+        """Return to the system what the allocator keeps of big bodies, in small parts; in a thread."""
+        self._gives_back = False
+        asyncio.get_running_loop().run_in_executor(None, give_back_free_memory)
 
     def _path(self, scope: MutableMapping[str, Any]) -> str:
         path: str = scope["path"]
@@ -108,22 +128,28 @@ class AccessControl:
             (b"vary", b"Origin"),
         ]
 
-    def _bounded(self, receive: Receive) -> Receive:
-        """`receive` that raises where a body without a length is too large."""
-        count = 0
+    def check_size(self, count: int) -> None:
+        """ApiError 413 for a body of so many bytes."""
+        if count > self._options.limits.body_bytes:
+            raise ApiError(413, f"the body: at most {self._options.limits.body_bytes} bytes are wanted")
 
-        async def bounded() -> Message:
-            nonlocal count
-            message = await receive()
-            count += len(message.get("body", b""))
-            if count > self._options.limits.body_bytes:
-                raise self._too_large()
-            return message
 
-        return bounded
+class _Body:
+    """A body on its way: counted as it comes, and held once it is a big one."""
 
-    def _too_large(self) -> ApiError:
-        return ApiError(413, f"the body: at most {self._options.limits.body_bytes} bytes are wanted")
+    def __init__(self, receive: Receive, check: Callable[[int], None], bodies: Held) -> None:
+        self._receive, self._check, self._bodies = receive, check, bodies
+        self._count = self.held = 0
+
+    async def receive(self) -> Message:
+        """The next message; ApiError where a body without a length, or all together, are too large."""
+        message = await self._receive()
+        self._count += len(message.get("body", b""))
+        self._check(self._count)
+        if self._count > BIG and self.held < self._count:
+            self._bodies.add(self._count - self.held)
+            self.held = self._count
+        return message
 
 
 def page_of(headers: Headers) -> Literal["own", "foreign", "unknown"]:

@@ -1,7 +1,8 @@
 """The engine as handlers use it: prompts go in, tokens come out, and nobody waits in the event loop.
 
 Encoding, templates, grammars and submission run in a pool of threads, four at a time; those that wait for
-their turn to compile a grammar do not count. What runs is known here, so that a disconnect cancels it and
+their turn to compile a grammar do not count, and what embeds texts has threads of its own. What runs is known
+here, so that a disconnect cancels it and
 `/slots` can show it. Knows the engine and its results; nothing of protocols.
 """
 
@@ -15,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -37,7 +38,9 @@ from graphml.server.responses.api_errors import ApiError, wrong_field
 from graphml.server.responses.event_stream import client_left
 
 T = TypeVar("T")
+Pool: TypeAlias = Literal["requests", "embeddings"]
 POOL_THREADS = 4
+"""Of each pool, that work at a time."""
 STALLED = 30.0
 """Seconds without a step, while sequences run, after which a server says that it does not work."""
 
@@ -80,8 +83,9 @@ class EngineAccess:
         self.active: dict[int, Generation] = {}
         self.slots = SavedSlots(options)
         self.numbers = itertools.count()
-        self.pool = ThreadPoolExecutor(POOL_THREADS + MOST_WAITING + AT_A_TIME, "graphml-requests")
-        self._free = threading.Semaphore(POOL_THREADS)
+        most = {"requests": POOL_THREADS + MOST_WAITING + AT_A_TIME, "embeddings": POOL_THREADS}
+        self.pools = {name: ThreadPoolExecutor(n, f"graphml-{name}") for name, n in most.items()}
+        self._free = {name: threading.Semaphore(POOL_THREADS) for name in most}
         self.generates = model.executor.architecture.output == "logits" and not options.embeddings_only
         self.engine: Engine | None = None
         self.draining = False
@@ -101,14 +105,17 @@ class EngineAccess:
                 self.engine.prefix_extra(self.adapters(), b"")  # reads them: a wrong file is told now
         in_flight.accesses.append(self)
 
-    async def in_thread(self, request: Request, work: Callable[..., T], *arguments: Any) -> T:
-        """Run something of a request that takes time in the pool; 429 where too much waits already.
+    async def in_thread(
+        self, request: Request, work: Callable[..., T], *arguments: Any, pool: Pool = "requests"
+    ) -> T:
+        """Run something of a request that takes time in a pool; 429 where too much waits already.
 
         ClientDisconnect where the client leaves while it waits for its turn to compile a grammar.
         """
         if self.in_flight.waiting() >= self.options.limits.waiting:
             raise ApiError(429, "too many requests wait; try again later")
         loop, watching = asyncio.get_running_loop(), list[asyncio.Task[None]]()
+        free = self._free[pool]
 
         async def leave() -> None:
             await client_left(request.receive)
@@ -122,21 +129,21 @@ class EngineAccess:
         def resting() -> Iterator[None]:
             """Within, this thread of the pool leaves its room to another one."""
             loop.call_soon_threadsafe(watch)
-            self._free.release()
+            free.release()
             try:
                 yield
             finally:
-                self._free.acquire()
+                free.acquire()
 
         asker = Asker(request.scope.get("graphml.key"), resting)
 
         def run() -> T:
-            with self._free, asked_by(asker):
+            with free, asked_by(asker):
                 return work(*arguments)
 
         self.queued += 1
         try:
-            return await loop.run_in_executor(self.pool, run)
+            return await loop.run_in_executor(self.pools[pool], run)
         except BusyError:
             if asker.left:
                 raise ClientDisconnect from None
@@ -272,7 +279,8 @@ class EngineAccess:
         """End what runs, and the threads."""
         for generation in list(self.active.values()):
             generation.cancel()
-        self.pool.shutdown(wait=False, cancel_futures=True)
+        for pool in self.pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
         if self.engine is not None:
             self.engine.close()
         with contextlib.suppress(ValueError):  # closed before

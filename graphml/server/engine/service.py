@@ -9,6 +9,7 @@ import asyncio
 import itertools
 import secrets
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -59,7 +60,8 @@ def new_id(prefix: str) -> str:
 class SharedParts:
     """What all models of a server have in common: keys, counts, streams and stored responses.
 
-    options: of the server as a whole. services: the open ones.
+    options: of the server as a whole. services: the open ones. replays: stored responses that each key reads
+    as events now.
     """
 
     def __init__(self, options: ServerOptions) -> None:
@@ -71,6 +73,7 @@ class SharedParts:
             limits.stored_responses, limits.stored_bytes, limits.stored_each_bytes
         )
         self.services: list[Service] = []
+        self.replays = Counter[str | None]()
 
     def stream(
         self,

@@ -28,13 +28,13 @@ class RequestLimits:
     """What one request may ask for; more is 400, a larger body 413."""
 
     body_bytes: int = 32 << 20
-    values: int = 1 << 20
+    values: int = 1 << 19
     """Of a body, in lists and objects; more is 413."""
-    nested: int = 1 << 16
+    nested: int = 1 << 15
     """Lists, objects and keys of a body."""
     escapes: int = 2 << 20
     """Characters of a body that are written with a backslash."""
-    tokenized_chars: int = 1 << 20
+    tokenized_chars: int = 1 << 19
     """Of a text whose tokens are wanted and nothing else."""
     detokenized: int = 1 << 18
     """Tokens whose text is wanted."""
@@ -50,11 +50,21 @@ class RequestLimits:
     logit_biases: int = 4096
     logprobs: int = 64
     grammar_chars: int = 256 << 10
+    """Of a grammar or schema, before anything walks it."""
+    tool_chars: int = 1 << 20
+    """Of a request's tools together, and of the arguments of a call, as JSON."""
+    metadata_chars: int = 64 << 10
     head_s: float = 20.0
     """Seconds in which a request's head must have come."""
     body_s: float = 30.0
     """The same of its body; a longer one must bring body_bytes_per_s on average, or it is 408."""
     body_bytes_per_s: int = 16 << 10
+    whole_body_s: float = 300.0
+    """Seconds in which any body must have come."""
+    held_bytes: int = 256 << 20
+    """Of the big bodies of all requests that are not answered yet; one more is 429."""
+    connections: int = 4096
+    """That are open, or twice `waiting`; one that waits longest for a request is closed for a further one."""
     activation_bytes: int = 256 << 20
     """Of the captured values of one request."""
     waiting: int = 1024
@@ -63,8 +73,10 @@ class RequestLimits:
     """Responses that `previous_response_id` finds, the latest ones."""
     stored_bytes: int = 128 << 20
     """Of all of them."""
-    stored_each_bytes: int = 16 << 20
+    stored_each_bytes: int = 4 << 20
     """Of one; a larger one is not found."""
+    replays: int = 16
+    """Stored responses that are read as events at a time, of one key; one more is 429."""
 
 
 @dataclass(frozen=True)

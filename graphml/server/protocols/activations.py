@@ -31,7 +31,7 @@ from graphml.server.requests.request_fields import ChatCompletion
 from graphml.server.requests.sampling_settings import RequestSettings
 from graphml.server.responses.api_errors import ApiError, wrong_field
 from graphml.server.responses.event_stream import unless_left
-from graphml.server.responses.json_response import gone
+from graphml.server.responses.json_response import WholeResponse, gone
 
 NPY, SAFETENSORS = "application/x-npy", "application/x-safetensors"
 FORMATS = {"npy": NPY, "safetensors": SAFETENSORS}
@@ -193,10 +193,10 @@ def _written(body: Activations, form: str, ids: list[int], result: Result, about
         (rows,) = captured.values()
         file = io.BytesIO()
         np.save(file, rows, allow_pickle=False)
-        return Response(file.getvalue(), media_type=NPY)
+        return WholeResponse(file.getvalue(), media_type=NPY)
     places = None if body.positions is None else sorted(_places(body.positions, len(ids)))
     n_rows = max(map(len, captured.values()), default=0)
     about |= {"positions": places and places[:n_rows], "tokens": [*ids, *result.tokens]}
     about |= {"text": result.text, "stop_reason": result.stop_reason}
     metadata = {name: json.dumps(value) for name, value in about.items()}
-    return Response(safetensors.save(captured, metadata), media_type=FORMATS[form])
+    return WholeResponse(safetensors.save(captured, metadata), media_type=FORMATS[form])

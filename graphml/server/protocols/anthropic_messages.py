@@ -19,7 +19,7 @@ from graphml.server.protocols.answers import Answering, answering
 from graphml.server.protocols.conversations import conversation_of
 from graphml.server.protocols.llama_completion import stopping_word
 from graphml.server.protocols.openai_chat import ended
-from graphml.server.protocols.request_body import body_of
+from graphml.server.protocols.request_body import body_of, off_loop
 from graphml.server.requests.request_fields import (
     INT_MAX,
     AtLeastOne,
@@ -61,7 +61,7 @@ class Messages(Struct, kw_only=True):
 async def messages(service: Service, request: Request) -> Response | EventStream:
     """`POST /v1/messages`."""
     body = await body_of(service, request, Messages)
-    reply = await answering(service, request, as_chat(body))
+    reply = await answering(service, request, await off_loop(request, as_chat, body))
     shown = {"id": new_id("msg_"), "type": "message", "role": "assistant", "model": service.name}
     if body.stream:
         events = _events(service, reply, shown)
@@ -82,7 +82,7 @@ async def messages(service: Service, request: Request) -> Response | EventStream
 
 async def count_tokens(service: Service, request: Request) -> Response:
     """`POST /v1/messages/count_tokens`."""
-    chat = as_chat(await body_of(service, request, Messages))
+    chat = await off_loop(request, as_chat, await body_of(service, request, Messages))
     prompt = await service.access.in_thread(request, conversation_of, service, chat)
     return json_response({"input_tokens": len(prompt.ids)})
 

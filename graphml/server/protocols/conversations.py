@@ -14,7 +14,7 @@ from typing import Any, Final
 from graphml.api.chat_prompt import REASONING_FORMATS, ChatPrompt, chat_prompt
 from graphml.errors import UsageError
 from graphml.sampling import SamplingParams
-from graphml.server.access.text_limits import check_fits
+from graphml.server.access.text_limits import check_fits, check_json_chars
 from graphml.server.engine.service import Service
 from graphml.server.requests.request_fields import ChatCompletion
 from graphml.server.requests.sampling_settings import budget_of, reasoning_limits
@@ -36,7 +36,10 @@ def conversation_of(
 
     params: how the answer is sampled; the prompt's own may follow a grammar besides. more: variables.
     """
-    messages = checked(chat.messages, service.options.limits.messages)
+    limits = service.options.limits
+    check_json_chars(chat.tools, limits.tool_chars, "tools")
+    check_json_chars(chat.chat_template_kwargs, limits.tool_chars, "chat_template_kwargs")
+    messages = checked(chat.messages, limits.messages, limits.tool_chars)
     check_fits([message["content"] for message in messages], service.tokenizer, service.access.n_ctx)
     _check_begun(chat, messages)
     variables = {**_variables(service, chat), **more}
@@ -126,15 +129,26 @@ def _check_begun(chat: ChatCompletion, messages: list[Message]) -> None:
         raise wrong_field("messages", "wanted one message of the assistant at the end, got several")
 
 
-def checked(messages: list[Any], most: int) -> list[Message]:
-    """The messages, each with a role and its content as text."""
+def checked(messages: list[Any], most: int, most_chars: int) -> list[Message]:
+    """The messages, each with a role and its content as text. most_chars: of the arguments of a call."""
     if len(messages) > most:
         raise wrong_field("messages", f"at most {most} are wanted, got {len(messages)}")
     last = len(messages) - 1
+    for message in messages:
+        _check_arguments(message, most_chars)
     try:
         return checked_messages(_joined(i, message, i == last) for i, message in enumerate(messages))
     except UsageError as error:
         raise wrong_field("messages", str(error)) from None
+
+
+def _check_arguments(message: Any, most: int) -> None:
+    """ApiError 400 for a call whose arguments are very long: reading them would hold up others."""
+    calls = message.get("tool_calls") if isinstance(message, dict) else None
+    for call in calls if isinstance(calls, list) else ():
+        function = call.get("function") if isinstance(call, dict) else None
+        if isinstance(function, dict):
+            check_json_chars(function.get("arguments"), most, "messages")
 
 
 def _with_whole_members(call: Any) -> Any:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from starlette.requests import ClientDisconnect, Request
@@ -24,8 +25,8 @@ from graphml.server.protocols.request_body import body_of
 from graphml.server.requests.prompts import prompts_of
 from graphml.server.requests.request_fields import Embeddings, Rerank
 from graphml.server.responses.api_errors import ApiError, wrong_field
-from graphml.server.responses.event_stream import unless_left
-from graphml.server.responses.json_response import json_response
+from graphml.server.responses.event_stream import encode, unless_left
+from graphml.server.responses.json_response import joined, json_response, raw_json
 
 Floats = NDArray[np.float32]
 T = TypeVar("T")
@@ -43,23 +44,30 @@ async def embeddings(service: Service, request: Request) -> Response:
         if rows and body.dimensions > rows[0].shape[1]:
             raise wrong_field("dimensions", f"at most {rows[0].shape[1]} are wanted, got {body.dimensions}")
         rows = [row[:, : body.dimensions] for row in rows]
-    rows = [normalized(row, _norm(service, body)) for row in rows]
     count = sum(map(len, every))
-    data = [
-        {"object": "embedding", "index": i, "embedding": _written(row[0], body.encoding_format)}
-        for i, row in enumerate(rows)
-    ]
-    counts = {"prompt_tokens": count, "total_tokens": count}
-    return json_response({"object": "list", "data": data, "model": service.name, "usage": counts})
+
+    def written() -> bytes:
+        data = [
+            encode({"object": "embedding", "index": i, "embedding": _written(row[0], body.encoding_format)})
+            for i, row in enumerate(normalized(row, _norm(service, body)) for row in rows)
+        ]
+        counts, listed = {"prompt_tokens": count, "total_tokens": count}, joined(data)
+        return encode({"object": "list", "data": listed, "model": service.name, "usage": counts})
+
+    return raw_json(await service.access.in_thread(request, written))
 
 
 async def llama_embeddings(service: Service, request: Request) -> Response:
     """`POST /embedding` and `/embeddings`: a list of rows for each text."""
     body = await body_of(service, request, Embeddings)
     _, rows = await embedded_texts(service, body, request)
-    if _pooling(service) != "none":
-        rows = [normalized(row, _norm(service, body)) for row in rows]
-    return json_response([{"index": i, "embedding": row.tolist()} for i, row in enumerate(rows)])
+    norm = None if _pooling(service) == "none" else _norm(service, body)
+
+    def written() -> msgspec.Raw:
+        scaled = (row if norm is None else normalized(row, norm) for row in rows)
+        return joined([encode({"index": i, "embedding": row.tolist()}) for i, row in enumerate(scaled)])
+
+    return json_response(await service.access.in_thread(request, written))
 
 
 def _pooling(service: Service) -> str:
@@ -94,7 +102,8 @@ async def _unless_left(
     service: Service, request: Request, work: Callable[[], T], cancellation: Cancellation
 ) -> T:
     """What some work in a thread returns; where the client leaves its texts are ended."""
-    result = await unless_left(request.receive, service.access.in_thread(request, work), cancellation)
+    embedded = service.access.in_thread(request, work, pool="embeddings")
+    result = await unless_left(request.receive, embedded, cancellation)
     if result is None:
         raise ClientDisconnect
     return result

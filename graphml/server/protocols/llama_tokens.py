@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,7 +16,7 @@ from graphml.server.protocols.request_body import body_of
 from graphml.server.requests.prompts import ids_of
 from graphml.server.requests.request_fields import Detokenize, Tokenize
 from graphml.server.responses.api_errors import wrong_field
-from graphml.server.responses.json_response import json_response
+from graphml.server.responses.json_response import encoded_list, json_response
 from graphml.text.chat_template import DEFAULT_NAME
 
 
@@ -28,12 +29,13 @@ async def tokenize(service: Service, request: Request) -> Response:
     count = sum(len(part) if isinstance(part, str) else 1 for part in texts)
     if count > (most := service.options.limits.tokenized_chars):
         raise wrong_field("content", f"at most {most} characters are wanted, got {count}")
-    tokens = await service.access.in_thread(request, _tokens, service, body)
-    about = {"count": len(tokens), "max_model_len": service.access.n_ctx}
+    count, tokens = await service.access.in_thread(request, _tokens, service, body)
+    about = {"count": count, "max_model_len": service.access.n_ctx}
     return json_response({"tokens": tokens, **({} if body.prompt is None else about)})
 
 
-def _tokens(service: Service, body: Tokenize) -> list[Any]:
+def _tokens(service: Service, body: Tokenize) -> tuple[int, msgspec.Raw]:
+    """How many tokens a text has, and they as JSON."""
     tokenizer = service.tokenizer
     if isinstance(body.content, str):
         ids = tokenizer.encode(body.content, body.add_special, body.parse_special)
@@ -41,8 +43,12 @@ def _tokens(service: Service, body: Tokenize) -> list[Any]:
         most = service.options.limits.tokenized_chars  # which counts here, whatever the context
         ids = ids_of(body.content, tokenizer, most, "content", body.parse_special) if body.content else []
     if not body.with_pieces:
-        return list(ids)
-    return [{"id": token, "piece": _piece(tokenizer.piece_bytes(token))} for token in ids]
+        return len(ids), encoded_list(ids, int)
+
+    def shown(token: int) -> dict[str, Any]:
+        return {"id": token, "piece": _piece(tokenizer.piece_bytes(token))}
+
+    return len(ids), encoded_list(ids, shown)
 
 
 def _piece(raw: bytes) -> str | list[int]:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
@@ -28,7 +29,7 @@ from graphml.server.engine.service import Service
 from graphml.server.protocols.answers import Answering, PlainReader, answering
 from graphml.server.protocols.embeddings import embedded_texts
 from graphml.server.protocols.openai_chat import ended
-from graphml.server.protocols.request_body import body_of
+from graphml.server.protocols.request_body import body_of, off_loop
 from graphml.server.protocols.shown_logprobs import entries
 from graphml.server.requests.request_fields import (
     INT_MAX,
@@ -43,8 +44,8 @@ from graphml.server.requests.request_fields import (
 )
 from graphml.server.requests.sampling_settings import RequestSettings
 from graphml.server.responses.api_errors import wrong_field
-from graphml.server.responses.event_stream import EventStream, line
-from graphml.server.responses.json_response import gone, json_response
+from graphml.server.responses.event_stream import EventStream, encode, line
+from graphml.server.responses.json_response import gone, joined, json_response
 from graphml.text.answers import ContentDelta, ReasoningDelta, ToolCall, format_of, marks_of
 from graphml.text.chat_template import DEFAULT_NAME
 from graphml.weights.file_names import is_gguf
@@ -122,13 +123,17 @@ async def chat(service: Service, request: Request) -> Response | EventStream:
     body = await body_of(service, request, OllamaChat)
     if not body.messages:
         return _loaded(service, message={"role": "assistant", "content": ""})
-    messages = [_message(index, message) for index, message in enumerate(body.messages)]
-    asked = _as_chat(service, body, messages, body.tools)
+
+    def asked() -> ChatCompletion:
+        messages = [_message(index, message) for index, message in enumerate(body.messages)]
+        return _as_chat(service, body, messages, body.tools)
+
+    conversation = await off_loop(request, asked)
 
     def shape(content: str, **parts: Any) -> Parts:
         return {"message": {"role": "assistant", "content": content, **parts}}
 
-    return await _answered(service, request, body, await answering(service, request, asked), shape)
+    return await _answered(service, request, body, await answering(service, request, conversation), shape)
 
 
 async def generate(service: Service, request: Request) -> Response | EventStream:
@@ -142,7 +147,7 @@ async def generate(service: Service, request: Request) -> Response | EventStream
         return _loaded(service, response="")
     roles = {"system": body.system, "user": body.prompt}
     messages = [{"role": role, "content": text} for role, text in roles.items() if text]
-    asked = _as_chat(service, body, messages)
+    asked = await off_loop(request, _as_chat, service, body, messages)
     if body.raw or body.suffix:
         reply = await _unformatted(service, request, body, asked)
     else:
@@ -161,7 +166,12 @@ async def embed(service: Service, request: Request) -> Response:
     every, rows = await embedded_texts(
         service, Embeddings(input=body.input), request, truncated=body.truncate is not False
     )
-    vectors = [normalized(row[:1, : body.dimensions])[0].tolist() for row in rows]
+
+    def written() -> msgspec.Raw:
+        vectors = (normalized(row[:1, : body.dimensions])[0].tolist() for row in rows)
+        return joined([encode(vector) for vector in vectors])
+
+    vectors = await service.access.in_thread(request, written)
     spent = {"total_duration": _ns(time.monotonic() - begin), "load_duration": 0}
     counts = {"prompt_eval_count": sum(map(len, every))}
     return json_response({"model": service.name, "embeddings": vectors, **spent, **counts})

@@ -5,6 +5,7 @@ Knows that protocol, and turns it into a conversation; see https://platform.open
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from graphml.server.access.text_limits import check_json_chars
 from graphml.server.engine.served_models import ServedModels
 from graphml.server.engine.service import Service, SharedParts, new_id, timings
 from graphml.server.engine.stored_responses import StoredResponse
@@ -19,22 +21,23 @@ from graphml.server.protocols.answers import Answering, answering
 from graphml.server.protocols.conversations import conversation_of
 from graphml.server.protocols.llama_completion import progress_timings, running_timings
 from graphml.server.protocols.openai_chat import ended
-from graphml.server.protocols.request_body import body_of
+from graphml.server.protocols.request_body import body_of, off_loop
 from graphml.server.protocols.response_events import ResponseEvents
 from graphml.server.protocols.response_items import input_items, output_items
 from graphml.server.protocols.responses_input import Responses, as_chat
 from graphml.server.protocols.shown_logprobs import entries
 from graphml.server.responses.api_errors import ApiError, wrong_field
 from graphml.server.responses.event_stream import EventStream
-from graphml.server.responses.json_response import gone, json_response
+from graphml.server.responses.json_response import gone, json_response, raw_json
 from graphml.text.answers import ContentDelta
 
 
 async def responses(service: Service, request: Request) -> Response | EventStream:
     """`POST /v1/responses`."""
     body = await body_of(service, request, Responses)
+    _check_shown(service, body)
     before, listed = _before(service, request, body)
-    chat, messages = as_chat(body, before)
+    chat, messages = await off_loop(request, as_chat, body, before)
     reply = await answering(service, request, chat)
     shown = _shown(service, body)
 
@@ -59,18 +62,25 @@ async def responses(service: Service, request: Request) -> Response | EventStrea
 
 async def stored_response(models: ServedModels, request: Request) -> Response | EventStream:
     """`GET /v1/responses/ID`, as an object, or with `stream=true` as its events."""
-    stored, streamed = _stored(models.shared, request), request.query_params.get("stream", "false")
+    streamed = request.query_params.get("stream", "false")
     after = _whole_number(request, "starting_after", -1, -1)
     if streamed not in ("true", "false"):
         raise wrong_field("stream", f"wanted true or false, got {streamed!r:.40}")
+    key = request.scope.get("graphml.key")
     if streamed == "false":
-        return json_response(stored.response)
+        return raw_json(models.shared.responses.response(key, request.path_params["id"]), is_kept=True)
+    stored, replays = _stored(models.shared, request), models.shared.replays
+    if replays[key] >= models.options.limits.replays:
+        raise ApiError(429, "too many stored responses are read as events; try again later")
+    replays[key] += 1
+    end = contextlib.ExitStack()  # which is left once, however often its end is told
+    end.callback(replays.subtract, [key])
 
     async def events() -> AsyncGenerator[bytes, None]:
         for event in ResponseEvents().replayed(stored.response, stored.pieces, stored.n_progress, after):
             yield event
 
-    return models.shared.stream(request, events(), lambda: None)
+    return models.shared.stream(request, events(), end.close)
 
 
 async def listed_items(models: ServedModels, request: Request) -> Response:
@@ -129,9 +139,17 @@ async def delete_response(models: ServedModels, request: Request) -> Response:
 async def input_tokens(service: Service, request: Request) -> Response:
     """`POST /v1/responses/input_tokens`."""
     body = await body_of(service, request, Responses)
-    chat, _ = as_chat(body, _before(service, request, body)[0])
+    chat, _ = await off_loop(request, as_chat, body, _before(service, request, body)[0])
     prompt = await service.access.in_thread(request, conversation_of, service, chat)
     return json_response({"object": "response.input_tokens", "input_tokens": len(prompt.ids)})
+
+
+def _check_shown(service: Service, body: Responses) -> None:
+    """ApiError 400 where what the response and its events repeat is very large."""
+    limits = service.options.limits
+    check_json_chars(body.metadata, limits.metadata_chars, "metadata")
+    check_json_chars(body.tools, limits.tool_chars, "tools")
+    check_json_chars(body.text, limits.grammar_chars, "text")
 
 
 def _shown(service: Service, body: Responses) -> dict[str, Any]:

@@ -1,15 +1,17 @@
 """Bodies of requests, read and decoded so that the event loop goes on: big ones by a thread of their own.
 
-Decoding holds the interpreter's lock, so what a big body has of values and keys is counted before, in parts.
+Decoding holds the interpreter's lock, so what a big body has of values, keys and digits is counted before, in
+parts. No request keeps its bytes once they are decoded.
 Knows sizes; what the fields are is in `request_fields`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 
@@ -22,8 +24,13 @@ T = TypeVar("T")
 SMALL = 128 << 10
 """Bytes of a body that the event loop decodes itself."""
 PART = 64 << 10
+DIGITS = 128
+"""Of a number in a big body: the time that a whole number takes grows with the square of its digits."""
+_LONG_NUMBER = re.compile(rb"[0-9]{%d}" % (DIGITS + 1))
 DECODED = "graphml.body"
 """Of a scope: the body, where it was decoded to choose the model."""
+LARGE = "graphml.large"
+"""Of a scope: whether its body was a big one, so that what is made of it is made in a thread, too."""
 _BIG = ThreadPoolExecutor(1, "graphml-bodies")
 """One at a time: their memory is bounded so, and what they hold of the interpreter's lock."""
 
@@ -45,9 +52,10 @@ async def read_body(service: Service, request: Request, decode: Callable[[bytes]
 
 async def limited_body(limits: RequestLimits, request: Request, decode: Callable[[bytes], T]) -> T:
     """What `decode` makes of the body, within these limits; of a large one in a thread."""
-    raw = await request.body()
+    raw = b"".join([chunk async for chunk in request.stream()])
     if len(raw) <= SMALL:
         return decode(raw)
+    request.scope[LARGE] = True
 
     def work() -> T:
         check_counts(raw, limits)
@@ -56,8 +64,15 @@ async def limited_body(limits: RequestLimits, request: Request, decode: Callable
     return await asyncio.get_running_loop().run_in_executor(_BIG, work)
 
 
+async def off_loop(request: Request, work: Callable[..., T], *arguments: Any) -> T:
+    """What some work makes of a body that was decoded: of a big one in the thread that decoded it."""
+    if LARGE not in request.scope:
+        return work(*arguments)
+    return await asyncio.get_running_loop().run_in_executor(_BIG, work, *arguments)
+
+
 def check_counts(raw: bytes, limits: RequestLimits) -> None:
-    """ApiError 413 for a body with too many values, keys or escaped characters, valid JSON or not.
+    """ApiError 413 for too many values, keys or escaped characters, or a number's digits, valid JSON or not.
 
     Nothing is decoded: strings are cut out, part by part, and what is between them is counted.
     """
@@ -74,6 +89,8 @@ def check_counts(raw: bytes, limits: RequestLimits) -> None:
         pieces = part.split(b'"')
         between = b"".join(pieces[inside::2])
         inside ^= len(pieces) % 2 == 0
+        if _LONG_NUMBER.search(between):
+            raise ApiError(413, f"the body: at most {DIGITS} digits of a number are wanted")
         values += between.count(b",")
         nested += between.count(b":") + between.count(b"[") + between.count(b"{")
         counted = (values, limits.values, "values"), (nested, limits.nested, "keys, lists and objects")

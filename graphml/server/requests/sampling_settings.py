@@ -15,6 +15,7 @@ from typing import Any
 from graphml.errors import UsageError
 from graphml.sampling import SamplingParams
 from graphml.sampling.settings.params import STRUCTURES
+from graphml.server.access.text_limits import check_json_chars
 from graphml.server.options.server_options import NO_CACHE_REUSE, RequestLimits, ServerOptions
 from graphml.server.requests.draft_names import SHOWN, draft_fields
 from graphml.server.requests.request_fields import ChatCompletion, Completion, Sampling, TextCompletion
@@ -247,6 +248,8 @@ def _response_format(response_format: dict[str, Any], limits: RequestLimits) -> 
 
 
 def _schema(name: str, schema: object, limits: RequestLimits) -> str:
+    """A schema as JSON; its size is known before anything walks it."""
+    check_json_chars(schema, limits.grammar_chars, name)
     if isinstance(schema, str):
         try:
             schema = json.loads(schema)

@@ -13,13 +13,17 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, TypeVar
 
 import msgspec
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from graphml.api.template_messages import fenced_value
 from graphml.server.responses.api_errors import Style, as_api_error
 from graphml.text.tokenizer.tokenizer import well_formed
 
 T = TypeVar("T")
+PIECE = 64 << 10
+"""Bytes that are sent at a time; then the client must take some of them."""
+IN_A_ROW = 3
+"""Events that are sent, where all are there, until others have their turn."""
 PING = b":\n\n"
 DONE = b"data: [DONE]\n\n"
 EVENTS, LINES = b"text/event-stream; charset=utf-8", b"application/x-ndjson"
@@ -49,6 +53,18 @@ def line(data: Any) -> bytes:
     return encode(data) + b"\n"
 
 
+async def messages(body: bytes, more: bool) -> AsyncGenerator[Message, None]:
+    """ASGI's messages that send these bytes, in pieces; others have their turn between two of them.
+
+    That a client has left is known only then: without a turn all the rest would be written for nobody.
+    """
+    for begin in range(0, len(body) or 1, PIECE):
+        if begin:
+            await asyncio.sleep(0)
+        piece, is_last = body[begin : begin + PIECE], begin + PIECE >= len(body)
+        yield {"type": "http.response.body", "body": piece, "more_body": more or not is_last}
+
+
 class EventStream:
     """An ASGI response that sends what a generator yields.
 
@@ -69,6 +85,7 @@ class EventStream:
         self._events, self._ping = events, ping if ping > 0 and style != "ollama" else math.inf
         self._timeout = timeout if timeout > 0 else math.inf
         self._cancel, self._style = cancel, style
+        self._n_sent = 0
         self._sends, self._since = False, 0.0  # whether something is being sent, and since when
         self.headers: list[tuple[bytes, bytes]] = []
 
@@ -107,8 +124,12 @@ class EventStream:
         return event(body, "error" if self._style == "anthropic" else None)
 
     async def _give(self, send: Send, chunk: bytes, more: bool = True) -> None:
-        self._sends, self._since = True, time.monotonic()
-        await send({"type": "http.response.body", "body": chunk, "more_body": more})
+        self._n_sent += 1
+        if self._n_sent % IN_A_ROW == 0:
+            await asyncio.sleep(0)
+        async for message in messages(chunk, more):
+            self._sends, self._since = True, time.monotonic()
+            await send(message)
         self._sends = False
 
     async def _watch(self, send: Send) -> None:
