@@ -23,6 +23,7 @@ import graphml
 from graphml.server.access import connections as timed_connections
 from graphml.server.access.open_connections import AT_A_TIME, BoundedListener, OpenConnections
 from graphml.server.engine.stored_responses import StoredResponse
+from graphml.server.observing.told_lines import tell
 from graphml.server.options.server_options import RequestLimits, ServerOptions
 from tests.server.running_server import Running, running
 
@@ -119,7 +120,7 @@ def test_a_connection_beyond_answers_is_refused(stories: graphml.Model) -> None:
 
 @pytest.fixture
 def listener() -> Iterator[BoundedListener]:
-    with BoundedListener().bound(OpenConnections(100)) as found:
+    with BoundedListener().bound(OpenConnections(100, tell)) as found:
         found.bind(("127.0.0.1", 0))
         found.listen()
         yield found

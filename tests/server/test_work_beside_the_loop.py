@@ -21,8 +21,9 @@ from starlette.types import Message
 
 import graphml
 from graphml.sampling.structured import params_structure
+from graphml.sampling.structured.compile_turns import AT_A_TIME
 from graphml.server.access.text_limits import Held
-from graphml.server.engine.engine_access import LARGE, POOLS, pool_of
+from graphml.server.engine.engine_access import POOL_THREADS
 from graphml.server.engine.stored_responses import StoredResponse, StoredResponses
 from graphml.server.options.server_options import RequestLimits, ServerOptions
 from graphml.server.protocols import (
@@ -34,7 +35,7 @@ from graphml.server.protocols import (
     request_body,
 )
 from graphml.server.requests import sampling_settings
-from graphml.server.requests.request_fields import ChatCompletion, Completion, as_object
+from graphml.server.requests.request_fields import as_object
 from graphml.server.responses.api_errors import ApiError
 from graphml.server.responses.event_stream import PIECE, EventStream
 from graphml.server.responses.json_response import ANSWERS, encoded_list, json_response
@@ -232,7 +233,12 @@ def test_plain_requests_do_not_wait_for_grammars_that_are_compiled(
 
     monkeypatch.setattr(params_structure, "compiled_structure", late)
     _others_go_on(
-        server, go_on, begun, "/completion", lambda i: {"prompt": "a", "n_predict": 1, "regex": f"ab{i}"}
+        server,
+        go_on,
+        begun,
+        "/completion",
+        lambda i: {"prompt": "a", "n_predict": 1, "regex": f"ab{i}"},
+        AT_A_TIME,
     )
 
 
@@ -248,7 +254,7 @@ def test_plain_requests_do_not_wait_for_texts_that_are_embedded(
         return rows(*given)
 
     monkeypatch.setattr(embeddings, "_rows", late)
-    _others_go_on(server, go_on, begun, "/v1/embeddings", lambda i: {"input": f"a {i}"})
+    _others_go_on(server, go_on, begun, "/v1/embeddings", lambda i: {"input": f"a {i}"}, POOL_THREADS)
 
 
 def _others_go_on(
@@ -257,30 +263,19 @@ def _others_go_on(
     begun: threading.Semaphore,
     path: str,
     body: Callable[[int], dict[str, Any]],
+    n_threads: int,
 ) -> None:
     """Ask for more that waits than there are threads for it; the plain request is answered before any."""
     with ThreadPoolExecutor(6) as clients:
         try:
             waiting = [clients.submit(server.post, path, body(i)) for i in range(6)]
-            for _ in range(POOLS["structures"]):
+            for _ in range(n_threads):
                 assert begun.acquire(timeout=20)
             assert server.post("/completion", {"prompt": "a", "n_predict": 1}).status_code == 200
             assert not any(answer.done() for answer in waiting)
         finally:
             go_on.set()
         assert [answer.result().status_code for answer in waiting] == [200] * 6
-
-
-def test_grammars_that_take_long_to_compile_have_threads_of_their_own() -> None:
-    long = "a" * (LARGE + 1)
-    assert pool_of(Completion()) == "requests"
-    for fields in ({"grammar": "root ::= "}, {"regex": "a"}, {"json_schema": {}}, {"json_schema": "{}"}):
-        assert pool_of(Completion(**fields)) == "structures"  # type: ignore[arg-type]
-    assert pool_of(Completion(json_schema={"title": long})) == "large structures"
-    chat = ChatCompletion(messages=[])
-    for tools, pool in (([], "requests"), ([{}], "structures"), ([{"title": long}], "large structures")):
-        chat.tools = tools  # type: ignore[assignment]
-        assert pool_of(chat) == pool
 
 
 def test_big_bodies_are_bounded_together_and_small_ones_go_on(narrow: Running) -> None:
