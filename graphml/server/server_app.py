@@ -260,8 +260,8 @@ async def answered(scope: Scope, models: ServedModels, work: Awaitable[Any]) -> 
 def _forget_frames(error: BaseException | None) -> None:
     """Let go of the frames that an error came through, with a request's body: they refer to it, too."""
     while error is not None:
-        error, before = error.__context__, error
-        before.__traceback__ = None
+        error.__traceback__ = None
+        error = error.__context__
 
 
 def server_app(

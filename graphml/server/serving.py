@@ -54,7 +54,7 @@ def serve_until_stopped(
     budget = free_memory() // 10 * 9 if options.routes else None
     try:
         models = ServedModels(shared, sources, first, budget)
-        connections = OpenConnections(max(options.limits.connections, 2 * options.limits.waiting))
+        connections = OpenConnections(max(options.limits.connections, 2 * options.limits.waiting), tell)
         with listening(options.hosts, options.port, connections) as sockets:
             asyncio.run(_serve(models, sockets, connections, [] if traces is None else [traces], mcp))
         if models.dead():

@@ -14,8 +14,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from graphml.server.observing.told_lines import tell
-
 SPARE = 128
 """File descriptors besides those of connections: of models, logs, threads and tools."""
 TOLD_S = 60.0
@@ -26,9 +24,13 @@ USED_UP = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 class OpenConnections:
-    """The connections of a server, at most `most` or as many as the process may have files."""
+    """The connections of a server, at most `most` or as many as the process may have files.
 
-    def __init__(self, most: int) -> None:
+    tell: writes a line of the log.
+    """
+
+    def __init__(self, most: int, tell: Callable[[str], object] = lambda line: None) -> None:
+        self._tell = tell
         self.most = min(most, _most_files(most + SPARE) - SPARE)
         self._open: set[int] = set()
         self._waiting: dict[int, Callable[[], object]] = {}
@@ -65,7 +67,9 @@ class OpenConnections:
         """Close the one that has waited longest for a request; whether there was one."""
         if time.monotonic() - self._told >= TOLD_S:
             self._told = time.monotonic()
-            tell(f"graphml: {len(self)} connections are open, as many as may be: waiting ones are closed")
+            self._tell(
+                f"graphml: {len(self)} connections are open, as many as may be: waiting ones are closed"
+            )
         if not self._waiting:
             return False
         number = next(iter(self._waiting))
