@@ -71,6 +71,7 @@ class TimedProtocol(H11Protocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
+        self._watch_reader(CLOSE_S)
 
     def on_response_complete(self) -> None:
         """Go on with what came meanwhile."""
