@@ -26,10 +26,10 @@ USED_UP = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 class OpenConnections:
     """The connections of a server, at most `most` or as many as the process may have files.
 
-    tell: writes a line for the operator.
+    tell: writes a line of the log.
     """
 
-    def __init__(self, most: int, tell: Callable[[str], None] = lambda line: None) -> None:
+    def __init__(self, most: int, tell: Callable[[str], object] = lambda line: None) -> None:
         self._tell = tell
         self.most = min(most, _most_files(most + SPARE) - SPARE)
         self._open: set[int] = set()
