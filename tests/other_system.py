@@ -122,15 +122,16 @@ def main(system: str) -> None:
     become(system)
     assert work(names) == wanted
     assert len(wanted[1]) == 8
+    from graphml.system import kept_program
     from graphml.system.pages import free_memory, fresh, main_memory
     from graphml.text import template_renderer
 
     assert not fresh(4 << 20, large=True, small_head=1 << 16)[-9:].any()
     if system == "win32":
         assert (main_memory(), free_memory()) == MEMORY
-        template_renderer._confine()
-        request = marshal.dumps(("{{ 1 + a }}", marshal.dumps({"a": 1}), "", 1.0, 1 << 40))
-        assert template_renderer._answer(request) == b"\0\1\0\0\0" + b"2"
+        kept_program.confine()
+        request = marshal.dumps(("{{ 1 + a }}", marshal.dumps({"a": 1}), ""))
+        assert template_renderer._answer(request) == (kept_program.TEXT, b"2")
     print(f"{len(names)} modules")
 
 

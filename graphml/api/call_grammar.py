@@ -92,7 +92,8 @@ class CallGrammar:
 
     def _with_free_text(self, params: SamplingParams) -> SamplingParams:
         """Free text, in which a call follows the grammar from its begin on."""
-        grammar = forced_calls(self.format, self._schemas(params), _speller(self.tokenizer), self.several)
+        schemas, spell = self._schemas(params), _speller(self.tokenizer)
+        grammar = forced_calls(self.format, schemas, spell, self.several, begun=True)
         lazy = dataclasses.replace(
             params, grammar=_lark(grammar), grammar_lazy=True, grammar_triggers=self._triggers()
         )

@@ -158,7 +158,10 @@ class Chat(MessageList):
         return chat
 
     def __repr__(self) -> str:
-        return f"Chat({len(self._messages)} messages, {self.session.n_past} of {self.session.n_ctx} tokens)"
+        waits = bool(self._messages) and self._messages[-1]["role"] == "user"
+        how = "; the last one waits for respond()" if waits else ""
+        n_past, n_ctx = self.session.n_past, self.session.n_ctx
+        return f"Chat({len(self._messages)} messages, {n_past} of {n_ctx} tokens{how})"
 
     @property
     def template(self) -> ChatTemplate:
@@ -224,7 +227,7 @@ class Chat(MessageList):
         *,
         tools: Any = None,
         tool_choice: Any = "auto",
-        parallel_tool_calls: bool = True,
+        parallel_tool_calls: bool | None = None,
         max_rounds: int = MAX_ROUNDS,
         confirm: Confirm | None = None,
         max_tokens: int | None = None,
@@ -241,8 +244,10 @@ class Chat(MessageList):
         the model calls are run, their results are told to it, and it answers again, for at most max_rounds
         rounds of calls; an error of a function is told as text. Calls of a tool without a function end it:
         see `add_tool_result`.
-        tool_choice: "auto", "none", "required" or a tool's name, for the first answer. confirm: asked before
-        each function is run, with the call; where it returns False, the model is told that the user refused.
+        tool_choice: "auto", "none", "required" or a tool's name, for the first answer. parallel_tool_calls:
+        whether an answer may have several calls; None: where the model's family has a form of calls.
+        confirm: asked before each function is run, with the call; where it returns False, the model is told
+        that the user refused.
 
         After an error the history is as before, and the answer can be asked for again; but messages that the
         context has no room for are removed from it: a ContextFullError says how long they are. So is `text`.
@@ -255,7 +260,7 @@ class Chat(MessageList):
         limit = self.max_tokens if max_tokens is None else count_or_none("max_tokens", max_tokens)
         settings = replace(
             self._settings, tools=tools_of(self.tools if tools is None else tools), tool_choice=tool_choice,
-            parallel_tool_calls=bool(parallel_tool_calls),
+            parallel_tool_calls=parallel_tool_calls,
         )  # fmt: skip
         is_answered = not self._messages or self._messages[-1]["role"] == "assistant"
         if text is None and is_answered and not (self._messages and self._continues):

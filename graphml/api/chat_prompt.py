@@ -127,14 +127,16 @@ class ChatSettings:
     """How conversations become prompts.
 
     variables: further variables of the template; where add_generation_prompt is False, no answer begins.
-    tool_choice: "auto", "none", "required", a tool's name, or OpenAI's form of it. reasoning_format: "none"
+    tool_choice: "auto", "none", "required", a tool's name, or OpenAI's form of it. parallel_tool_calls:
+    whether an answer may have several, never of one that is named; None: where the model's family writes
+    calls in a form of its own. reasoning_format: "none"
     leaves reasoning in the text with its marks; "deepseek" and "auto" tell it apart. chat_format: the name
     of the format of answers, None: as the template's text says.
     """
 
     tools: tuple[Tool, ...] = ()
     tool_choice: Any = AUTO
-    parallel_tool_calls: bool = True
+    parallel_tool_calls: bool | None = None
     variables: Mapping[str, Any] = field(default_factory=dict)
     reasoning_format: str = AUTO
     chat_format: str | None = None
@@ -174,7 +176,7 @@ def chat_prompt(
     *,
     tools: object = None,
     tool_choice: Any = AUTO,
-    parallel_tool_calls: bool = True,
+    parallel_tool_calls: bool | None = None,
     variables: Mapping[str, Any] | None = None,
     reasoning_format: str = AUTO,
     chat_format: str | None = None,
@@ -213,7 +215,8 @@ def prompt_of(
         format = format_of_tokens(partial(_is_token, tokenizer))
     elif described and format.syntax is None:
         format = formats()["generic"]
-    several = settings.parallel_tool_calls and named is None  # a named one is called once
+    parallel = settings.parallel_tool_calls
+    several = (format.name != "generic" if parallel is None else parallel) and named is None
     last = messages[-1] if messages else None
     begins = settings.variables.get("add_generation_prompt", True)
     continues = begins and last and last["role"] == "assistant" and not last.get("tool_calls")

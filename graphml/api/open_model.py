@@ -58,6 +58,8 @@ class OpenModel(NamesOthers):
         **dict.fromkeys(("trace", "run_with_cache"), "capture(text, *patterns)"),
         **dict.fromkeys(("()", "forward"), "logits(text), session().eval(ids), generate or chat"),
         **dict.fromkeys(("complete", "create_completion", "predict"), "generate"),
+        **dict.fromkeys(("agenerate", "generate_async"), "engine(), and await engine.submit(...)"),
+        **dict.fromkeys(("astream", "stream_async"), "engine(), and async for token in engine.submit(...)"),
         **dict.fromkeys(("ask", "respond", "create_chat_completion"), "chat().respond"),
         **dict.fromkeys(("load_session", "load_state", "load_chat"), "restore"),
         **dict.fromkeys(("save_session", "save_state"), "Session.save or Chat.save"),

@@ -85,6 +85,8 @@ class Commands(HelpedGroup):
                 ctx.fail(f"No such command {name[:80]!r}.{meaning(name, COMMANDS)}")
             args = [name, *args]
         known, command, args = super().resolve_command(ctx, args)
+        if known == "run" and self._converses(ctx, command, args):
+            known, command, args = super().resolve_command(ctx, ["chat", *args])
         if unknown_options(command, args):
             from graphml.cli.other_command_lines import in_our_words  # for these alone
 
@@ -92,6 +94,20 @@ class Commands(HelpedGroup):
             args = in_our_words(str(known), command, args)
             ctx.meta[_OUR_WORDS] = list(args)  # its reader takes words out of the other
         return known, command, args
+
+    def _converses(self, ctx: Any, run: Any, args: list[str]) -> bool:
+        """Whether a person at a terminal states no prompt, and nothing that a conversation has not."""
+        asks_help = {"-h", "--help", "--help-all"} & set(args)
+        if ctx.resilient_parsing or asks_help or not (sys.stdin.isatty() and sys.stdout.isatty()):
+            return False
+        stated = run.make_context("run", list(args), parent=ctx, resilient_parsing=True).params
+        if stated["prompt"] is not None or stated["files"]:
+            return False
+        from graphml.loading.fetch import names_model
+
+        words = stated["words"] or []
+        only_model = not words or (len(words) == 1 and names_model(words[0]))
+        return only_model and not unknown_options(self.get_command(ctx, "chat"), args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of that name, from the file of that name; None if there is none."""

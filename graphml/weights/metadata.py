@@ -102,6 +102,10 @@ class Metadata(Mapping[str, Any]):
         self._absent = dict(absent or {})
         self._read: set[str] = set()
 
+    def __repr__(self) -> str:
+        shown = (f"{key!r}: ..." if self.is_array(key) else f"{key!r}: {self[key]!r:.60}" for key in self)
+        return f"Metadata({{{', '.join(shown)}}})"
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 

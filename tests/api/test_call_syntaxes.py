@@ -175,8 +175,9 @@ def asked(name: str, tools: list[Any], vocabulary: str, choice: str) -> ChatProm
     ]
     messages = [{"role": "user", "content": "x"}]
     return chat_prompt(
-        tokenizer(vocabulary), TEMPLATES, messages, tools=described, tool_choice=choice, chat_format=name
-    )
+        tokenizer(vocabulary), TEMPLATES, messages, tools=described, tool_choice=choice, chat_format=name,
+        parallel_tool_calls=True,
+    )  # fmt: skip
 
 
 def read(prompt: ChatPrompt, text: str) -> Answer:

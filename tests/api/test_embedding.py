@@ -179,7 +179,8 @@ def test_the_command_divides_by_the_norm_that_is_asked_for(
 
 @pytest.mark.parametrize(("more", "said"), [
     ([], "wanted -p TEXT, or a text on each line of stdin; got nothing"),
-    (["-p", "cat", "--query", "dog", "--embd-normalize", "2"], "--query: wanted no --pooling"),
+    (["-p", "cat", "--query", "dog", "--embd-normalize", "2"], "--embd-normalize: wanted none beside"),
+    (["-p", "cat", "--query", "dog", "--pooling", "cls"], "--query: wanted no --pooling but rank"),
 ])  # fmt: skip
 def test_what_the_command_cannot_do(model: graphml.Model, more: list[str], said: str) -> None:
     done = CliRunner().invoke(app, ["embed", str(model.path), "--backend", "reference", *more], input="")

@@ -164,6 +164,8 @@ MISSES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "model.load_session": (lambda m: m.load_session("x"), "Use restore"),
     "model.trace": (lambda m: m.trace("x"), r"Use capture\(text, \*patterns\)"),
     "model.tokenize": (lambda m: m.tokenize("x"), "Use encode"),
+    "model.agenerate": (lambda m: m.agenerate("x"), r"Use engine\(\), and await engine.submit"),
+    "model.astream": (lambda m: m.astream("x"), r"Use engine\(\), and async for token in"),
     "model.respond": (lambda m: m.respond("x"), r"Use chat\(\).respond"),
     "model[...]": (lambda m: m["x"], "'Model' object is not subscriptable$"),
     "tokenizer(text)": (lambda m: m.tokenizer("x"), r"not callable. Use encode\(text\)"),

@@ -62,19 +62,19 @@ def chat(tmp_path: Path) -> Callable[..., object]:
     model = tiny_model.write(tmp_path / "tiny.gguf", n_ctx=1 << 14)
 
     @contextmanager
-    def at_terminal(term: str, *options: str) -> Iterator[Person]:
+    def at_terminal(term: str, *options: str, command: str = "chat") -> Iterator[Person]:
         import pty  # not on Windows
 
         person_end, terminal = pty.openpty()
-        command = [*COMMAND, "chat", str(model), "--backend", "reference", *options]
+        words = [*COMMAND, command, str(model), "--backend", "reference", *options]
         environment = {**os.environ, "TERM": term, "XDG_STATE_HOME": str(tmp_path), "HOME": str(tmp_path)}
         ends = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
         # A session of its own, whose terminal this is: Ctrl-C arrives as it does from a keyboard.
         # Where the tests run in the background, it would be ignored.
         take_it = "import fcntl, os, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
         take_it += "signal.signal(signal.SIGINT, signal.SIG_DFL); "
-        command = [sys.executable, "-c", take_it + "os.execv(sys.argv[1], sys.argv[1:])", *command]
-        with subprocess.Popen(command, **ends, env=environment, start_new_session=True) as process:
+        words = [sys.executable, "-c", take_it + "os.execv(sys.argv[1], sys.argv[1:])", *words]
+        with subprocess.Popen(words, **ends, env=environment, start_new_session=True) as process:
             os.close(terminal)
             try:
                 yield Person(person_end)
@@ -135,6 +135,21 @@ def test_a_conversation_at_a_terminal(chat: Callable[..., object], tmp_path: Pat
         assert history.stat().st_mode & 0o777 == 0o600
         assert "half a li" not in history.read_text()
         assert json.loads(history.read_text().splitlines()[0]) == "first line\nsecond line"
+
+
+def test_run_without_a_prompt_is_a_conversation(chat: Callable[..., object], tmp_path: Path) -> None:
+    saved = tmp_path / "talk.json"
+    with chat("dumb", "-n", "2", command="run") as person:
+        person.wait_for(b"/help lists the commands")
+        person.wait_for(PROMPT)
+        for line in (b'"""two', b'  lines"""'):
+            person.type(line, ENTER)
+            person.wait_for(PROMPT)
+        person.type(b"/save " + bytes(saved), ENTER)
+        person.wait_for(b"2 messages saved")
+        person.wait_for(PROMPT)
+        person.type(b"/exit", ENTER)
+    assert json.loads(saved.read_text())[0]["content"] == "two\n  lines"
 
 
 def test_a_dumb_terminal_gets_no_escape_codes(chat: Callable[..., object]) -> None:

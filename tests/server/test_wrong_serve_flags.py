@@ -13,7 +13,7 @@ from graphml.cli.serve import load_options, server_options
 from graphml.errors import GraphmlError, UsageError
 from graphml.server.access.connections import check_certificate
 from graphml.server.engine.service import Service
-from graphml.server.options.command_line import parsed
+from graphml.server.options.command_line import BY_NAME, IN_OTHERS, parsed
 from graphml.server.options.server_options import ServerOptions
 from tests.stories import STORIES
 
@@ -48,6 +48,14 @@ def test_a_file_stands_for_a_grammar_and_a_schema(tmp_path: Path) -> None:
             assert getattr(server_options(parsed([flag, value])).params, name) == text
     with pytest.raises(UsageError, match=r"^--json-schema: nowhere\.json: no such file"):
         server_options(parsed(["--json-schema", "nowhere.json"]))
+
+
+@pytest.mark.parametrize("flag", IN_OTHERS)
+def test_an_option_of_another_server_names_the_one_here(flag: str) -> None:
+    here = IN_OTHERS[flag].split()[0]
+    with pytest.raises(UsageError, match=f"^{flag}: serve has no such option. {here}"):
+        parsed([flag, "1"])
+    assert here in BY_NAME
 
 
 def test_a_prefix_of_paths_is_whole_names() -> None:

@@ -33,7 +33,7 @@ EXPONENTIAL = json.dumps(
     {"allOf": [{"type": "string", "pattern": f".{{{i}}}[abc].{{{i}}}"} for i in range(3, 40)]}
 )
 QUADRATIC = json.dumps(
-    {"type": "object", "patternProperties": {f"^a{i}[a-z]*{i}$": {"type": "integer"} for i in range(1500)}}
+    {"type": "object", "patternProperties": {f"^a{i}[a-z]*{i}$": {"type": "integer"} for i in range(900)}}
 )
 LARK = "start: A\nA: " + " & ".join(f"/(.|\\n)*[a-c](.|\\n){{{i}}}/" for i in range(3, 40))
 HOSTILE = {

@@ -19,6 +19,7 @@ from graphml.cli.conversation.input_history import FURTHER, PROMPT, InputHistory
 from graphml.cli.terminal.console import say
 
 HOW_TO_END = "Ctrl-C once more, Ctrl-D or /exit ends the conversation"
+QUOTES = '"""'
 HISTORY_FILE = "chat_history.jsonl"
 _LOOKS_EVERY_S = 0.1
 _NO_TEXT = re.compile("[\ud800-\udfff]")  # how Python reads bytes that are not UTF-8
@@ -61,7 +62,7 @@ def asked(read: Callable[[], str], typed: Callable[[], bool]) -> Iterator[str]:
     warned = False
     while True:
         try:
-            text = read()
+            text = _whole(read(), read)
         except EOFError:
             return
         except KeyboardInterrupt:
@@ -75,6 +76,17 @@ def asked(read: Callable[[], str], typed: Callable[[], bool]) -> Iterator[str]:
             continue
         warned = False
         yield tidy(text)
+
+
+def _whole(line: str, read: Callable[[], str]) -> str:
+    """An input; one between three quotes goes over several lines, as in ollama."""
+    if not line.startswith(QUOTES):
+        return line
+    lines = [line.removeprefix(QUOTES)]
+    while not lines[-1].rstrip().endswith(QUOTES):
+        lines.append(read())
+    lines[-1] = lines[-1].rstrip().removesuffix(QUOTES)
+    return "\n".join(lines)
 
 
 def tidy(text: str) -> str:

@@ -83,7 +83,8 @@ def model_and_prompt(
         parts = [""] if sys.stdin.isatty() else [_stdin()]
         if not parts[0]:
             raise UsageError(
-                'prompt: wanted one, as `graphml run "Hello"`, -p TEXT, -f FILE, or a text on stdin'
+                'prompt: wanted one, as `graphml run "Hello"`, -p TEXT, -f FILE, or a text on stdin; '
+                "`graphml chat` converses"
             )
     elif STDIN not in (*left, *map(str, options.files or ())):
         piped = text_beside("the prompt")

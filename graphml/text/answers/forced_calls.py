@@ -26,9 +26,11 @@ def forced_calls(
     marks: ReasoningMarks | None = None,
     inside: bool = False,
     response: Schema | None = None,
+    begun: bool = False,
 ) -> str:
     """The grammar of an answer that is one call, or several, of these tools.
 
+    begun: the answer may be a list already, of which this is the whole, though one call alone is wanted.
     marks, inside: reasoning may come before, or is what the answer begins within. response: the schema of an
     answer without calls, None where there must be one. The format has a syntax.
     """
@@ -42,7 +44,7 @@ def forced_calls(
     before = _reasoning(format, rules, marks, inside)
     answer = joined(spell(syntax.begin), "call" + more, spell(syntax.end))
     if syntax.alone:
-        answer = f"(call | {answer})" if count else "call"
+        answer = f"(call | {answer})" if count or begun else "call"
     if response is not None:
         text = rules.add("response", joined(spell(format.text_open), json_terminal(response)))
         answer = f"({answer} | {text})"
