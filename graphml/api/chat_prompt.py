@@ -128,15 +128,14 @@ class ChatSettings:
 
     variables: further variables of the template; where add_generation_prompt is False, no answer begins.
     tool_choice: "auto", "none", "required", a tool's name, or OpenAI's form of it. parallel_tool_calls:
-    whether an answer may have several, never of one that is named; None: where the model's family writes
-    calls in a form of its own. reasoning_format: "none"
+    whether an answer may have several, never of one that is named. reasoning_format: "none"
     leaves reasoning in the text with its marks; "deepseek" and "auto" tell it apart. chat_format: the name
     of the format of answers, None: as the template's text says.
     """
 
     tools: tuple[Tool, ...] = ()
     tool_choice: Any = AUTO
-    parallel_tool_calls: bool | None = None
+    parallel_tool_calls: bool = True
     variables: Mapping[str, Any] = field(default_factory=dict)
     reasoning_format: str = AUTO
     chat_format: str | None = None
@@ -176,7 +175,7 @@ def chat_prompt(
     *,
     tools: object = None,
     tool_choice: Any = AUTO,
-    parallel_tool_calls: bool | None = None,
+    parallel_tool_calls: bool = True,
     variables: Mapping[str, Any] | None = None,
     reasoning_format: str = AUTO,
     chat_format: str | None = None,
@@ -215,8 +214,7 @@ def prompt_of(
         format = format_of_tokens(partial(_is_token, tokenizer))
     elif described and format.syntax is None:
         format = formats()["generic"]
-    parallel = settings.parallel_tool_calls
-    several = (format.name != "generic" if parallel is None else parallel) and named is None
+    several = settings.parallel_tool_calls and named is None  # a named one is called once
     last = messages[-1] if messages else None
     begins = settings.variables.get("add_generation_prompt", True)
     continues = begins and last and last["role"] == "assistant" and not last.get("tool_calls")

@@ -69,7 +69,7 @@ def test_models_engines_and_handles(model: graphml.Model) -> None:
 def test_a_chat_is_escaped(model: graphml.Model) -> None:
     chat = model.chat()
     chat.add_user(EVIL)
-    assert repr(chat) == "Chat(1 messages, 0 of 160 tokens)"
+    assert repr(chat) == "Chat(1 messages, 0 of 160 tokens; the last one waits for respond())"
     shown = Tags(chat._repr_html_())
     assert "script" not in shown.tags
     assert EVIL in shown.text
