@@ -103,7 +103,11 @@ class Metadata(Mapping[str, Any]):
         self._read: set[str] = set()
 
     def __repr__(self) -> str:
-        shown = (f"{key!r}: ..." if self.is_array(key) else f"{key!r}: {self[key]!r:.60}" for key in self)
+        # Looking at values is no read of them: unread ones are told.
+        shown = (
+            f"{key!r}: ..." if self.is_array(key) else f"{key!r}: {stored.read(None)!r:.60}"
+            for key, stored in self._values.items()
+        )  # fmt: skip
         return f"Metadata({{{', '.join(shown)}}})"
 
     def __iter__(self) -> Iterator[str]:

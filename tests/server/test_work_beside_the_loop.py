@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
@@ -220,55 +220,31 @@ def test_a_list_written_in_parts_is_the_same(count: int) -> None:
     assert msgspec.json.decode(encoded_list(range(count), str)) == [str(i) for i in range(count)]
 
 
-def test_plain_requests_do_not_wait_for_grammars_that_are_compiled(
-    server: Running, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("held", "path", "body", "n_threads"),
+    [
+        ((params_structure, "compiled_structure"), "/completion", {"prompt": "a", "n_predict": 1}, AT_A_TIME),
+        ((embeddings, "_rows"), "/v1/embeddings", {}, POOL_THREADS),
+    ],
+    ids=["grammars that are compiled", "texts that are embedded"],
+)
+def test_plain_requests_do_not_wait_for(
+    server: Running, monkeypatch: pytest.MonkeyPatch, held: Any, path: str, body: Any, n_threads: int
 ) -> None:
+    """More is asked for than there are threads for it; the plain request is answered before any of it."""
     go_on, begun = threading.Event(), threading.Semaphore(0)
-    compiled = params_structure.compiled_structure
+    work = getattr(*held)
 
-    def late(*given: Any) -> Any:
+    def late(*arguments: Any) -> Any:
         begun.release()
         go_on.wait(20)
-        return compiled(*given)
+        return work(*arguments)
 
-    monkeypatch.setattr(params_structure, "compiled_structure", late)
-    _others_go_on(
-        server,
-        go_on,
-        begun,
-        "/completion",
-        lambda i: {"prompt": "a", "n_predict": 1, "regex": f"ab{i}"},
-        AT_A_TIME,
-    )
-
-
-def test_plain_requests_do_not_wait_for_texts_that_are_embedded(
-    server: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    go_on, begun = threading.Event(), threading.Semaphore(0)
-    rows = embeddings._rows
-
-    def late(*given: Any) -> Any:
-        begun.release()
-        go_on.wait(20)
-        return rows(*given)
-
-    monkeypatch.setattr(embeddings, "_rows", late)
-    _others_go_on(server, go_on, begun, "/v1/embeddings", lambda i: {"input": f"a {i}"}, POOL_THREADS)
-
-
-def _others_go_on(
-    server: Running,
-    go_on: threading.Event,
-    begun: threading.Semaphore,
-    path: str,
-    body: Callable[[int], dict[str, Any]],
-    n_threads: int,
-) -> None:
-    """Ask for more that waits than there are threads for it; the plain request is answered before any."""
+    monkeypatch.setattr(*held, late)
+    own = "regex" if path == "/completion" else "input"
     with ThreadPoolExecutor(6) as clients:
         try:
-            waiting = [clients.submit(server.post, path, body(i)) for i in range(6)]
+            waiting = [clients.submit(server.post, path, {**body, own: f"ab{i}"}) for i in range(6)]
             for _ in range(n_threads):
                 assert begun.acquire(timeout=20)
             assert server.post("/completion", {"prompt": "a", "n_predict": 1}).status_code == 200

@@ -60,6 +60,7 @@ def test_defaults(metadata):
 def test_reads_are_remembered_and_looks_are_not(metadata):
     every = list(metadata)
     metadata.has("heads"), metadata.describe("heads"), metadata.is_array("heads"), "heads" in metadata
+    assert "'name': 'tiny'" in repr(metadata)
     assert metadata.unread() == every
     metadata.integer("heads")
     assert metadata["name"] == "tiny"

@@ -2,8 +2,8 @@
 
 Encoding, templates, grammars and submission run in a pool of threads, four at a time; those that wait for
 their turn to compile a grammar do not count, and what embeds texts has threads of its own. What runs is known
-here, so that a disconnect cancels it and
-`/slots` can show it. Knows the engine and its results; nothing of protocols.
+here, so that a disconnect cancels it and `/slots` can show it. Knows the engine and its results; nothing of
+protocols.
 """
 
 from __future__ import annotations

@@ -109,15 +109,15 @@ class ClosedModel:
         self._stats = service.stats()
 
     def listing(self) -> dict[str, Any]:
-        """As of `Service`, while it was open; so are the next two."""
+        """What `GET /v1/models` answers."""
         return self._listing
 
     def properties(self) -> dict[str, Any]:
-        """Which say that it sleeps."""
+        """What `GET /props` answered while it was open, and that it sleeps."""
         return self._properties
 
     def stats(self) -> EngineStats | None:
-        """The last ones."""
+        """Counts of its engine when it was closed, if it had one."""
         return self._stats
 
 

@@ -19,11 +19,13 @@ from graphml.errors import UsageError, did_you_mean
 
 IN_OTHERS: Final = {
     **dict.fromkeys(("--max-model-len", "--max-seq-len", "--context-length"), "--ctx-size (-c)"),
-    "--max-num-seqs": "--parallel (-np)", "--served-model-name": "--alias", "--chat-template-path":
-    "--chat-template-file", "--max-num-batched-tokens": "--batch-size (-b)", "--kv-cache-dtype":
-    "--cache-type-k (-ctk) with --cache-type-v (-ctv)", "--root-path": "--api-prefix",
-}  # fmt: skip
-"""Options of vLLM's, SGLang's and our other commands -> llama-server's."""
+    "--max-num-seqs": "--parallel (-np)",
+    "--max-num-batched-tokens": "--batch-size (-b)",
+    "--served-model-name": "--alias",
+    "--kv-cache-dtype": "--cache-type-k (-ctk) with --cache-type-v (-ctv)",
+    "--root-path": "--api-prefix",
+}
+"""Options of vLLM's and SGLang's servers -> those here, which are llama-server's."""
 _CODER = "--port 8012 -b 1024 -ub 1024 -hf ggml-org/"
 _DRAFT = " -hfd ggml-org/Qwen2.5-Coder-0.5B-Q8_0-GGUF"
 _OSS = "--port 8013 -b 32768 -ub 2048 -np 2 -c 262144 --temp 1 --top-p 1 --top-k 0 --min-p 0.01 -hf ggml-org/"

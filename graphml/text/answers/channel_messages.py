@@ -37,6 +37,7 @@ class ChannelMessages:
     def read(self, parser: WholeAnswerParser) -> Step[None]:
         """Read one message after another."""
         reader = parser.reader
+        # ` to=` may stand in a text, and opens a header at the begin of the answer alone.
         begins = self.start, *(text for text in self.opens if not text.startswith(" "))
         while True:
             if parser.n_malformed >= MOST_HEADERS:

@@ -30,7 +30,7 @@ def forced_calls(
 ) -> str:
     """The grammar of an answer that is one call, or several, of these tools.
 
-    begun: the answer may be a list already, of which this is the whole, though one call alone is wanted.
+    begun: the answer began as free text, and may have begun a list: one call may stand in a list then, too.
     marks, inside: reasoning may come before, or is what the answer begins within. response: the schema of an
     answer without calls, None where there must be one. The format has a syntax.
     """

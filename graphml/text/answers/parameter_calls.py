@@ -204,7 +204,7 @@ class ParameterArguments:
             calls.key(key)
             seen.add(key)
             types, close = json_types(properties.get(key), schema), self.value_close
-            if (yield from reader.optional(*filter(None, self.section[:1]))):
+            if self.section[0] and (yield from reader.optional(self.section[0])):
                 as_text, close = "string" in (types or _TEXT), self.section[1] + close
             if as_text or (as_text is None and types == _TEXT):
                 calls.piece('"')
