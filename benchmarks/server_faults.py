@@ -2,6 +2,8 @@
 
 `python -m benchmarks.server_faults URL --requests 10000 --clients 32 -p 64 -n 32` exits with 1 where an
 answer is wrong or something is left behind; -p and -n are the words of a prompt and the tokens of its answer.
+`--minutes 60` goes on for so long, whatever number that is, and fails also where memory has grown by more than
+5 % since 30 % of the time.
 
 Each prompt is answered alone first; the same prompt among all the others must get that text. Afterwards the
 server must be at rest, and its memory as it was when warm. Knows addresses, requests and clocks; nothing of
@@ -31,7 +33,9 @@ from graphml.errors import UsageError
 N_PROMPTS = 16
 """Different prompts whose answers are known."""
 WARM = 0.3
-"""Part of the requests after which memory should grow no more."""
+"""Part of the requests, or of the time, after which memory should grow no more."""
+MOST_GROWTH = 1.05
+"""Memory at the end for that when warm, at most, of a run of minutes."""
 REST_S = 30.0
 """Seconds in which a server should be at rest after the last request."""
 MALFORMED = (
@@ -74,9 +78,11 @@ class Found:
         return not self.wrong and not self.errors and self.at_rest is not False
 
 
-def send_faults(address: str, load: ServerLoad, count: int, progress: Progress = no_progress) -> Found:
-    """Send `count` requests, of `load.clients` at a time. UsageError where httpx2 is not installed."""
-    return asyncio.run(_Run(address.rstrip("/"), load, count, progress).all())
+def send_faults(
+    address: str, load: ServerLoad, count: int, progress: Progress = no_progress, minutes: float = 0.0
+) -> Found:
+    """Send `count` requests, of `load.clients` at a time, or as many as so many minutes take."""
+    return asyncio.run(_Run(address.rstrip("/"), load, count, progress, minutes).all())
 
 
 def report(found: Found) -> Iterator[str]:
@@ -102,10 +108,14 @@ def _mb(count: float | None) -> str:
 class _Run:
     """One run: its server, its known answers, and what was found so far."""
 
-    def __init__(self, address: str, load: ServerLoad, count: int, progress: Progress) -> None:
+    def __init__(
+        self, address: str, load: ServerLoad, count: int, progress: Progress, minutes: float
+    ) -> None:
         self._address, self._load, self._count, self._progress = address, load, count, progress
+        self._minutes = minutes
         self._found, self._known = Found(), dict[int, str]()
         self._rng, self._begun, self._alone_s = random.Random(load.seed), 0, 0.1
+        self._is_warm, self._first = False, 0.0
 
     async def all(self) -> Found:
         """Answers alone, then all requests, then rest."""
@@ -124,6 +134,7 @@ class _Run:
                         f"{self._address}: wanted a server that answers; got {error!r:.200}"
                     ) from None
                 self._alone_s = time.monotonic() - alone
+            self._first = time.monotonic()
             await asyncio.gather(*(self._worker(client) for _ in range(self._load.clients)))
             self._found.at_rest = await self._rested(client)
             self._found.end = (await self._metrics(client)).get(MEMORY)
@@ -131,15 +142,23 @@ class _Run:
         return self._found
 
     async def _worker(self, client: Any) -> None:
-        while self._begun < self._count:
+        while (part := self._part) < 1:
             number, self._begun = self._begun, self._begun + 1
-            if number == int(self._count * WARM):
+            if part >= WARM and not self._is_warm:
+                self._is_warm = True
                 self._found.warm = (await self._metrics(client)).get(MEMORY)
             try:
                 await self._one(client, number)
             except Exception as error:
                 self._found.errors[f"{type(error).__name__}: {error}"[:120]] += 1
-            self._progress("faults", number + 1, self._count)
+            self._progress("faults", int(self._count * part), self._count)
+
+    @property
+    def _part(self) -> float:
+        """How much of the run is over, 0 to 1."""
+        if self._minutes:
+            return (time.monotonic() - self._first) / (60 * self._minutes)
+        return self._begun / self._count if self._count else 1.0
 
     async def _one(self, client: Any, number: int) -> None:
         stream, kind = self._rng.random() < 0.5, self._rng.random()
@@ -214,15 +233,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="server_faults", description=__doc__)
     parser.add_argument("address", metavar="URL")
     parser.add_argument("--requests", type=int, default=10_000)
+    parser.add_argument("--minutes", type=float, default=0.0)
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("-p", type=int, default=64)
     parser.add_argument("-n", type=int, default=32)
     parser.add_argument("--api-key", default="")
     asked = parser.parse_args(arguments)
     load = ServerLoad(asked.clients, 1, asked.p, asked.n, api_key=asked.api_key)
-    found = send_faults(asked.address, load, asked.requests)
+    found = send_faults(asked.address, load, asked.requests, minutes=asked.minutes)
     print("".join(report(found)), end="")
-    return 0 if found.passed else 1
+    grew = asked.minutes and (found.end or 0) > MOST_GROWTH * (found.warm or 0)
+    return 0 if found.passed and not grew else 1
 
 
 if __name__ == "__main__":

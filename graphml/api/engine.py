@@ -218,8 +218,9 @@ class Engine(NamesOthers, Closing):
     ) -> list[Floats]:
         """The rows of each text's ids, float32 [rows, d], as `Model.embed_ids` has them; waits for them.
 
-        In steps of this engine, each text whole and before the rows of others; key, priority: as of `submit`;
-        cancellation: ends them, with a BackendError.
+        In steps of this engine, each text whole. Those for a few steps wait at a time, so that what comes
+        later need not wait for all. key, priority: as of `submit`; cancellation: ends them, with a
+        BackendError.
         UsageError as of `Model.embed`, for a text that the blocks do not hold, and on several devices.
         """
         if not self.embeds:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
@@ -31,6 +32,8 @@ from graphml.runtime.steps.runner import Runner
 
 TOGETHER = 8
 """Texts of one step at most, of a model's own engine of texts."""
+AHEAD = 4
+"""Steps for which texts of one caller wait, so that other requests need not wait for all of its texts."""
 
 
 def default_pooling(executor: Executor) -> str:
@@ -157,22 +160,30 @@ def rows_of_texts(
 ) -> list[Floats]:
     """Have a loop compute requests for rows, and wait for them; raises what one has failed with.
 
-    BackendError where they are cancelled.
+    Texts for a few steps wait at a time. orders: the place of the next one. BackendError for those cancelled.
     """
-    sequences = [RunningSequence(request, orders()) for request in requests]
-    texts = [_Text(sequence) for sequence in sequences]
-    loop.add(zip(sequences, texts, strict=True))
-    if cancellation is not None:
-        cancellation.begun(lambda: loop.cancel(sequences))
-    rows: list[Floats] = []
+    room = AHEAD * loop.scheduler.max_texts
+    begun, texts, rows = list[RunningSequence](), deque[_Text](), list[Floats]()
+
+    def cancel() -> None:
+        loop.cancel(begun)
+
     try:
-        for text in texts:
-            progress("embed", len(rows), len(texts))
-            rows.append(text.rows.result())
+        while len(rows) < len(requests):
+            if len(texts) <= room // 2 and len(begun) < len(requests):
+                first = len(begun)
+                begun += [RunningSequence(request, orders()) for request in requests[first : first + room]]
+                members = [(sequence, _Text(sequence)) for sequence in begun[first:]]
+                loop.add(members)
+                texts += [text for _, text in members]
+                if cancellation is not None:  # one that came before they were added ended the others alone
+                    cancellation.begun(cancel)
+            progress("embed", len(rows), len(requests))
+            rows.append(texts.popleft().rows.result())
     except BaseException:
-        loop.cancel(sequences)
+        cancel()
         raise
-    progress("embed", len(rows), len(texts))
+    progress("embed", len(rows), len(requests))
     return rows
 
 

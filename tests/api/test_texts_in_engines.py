@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import graphml
+from graphml.api.text_rows import AHEAD
 from graphml.runtime.plans.step_plan import StepPlan
 from graphml.runtime.sessions.evaluation import Floats
 from graphml.runtime.steps.computed_plan import Computed
@@ -88,6 +89,37 @@ def test_an_error_fails_the_texts_of_its_step_alone(
         for rows, before in zip(again, wanted, strict=True):
             close(rows, before)
         assert engine.stats().blocks_used == 0
+
+
+def test_a_few_texts_of_a_caller_wait_at_a_time(model: graphml.Model) -> None:
+    """So that what comes later need not wait for all of them, nor each step look at all."""
+    most, texts = 0, [[i % 80] for i in range(100)]
+    wanted = model.embed_ids(texts, "last")
+    with model.engine(max_sequences=2, n_ctx=128) as engine:
+        loop = engine._loop
+        add = loop.add
+
+        def counted(members: Any) -> None:
+            nonlocal most
+            add(members)
+            most = max(most, len(loop.scheduler.waiting))
+
+        loop.add = counted  # type: ignore[method-assign]
+        found = engine.embed_ids(texts, "last")
+    assert 0 < most <= 2 * AHEAD * 2
+    for rows, of_one in zip(found, wanted, strict=True):
+        close(rows, of_one)
+
+
+def test_texts_need_no_slot_beside_sequences_that_have_all(model: graphml.Model) -> None:
+    """But of a recurrent model, whose slots hold states."""
+    with model.engine(max_sequences=1, n_ctx=128) as engine:
+        wanted = engine.embed_ids(TEXTS[:1], "last")
+        handle = engine.submit(PROMPTS[1], max_tokens=110)
+        assert next(iter(handle)) is not None
+        close(engine.embed_ids(TEXTS[:1], "last")[0], wanted[0])
+        assert handle.done == model.executor.recurrent
+        assert len(handle.result().tokens) == 110
 
 
 def test_what_cannot_be_is_refused_at_once(model: graphml.Model) -> None:

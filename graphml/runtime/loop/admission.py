@@ -26,10 +26,10 @@ WATERMARK = 0.01
 
 
 class Admission:
-    """Starts waiting sequences, in their order. recurrent: they have states besides cells."""
+    """Starts waiting sequences, in their order."""
 
-    def __init__(self, queues: SequenceQueues, chunks: PromptChunks, recurrent: bool) -> None:
-        self._queues, self._chunks, self._recurrent = queues, chunks, recurrent
+    def __init__(self, queues: SequenceQueues, chunks: PromptChunks) -> None:
+        self._queues, self._chunks = queues, chunks
         self._pool, self._checkpoints, self._sources = queues.pool, queues.checkpoints, queues.sources
         self.held_back: Callable[[Sequence], bool] = lambda sequence: False
         """Whether a waiting sequence does not run yet, though there is room."""
@@ -39,21 +39,22 @@ class Admission:
     ) -> Iterator[Rows]:
         """Start waiting sequences while there are rows, slots and blocks; nobody overtakes for want of those.
 
-        One whose prompt another is just computing, half of it at least, waits to find it. kind: who has part
-        in the step; nobody overtakes for want of a turn, or others that come would take all slots. sources:
-        gets those whose source text is to be read, which takes rows, too; the first has as many as it needs.
-        texts: gets those of which rows are wanted.
+        But texts that need no slot overtake for want of one. A sequence whose prompt another is just
+        computing, half of it at least, waits to find it. kind: who has part in the step; nobody overtakes for
+        want of a turn, or others that come would take all slots. sources: gets those whose source text is to
+        be read, which takes rows, too; the first has as many as it needs. texts: gets those of which rows are
+        wanted.
         """
         for sequence in self._queues.order.sort(self._queues.waiting):
             sequence.waits_for = self._obstacle(sequence, budget, texts)
-            if sequence.waits_for in ("store", "prefix", "guidance"):
+            if sequence.waits_for in ("store", "prefix", "guidance", "slot"):
                 continue
             if not sequence.waits_for and sequence.company != kind:
                 sequence.waits_for = "turn"
             if sequence.waits_for:
                 return
             if sequence.request.pooling:
-                self._queues.begin(sequence)
+                self._queues.begin(sequence, len(texts))
                 _take_blocks(sequence, self._pool)
                 self._queues.order.serve(sequence.request, len(sequence.ids))
                 texts.append(sequence)
@@ -68,7 +69,7 @@ class Admission:
             sibling = sibling_of(sequence, self._queues.running, self._pool)
             self._queues.begin(sequence)
             restore = self._adopt(sequence)
-            moves, states_of = take_over(sequence, sibling, self._pool, self._recurrent)
+            moves, states_of = take_over(sequence, sibling, self._pool, self._queues.recurrent)
             if states_of is not None:
                 restore = None
             if sequence.n_cached < 0:
@@ -94,9 +95,13 @@ class Admission:
         """What it waits for: rows, a slot, the store, a prefix, guidance or blocks; "": it can start."""
         if waits_for_other(sequence):
             return "guidance"
-        if budget <= 0 or not self._queues.slots or (is_scored(sequence) and self._chunks.scored_left <= 0):
-            return "rows" if self._queues.slots else "slot"
+        if self._queues.takes_slot(sequence) and not self._queues.slots:
+            return "slot"
+        if budget <= 0 or (is_scored(sequence) and self._chunks.scored_left <= 0):
+            return "rows"
         if sequence.request.pooling:
+            if len(texts) == self._queues.max_texts:
+                return "rows"
             return _text_obstacle(sequence, texts, budget, self._pool, self._promised())
         if self.held_back(sequence):
             return "store"

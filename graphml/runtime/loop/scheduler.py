@@ -57,11 +57,11 @@ class Scheduler:
             )
         self.pool, self.n_ctx, self.checkpoints = pool, n_ctx, checkpoints
         pool.keeps_begun &= not recurrent and checkpoints is None
-        self._queues = SequenceQueues(pool, max_sequences, checkpoints)
+        self._queues = SequenceQueues(pool, max_sequences, checkpoints, recurrent)
         self.waiting, self.running = self._queues.waiting, self._queues.running
         self.sources = self._queues.sources
         self._chunks = PromptChunks(self._queues, prompt_cap, max_chunk)
-        self.admission = Admission(self._queues, self._chunks, recurrent)
+        self.admission = Admission(self._queues, self._chunks)
         self._recurrent, self._turns = recurrent, Turns()
 
     def __bool__(self) -> bool:
@@ -142,7 +142,10 @@ class Scheduler:
         where one is sure to end.
         """
         after = following(plan, self.n_ctx)
-        if after is None or len(plan.rows) != len(self.running) or (self.waiting and self._queues.slots):
+        if after is None or len(plan.rows) != len(self.running):
+            return None
+        takes_slot, slots = self._queues.takes_slot, self._queues.slots
+        if any(slots or not takes_slot(waiting) for waiting in self.waiting):
             return None
         size = self.pool.block_size
         needed = [
@@ -185,6 +188,11 @@ class Scheduler:
     def has_slot(self) -> bool:
         """Whether one more sequence may run."""
         return bool(self._queues.slots)
+
+    @property
+    def max_texts(self) -> int:
+        """Texts of a step at most."""
+        return self._queues.max_texts
 
     def waiting_in_order(self) -> list[Sequence]:
         """Those that wait, in the order in which they are admitted."""

@@ -55,16 +55,20 @@ class FairOrder:
 class SequenceQueues:
     """waiting, running: in the order in which they came to wait or run. slots: those that nobody has.
 
-    order: who is served first. checkpoints: None, or of a recurrent model whose prefixes are found.
+    max_texts: of a step. recurrent: sequences have states besides cells, in their slots, so that a text takes
+    a slot, too; else it runs within its step alone. order: who is served first. checkpoints: None, or of a
+    recurrent model whose prefixes are found.
     """
 
-    def __init__(self, pool: BlockPool, max_sequences: int, checkpoints: Checkpoints | None) -> None:
-        self.pool, self.checkpoints = pool, checkpoints
+    def __init__(
+        self, pool: BlockPool, max_sequences: int, checkpoints: Checkpoints | None, recurrent: bool
+    ) -> None:
+        self.pool, self.checkpoints, self.recurrent = pool, checkpoints, recurrent
         self.sources = SourceBlocks(pool.n_blocks, pool.block_size, pool.keeps)
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         most = min([max_sequences, *(window.n_sequences for window in pool.windows)])
-        self.slots = list(range(most))[::-1]
+        self.slots, self.max_texts = list(range(most))[::-1], most
         self.order = FairOrder()
 
     def add(self, sequence: Sequence) -> None:
@@ -74,11 +78,16 @@ class SequenceQueues:
         for running in self.running:
             self.want(running, sequence)
 
-    def begin(self, sequence: Sequence) -> None:
-        """A waiting sequence runs from now on, in a slot."""
+    def takes_slot(self, sequence: Sequence) -> bool:
+        """Whether it runs in a slot of its own."""
+        return self.recurrent or not sequence.request.pooling
+
+    def begin(self, sequence: Sequence, text: int = 0) -> None:
+        """A waiting sequence runs from now on. text: which text of the next step it is, if it is one."""
         self.waiting.remove(sequence)
         self.running.append(sequence)
-        sequence.slot, sequence.status = self.slots.pop(), Status.RUNNING
+        sequence.slot = self.slots.pop() if self.takes_slot(sequence) else text
+        sequence.status = Status.RUNNING
 
     def preempt(self, sequence: Sequence, n_ctx: int) -> None:
         """A running sequence waits again and holds nothing."""
@@ -106,7 +115,8 @@ class SequenceQueues:
         self.sources.give_back(sequence)
         if self.checkpoints is not None:
             self.checkpoints.stopped(sequence)
-        self.slots.append(sequence.slot)
+        if self.takes_slot(sequence):
+            self.slots.append(sequence.slot)
         sequence.slot = -1
 
     def want(self, running: Sequence, sequence: Sequence) -> None:
