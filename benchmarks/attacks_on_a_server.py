@@ -1,8 +1,9 @@
 """What one client can do to the others of a server: big bodies, slow and many connections, readers that stop.
 
 `python -m benchmarks.attacks_on_a_server [NAME ...]` starts a server for each attack and prints, of each, how
-many requests it made and what they got, the times of `/health` and the longest gap of another client's
-stream meanwhile, the server's memory before, at most, and after 5 s of rest, and the lines of its log.
+many requests it made and what they got; meanwhile the times of `/health`, those between two events of another
+client's streams, and to the first event of each: median, 99th of a hundred, most; the server's memory before,
+at most, and after 5 s of rest; and the lines of its log.
 `--server COMMAND` is what is started instead, `--descriptors N` how many it may have open.
 
 Knows requests, connections and clocks; nothing of what answers them.
@@ -98,11 +99,12 @@ def watch_health(port: int, stop: Any, results: Any) -> None:
 
 
 def watch_stream(port: int, stop: Any, results: Any) -> None:
-    """Read streams of short answers until `stop`; send the longest gap between two events, and failures."""
-    longest, failed = 0.0, 0
+    """Read streams of short answers until `stop`; send seconds of gaps, of first events, and failures."""
+    gaps, firsts, failed = [0.0], [0.0], 0
     body = json.dumps({"prompt": "Once", "n_predict": 200, "stream": True, "ignore_eos": True})
     while not stop.is_set():
-        last = time.monotonic()
+        begin = last = time.monotonic()
+        first = True
         try:
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER_S)
             connection.request("POST", "/completion", body)
@@ -110,13 +112,15 @@ def watch_stream(port: int, stop: Any, results: Any) -> None:
             failed += response.status != 200
             while response.readline():
                 now = time.monotonic()
-                longest, last = max(longest, now - last), now
+                (firsts if first else gaps).append(now - last)
+                first, last = False, now
             connection.close()
         except OSError:
             failed += 1
             time.sleep(0.05)
-        longest = max(longest, time.monotonic() - last)
-    results.put(("stream", (longest, failed)))
+        if first:  # none came at all
+            firsts.append(time.monotonic() - begin)
+    results.put(("stream", (gaps, firsts, failed)))
 
 
 @dataclass
@@ -422,15 +426,20 @@ def attacked(name: str, command: str, descriptors: int | None) -> str:
         looking.join()
         time.sleep(REST_S)
         after, lines = server.memory(), max(0, server.log.read_text(errors="replace").count("\n") - 1)
-    times = sorted(seconds for seconds, _ in told["health"])
+    gaps, firsts, failed = told["stream"]
     wrong = sum(status != 200 for _, status in told["health"])
-    gap, failed = told["stream"]
     got = ", ".join(f"{count} {kind}" for kind, count in attack.got.most_common())
-    at = [times[int((len(times) - 1) * part)] * 1e3 for part in (0.5, 0.99, 1)]
+    times = map(_times, ([time for time, _ in told["health"]], gaps, firsts))
     return (
-        f"| {name} | {got} | {seconds:.1f} | {at[0]:.0f} / {at[1]:.0f} / {at[2]:.0f} | {gap * 1e3:.0f} | "
+        f"| {name} | {got} | {seconds:.1f} | {' | '.join(times)} | "
         f"{wrong + failed} | {before:.0f} / {most:.0f} / {after:.0f} | {lines} |"
     )
+
+
+def _times(seconds: Sequence[float]) -> str:
+    """Milliseconds: the median, the 99th of a hundred, the most."""
+    in_order = sorted(seconds)
+    return " / ".join(f"{in_order[int((len(in_order) - 1) * part)] * 1e3:.0f}" for part in (0.5, 0.99, 1))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -443,8 +452,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     every = [*_bodies(), *CONNECTIONS]
     if wrong := [name for name in asked.names if not any(name in known for known in every)]:
         parser.error(f"{wrong[0]}: wanted a part of {'; '.join(every)}")
-    print("| attack | got | s | `/health` ms (p50 / p99 / most) | longest gap ms | failed | MB | log lines |")
-    print("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+    print(
+        "| attack | got | s | `/health`, ms | between events, ms | to a first event, ms | bad | MB | lines |"
+    )
+    print("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     for name in every:
         if not asked.names or any(part in name for part in asked.names):
             print(attacked(name, asked.server, asked.descriptors), flush=True)

@@ -2,7 +2,7 @@
 
 `python -m benchmarks.server_faults URL --requests 10000 --clients 32 -p 64 -n 32` exits with 1 where an
 answer is wrong or something is left behind; -p and -n are the words of a prompt and the tokens of its answer.
-`--minutes 60` goes on for so long, whatever number that is, and fails also where memory has grown by more than
+`--minutes 60` goes on for so long, however many that are, and fails also where memory has grown by more than
 5 % since 30 % of the time.
 
 Each prompt is answered alone first; the same prompt among all the others must get that text. Afterwards the
