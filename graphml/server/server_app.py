@@ -214,6 +214,8 @@ class Endpoint:
         """Answer one request."""
         request = Request(scope, receive)
         async with contextlib.AsyncExitStack() as stack:
+            # uvicorn keeps the scope until the connection's next request, or the garbage collector comes.
+            stack.callback(scope.pop, DECODED, None)
             response = await answered(scope, self._models, self._response(stack, request))
             await response(scope, receive, send)
 

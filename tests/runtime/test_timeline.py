@@ -109,7 +109,7 @@ def test_why_a_sequence_waits() -> None:
         why: (WaitingSequence(1, why),) for why in reasons
     }
     behind = steps_of([A, B, B], slots=1)[0].waiting
-    assert behind == (WaitingSequence(1, "slot"), WaitingSequence(2, "turn"))
+    assert behind == (WaitingSequence(1, "slot"), WaitingSequence(2, "slot"))
 
 
 def test_a_running_sequence_may_be_left_out() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import random
 import socket
@@ -10,15 +11,20 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 import graphml
 from graphml.server.access import connections
+from graphml.server.engine.engine_access import _PlaceInPool
+from graphml.server.engine.running_request import Generation
+from graphml.server.observing.request_log import EndedRequest
 from graphml.server.options.server_options import RequestLimits, ServerOptions
 from graphml.server.protocols import request_body
 from graphml.server.requests import request_fields
+from graphml.server.requests.request_fields import ChatCompletion
 from graphml.server.responses.api_errors import ApiError
 from graphml.text.tokenizer import Tokenizer
 from tests.server.running_server import Running, running
@@ -207,3 +213,28 @@ def _connected(server: Running) -> socket.socket:
     client = socket.create_connection((address.hostname or "", address.port or 0))
     client.settimeout(20)
     return client
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"stream": True}, {"response_format": 3}, {"json_schema": {"enum": [1]}}], ids=str
+)
+def test_no_request_stays_for_the_garbage_collector(server: Running, more: dict[str, Any]) -> None:
+    """Which comes after thousands of objects, not after a few bodies of many megabytes."""
+
+    def left() -> list[object]:
+        kinds = (ChatCompletion, Generation, EndedRequest, _PlaceInPool)
+        return [thing for thing in gc.get_objects() if type(thing) in kinds]
+
+    message = {"role": "user", "content": "Once"}
+    gc.collect()
+    gc.disable()
+    try:
+        before = len(left())
+        server.post("/v1/chat/completions", {"messages": [message], "max_tokens": 2, **more}).read()
+        assert server.at_rest()
+        end = time.monotonic() + 10
+        while len(left()) > before and time.monotonic() < end:
+            time.sleep(0.01)
+        assert len(left()) == before
+    finally:
+        gc.enable()

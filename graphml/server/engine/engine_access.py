@@ -45,6 +45,45 @@ STALLED = 30.0
 """Seconds without a step, while sequences run, after which a server says that it does not work."""
 
 
+class _PlaceInPool:
+    """The work of a request in a pool of threads; another one has its room while it waits to compile.
+
+    free: of the pool. asker: for whom it compiles.
+    """
+
+    def __init__(self, request: Request, free: threading.Semaphore) -> None:
+        self._receive, self._free, self._loop = request.receive, free, asyncio.get_running_loop()
+        self._ended = False
+        self._watching: asyncio.Task[None] | None = None
+        self.asker = Asker(request.scope.get("graphml.key"), self._resting)
+
+    def end(self) -> None:
+        """Nobody waits for it any more. The event loop's thread."""
+        self._ended = True
+        TURNS.leave(self.asker)
+        if self._watching is not None:
+            self._watching.cancel()
+        # Each holds the other, and the request.
+        self._watching, self.asker.resting = None, contextlib.nullcontext
+
+    @contextlib.contextmanager
+    def _resting(self) -> Iterator[None]:
+        self._loop.call_soon_threadsafe(self._watch)
+        self._free.release()
+        try:
+            yield
+        finally:
+            self._free.acquire()
+
+    def _watch(self) -> None:
+        if not self._ended and self._watching is None:
+            self._watching = self._loop.create_task(self._leave())
+
+    async def _leave(self) -> None:
+        await client_left(self._receive)
+        TURNS.leave(self.asker)
+
+
 class InFlight:
     """What all models of a server answer, which limits count. lock: of these counts and of keys' uses."""
 
@@ -114,46 +153,23 @@ class EngineAccess:
         """
         if self.in_flight.waiting() >= self.options.limits.waiting:
             raise ApiError(429, "too many requests wait; try again later")
-        loop, watching = asyncio.get_running_loop(), list[asyncio.Task[None]]()
         free = self._free[pool]
-
-        async def leave() -> None:
-            await client_left(request.receive)
-            TURNS.leave(asker)
-
-        def watch() -> None:
-            if not watching:
-                watching.append(loop.create_task(leave()))
-
-        @contextlib.contextmanager
-        def resting() -> Iterator[None]:
-            """Within, this thread of the pool leaves its room to another one."""
-            loop.call_soon_threadsafe(watch)
-            free.release()
-            try:
-                yield
-            finally:
-                free.acquire()
-
-        asker = Asker(request.scope.get("graphml.key"), resting)
+        place = _PlaceInPool(request, free)
 
         def run() -> T:
-            with free, asked_by(asker):
+            with free, asked_by(place.asker):
                 return work(*arguments)
 
         self.queued += 1
         try:
-            return await loop.run_in_executor(self.pools[pool], run)
+            return await asyncio.get_running_loop().run_in_executor(self.pools[pool], run)
         except BusyError:
-            if asker.left:
+            if place.asker.left:
                 raise ClientDisconnect from None
             raise
         finally:
             self.queued -= 1
-            for task in watching:
-                task.cancel()
-            if watching:
-                TURNS.leave(asker)
+            place.end()
 
     def submit(
         self,

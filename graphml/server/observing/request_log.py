@@ -135,7 +135,8 @@ class RequestLog:
         try:
             await self.app(scope, receive, sending)
         finally:
-            record.seconds, record.generations = time.monotonic() - record.begin, scope["graphml.generations"]
+            record.seconds = time.monotonic() - record.begin
+            record.generations = scope.pop("graphml.generations")
             record.operation = scope.get("graphml.operation")
             for listener in () if record.path in QUIET else self.listeners:
                 listener(record)
