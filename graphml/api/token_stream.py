@@ -50,10 +50,12 @@ class Result(NamesOthers):
     """
 
     _instead: ClassVar = {
-        **dict.fromkeys(("[]", "choices", "outputs", "content", "message", "response"), "text"),
-        "finish_reason": "stop_reason", "usage": "n_prompt and n_gen", "token_ids": "tokens", "ids": "tokens",
-        **dict.fromkeys(("prompt_tokens", "n_prompt_tokens"), "n_prompt"),
-        **dict.fromkeys(("completion_tokens", "n_tokens"), "n_gen"),
+        **dict.fromkeys(("[]", "choices", "outputs", "message"), "text"),
+        "finish_reason": "stop_reason", "usage": "n_prompt and n_gen",
+    }  # fmt: skip
+    _same: ClassVar = {
+        "content": "text", "response": "text", "token_ids": "tokens", "ids": "tokens",
+        "prompt_tokens": "n_prompt", "completion_tokens": "n_gen",
     }  # fmt: skip
 
     tokens: list[int]
