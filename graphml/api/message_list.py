@@ -41,6 +41,7 @@ class MessageList(NamesOthers):
     _same: ClassVar = {
         **dict.fromkeys(("()", "send", "generate", "chat", "say", "complete"), "respond"),
         **dict.fromkeys(("clear", "restart"), "reset"), "retry": "regenerate", "content": "text",
+        "close": "session.close",
     }  # fmt: skip
 
     def __init__(self, system: str = "") -> None:

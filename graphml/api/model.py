@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 from graphml.api.batch import Batch
 from graphml.api.beam_search import Beam, beam_search
@@ -379,6 +379,15 @@ class Model(EmbeddingModel, Closing):
             )
         return size
 
+    @overload
+    def chat(
+        self, prompt: str | Sequence[Message], max_tokens: int | None = 256, *, stream: Literal[True],
+        **how: Any,
+    ) -> Iterator[str]: ...  # fmt: skip
+    @overload
+    def chat(
+        self, prompt: str | Sequence[Message] = (), max_tokens: int | None = 256, **how: Any
+    ) -> Chat: ...
     @hinted
     def chat(
         self,
@@ -398,14 +407,16 @@ class Model(EmbeddingModel, Closing):
         history: bool = False,
         tools: Any = None,
         params: SamplingParams | None = None,
+        stream: bool = False,
         **sampling: Any,
-    ) -> Chat:
+    ) -> Chat | Iterator[str]:
         """Begin a conversation in a session of its own; see `Chat`, and `session` for capture and history.
 
         prompt: a message of the user as text, or messages, behind `system` and `messages` if there are any.
         Where the conversation then ends with the user's message (or a tool's result), it is answered at once:
         `str(chat)` is the answer; else `respond` and `stream` answer what they are given. max_tokens, params,
-        seed, sampling: of this answer, and of later ones that say nothing else.
+        seed, sampling: of this answer, and of later ones that say nothing else. stream: return this answer's
+        pieces as they come, and no `Chat`.
         overflow: what a full context does: `drop_turns` leaves the oldest turns out of the prompt, whole (see
         `Chat.dropped`); others and keep as of `Session.generate`; -1 keeps the first turn.
         reasoning_format, chat_format: how reasoning and calls are told from text, as of `ChatSettings`.
@@ -423,12 +434,14 @@ class Model(EmbeddingModel, Closing):
         session = self.session(n_ctx, seed, capture=capture, history=history)
         chat = Chat(session, tokenizer, self.templates, most, asked, full, offered, chosen)
         chat.history = begins
-        if begins and begins[-1]["role"] in ("user", "tool"):
-            try:
+        try:
+            if stream:
+                return chat.stream()
+            if begins and begins[-1]["role"] in ("user", "tool"):
                 chat.respond()
-            except BaseException:
-                session.close()
-                raise
+        except BaseException:
+            session.close()
+            raise
         return chat
 
     def restore(self, path: AnyPath) -> Session | Chat:

@@ -62,7 +62,8 @@ class OpenModel(NamesOthers):
         **dict.fromkeys(("embedding", "embeddings"), "embed"), "rerank": "rank", "unload": "close",
         **dict.fromkeys(("load_session", "load_state", "load_chat"), "restore"),
         "eos_token_id": "tokenizer.eos_id", "bos_token_id": "tokenizer.bos_id",
-        **dict.fromkeys(("backend", "device"), "executor.backend.name"),
+        **dict.fromkeys(("backend", "device"), "executor.backend.name"), "architecture": "arch",
+        **dict.fromkeys(("model_path", "file", "filename"), "path"),
     }  # fmt: skip
     _instead: ClassVar = {
         "compare": "graphml.compare(model, ...)", "create_completion": "generate",
@@ -75,7 +76,8 @@ class OpenModel(NamesOthers):
             ("named_parameters", "state_dict", "tensors", "weights", "tensor", "get_tensor"),
             "executor.file.tensors",
         ),
-        **dict.fromkeys(("to", "cuda"), "load(..., backend=...)"), "dtype": "load(..., quant=...)",
+        **dict.fromkeys(("to", "cuda"), "load(..., backend=...)"),
+        **dict.fromkeys(("dtype", "quantization"), "load(..., quant=...)"),
         **dict.fromkeys(("eval", "train"), "session().eval(ids) for logits; a model is never trained"),
         "create_embedding": "embed", "token_eos": "tokenizer.eos_id", "token_bos": "tokenizer.bos_id",
         "name": "path or arch", "chat_template": "template", "batch": "generate of a list, or engine()",

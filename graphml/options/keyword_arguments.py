@@ -22,9 +22,12 @@ SAME_NAMES: Final = {
     ),
     "temp": ("temperature",), "repetition_penalty": ("repeat_penalty",), "typical": ("typical_p",),
     **dict.fromkeys(("stop_sequences", "stop_strings"), ("stop",)), "stop_token_ids": ("stop_tokens",),
-    "top_logprobs": ("logprobs",), "schema": ("json_schema",), "sampling_params": ("params",),
+    "bad_words": ("banned_strings",), "mirostat_mode": ("mirostat",), "top_logprobs": ("logprobs",),
+    "schema": ("json_schema",), "sampling_params": ("params",),
     "num_beams": ("beams",), "num_return_sequences": ("n",), "system_prompt": ("system",),
-    **dict.fromkeys(("num_ctx", "ctx_size", "context_length", "max_model_len"), ("n_ctx",)),
+    **dict.fromkeys(
+        ("num_ctx", "ctx_size", "ctx", "context_length", "max_model_len", "max_seq_len"), ("n_ctx",)
+    ),
     **dict.fromkeys(("n_threads", "num_threads"), ("threads",)), "device": ("backend",),
     **dict.fromkeys(("n_gpu_layers", "ngl"), ("gpu_layers",)), "chat_template": ("template",),
     **dict.fromkeys(("model", "model_path", "name"), ("path",)), "max_num_seqs": ("max_sequences",),
@@ -40,10 +43,18 @@ OTHER_NAMES: Final = {
     "cache_type": ("kv",), "kv_cache_dtype": ("kv",),
     "dtype": ("quant",), "torch_dtype": ("quant",), "quantization": ("quant",), "architecture": ("arch",),
     "n_seqs": ("n_sequences",), "add_bos": ("add_special",), _SAMPLES: ("temperature",),
-    **dict.fromkeys(("response_format", "format"), ("json_schema",)),
+    **dict.fromkeys(("response_format", "format"), ("json_schema",)), "timeout": ("deadline",),
+    **dict.fromkeys(("load_in_4bit", "load_in_8bit"), ("quant",)), "rope_freq_base": ("override_kv",),
     **SAME_NAMES,
 }  # fmt: skip
 """The same, and names of something similar with other values, of which an error says ours."""
+_SO_ANYWAY: Final = {
+    **dict.fromkeys(("verbose", "echo", "stream", "return_full_text", "ignore_eos", "use_mlock"), False),
+    **dict.fromkeys(("use_mmap", "use_cache", "flash_attn", "logits_all", "embedding", "embeddings"), True),
+    "low_cpu_mem_usage": True, "trust_remote_code": False, "dtype": "auto", "torch_dtype": "auto",
+    "tensor_parallel_size": 1, "num_beams": 1, "n": 1,
+}  # fmt: skip
+"""Arguments of other libraries that none has here, and the value that asks for what is so in any case."""
 GENERATES: Final = "what generates: Model.generate, Engine.submit, Session.generate and Chat.respond"
 OF_GENERATING: Final = {
     "max_tokens": GENERATES,
@@ -54,6 +65,7 @@ OF_GENERATING: Final = {
 _NO_ARGUMENT: Final = {
     "stream": "Use Model.stream(...) or Chat.stream(...), or iterate over what Engine.submit returns.",
     "echo": "A result has no prompt; prompt + result.text is both, and prompt_logprobs=0 scores its tokens.",
+    "ignore_eos": "logit_bias={model.tokenizer.eos_id: -1000.0} goes on behind an end.",
     "verbose": "logging.basicConfig(level='DEBUG') shows what is logged, progress= of load long work.",
 }
 """Arguments of other libraries that none has here, and what does the same."""
@@ -90,11 +102,16 @@ def named_arguments(
 
 
 def in_our_names(name: str, keywords: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """The keywords by the names that a function knows, where these mean the same; others stay."""
+    """The keywords by the names that a function knows, where these mean the same; others stay.
+
+    Those are left out whose value asks for what is so in any case.
+    """
     ours: dict[str, Any] = {}
     for keyword, value in keywords.items():
         same = (other for other in SAME_NAMES.get(keyword, ()) if other in known)
         own = keyword if keyword in known else next(same, keyword)
+        if own not in known and isinstance(value, int | str) and _SO_ANYWAY.get(keyword) == value:
+            continue
         if own in ours or (own != keyword and own in keywords):
             raise ArgumentError(f"{name}: {keyword!r} is {own!r}; wanted one of them, got both")
         ours[own] = value

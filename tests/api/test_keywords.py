@@ -62,6 +62,7 @@ CALLS: dict[str, tuple[Callable[[graphml.Model], Any], str]] = {
     "of load": (lambda model: graphml.load("x", do_sample=True), "'temperature' is an argument of Sampl"),
     "twice": (lambda model: model.generate("a", max_tokens=1, n_predict=2), "'n_predict' is 'max_tokens'"),
     "two names": (lambda model: model.generate("a", max_new_tokens=1, n_predict=2), "'n_predict' is 'max_t"),
+    "use_mmap": (lambda model: graphml.load("x", use_mmap=False), "load: no argument is called 'use_mmap'"),
     "do_sample": (lambda model: model.generate("a", do_sample=True), "wanted a temperature above 0 beside"),
     "no do_sample": (lambda model: model.generate("a", do_sample=False, temp=1), "no temperature but 0"),
     "of a chat": (lambda model: model.chat(max_new=1), "chat: .*mean 'max_tokens'"),
@@ -104,10 +105,20 @@ SAME: dict[str, tuple[Callable[[graphml.Model], Any], Callable[[graphml.Model], 
         lambda model: model.generate("a", sampling_params=SamplingParams(), max_tokens=3),
         lambda model: model.generate("a", SamplingParams(), 3),
     ),
+    "so anyway": (
+        lambda model: model.generate(
+            "a", max_tokens=3, echo=False, ignore_eos=False, num_beams=1, n=1, verbose=False
+        ),
+        lambda model: model.generate("a", max_tokens=3),
+    ),
+    "one beam": (
+        lambda model: model.beam_search("a", num_beams=1, max_tokens=3),
+        lambda model: model.beam_search("a", 1, 3),
+    ),
     "num_ctx": (lambda model: model.session(num_ctx=32).n_ctx, lambda model: 32),
     "texts": (lambda model: model.embed(input=["a"]).tolist(), lambda model: model.embed(["a"]).tolist()),
     "load": (
-        lambda model: opened(model, device="reference", n_threads=1, max_model_len=64),
+        lambda model: opened(model, device="reference", n_threads=1, ctx=64, verbose=False, use_mmap=True),
         lambda model: 64,
     ),
 }  # fmt: skip
