@@ -163,6 +163,15 @@ class Chat(MessageList):
         n_past, n_ctx = self.session.n_past, self.session.n_ctx
         return f"Chat({len(self._messages)} messages, {n_past} of {n_ctx} tokens{how})"
 
+    def __str__(self) -> str:
+        return self.text or repr(self)
+
+    @property
+    def text(self) -> str:
+        """The text of the last message, where that is an answer; "" where none is there yet."""
+        last = self._messages[-1] if self._messages else {"role": ""}
+        return str(last["content"]) if last["role"] == "assistant" else ""
+
     @property
     def template(self) -> ChatTemplate:
         """The chat template; where tools are offered, the one named tool_use is used if there is one."""
@@ -208,7 +217,7 @@ class Chat(MessageList):
         """
         for _ in self.events(text, params, **how):
             pass
-        return str(self._messages[-1]["content"])
+        return self.text
 
     ask = respond
 

@@ -56,7 +56,8 @@ class Engine(NamesOthers, Closing):
     n_ctx: most tokens of a sequence.
     """
 
-    _instead: ClassVar = dict.fromkeys(("()", "generate", "add_request", "stream", "chat"), "submit")
+    _instead: ClassVar = dict.fromkeys(("()", "generate", "stream", "chat"), "submit")
+    _same: ClassVar = {"add_request": "submit"}
 
     def __init__(
         self,

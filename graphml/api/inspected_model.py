@@ -20,15 +20,10 @@ from graphml.options.keyword_arguments import named_arguments
 class InspectedModel(OpenModel):
     """A model that can be looked into."""
 
-    @named_arguments
-    def graph(self, after: str | None = None, n_tokens: int = 1) -> Graph:
-        """The graph of a step of at most `n_tokens` tokens; no weights are read.
-
-        after: name of a pass, as `graphml graph --pass` has it: "build" is the graph as the architecture
-        builds it; None: the last pass. UsageError for another name.
-        """
-        graph: Graph = _inspection().graph_after(self, after, n_tokens)
-        return graph
+    @property
+    def graph(self) -> ModelGraph:
+        """The graph of a step: `model.graph.nodes`; called, that after a pass: `model.graph("build")`."""
+        return ModelGraph(self)
 
     @named_arguments
     def viewer(self, n_tokens: int = 1) -> Any:
@@ -91,6 +86,31 @@ class InspectedModel(OpenModel):
         UsageError for a name that no node has, with the nearest.
         """
         return _inspection().explained(self, node, n_tokens)
+
+
+class ModelGraph:
+    """The graph of a model's step of one token, after the last pass; called, another one of its graphs."""
+
+    def __init__(self, model: InspectedModel) -> None:
+        self._model = model
+
+    @named_arguments
+    def __call__(self, after: str | None = None, n_tokens: int = 1) -> Graph:
+        """The graph of a step of at most `n_tokens` tokens; no weights are read.
+
+        after: name of a pass, as `graphml graph --pass` has it: "build" is the graph as the architecture
+        builds it; None: the last pass. UsageError for another name.
+        """
+        graph: Graph = _inspection().graph_after(self._model, after, n_tokens)
+        return graph
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)  # copies and the like ask for methods that a graph need not have
+        return getattr(self(), name)
+
+    def __repr__(self) -> str:
+        return repr(self())
 
 
 @named_arguments

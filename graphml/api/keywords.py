@@ -23,9 +23,11 @@ ELSEWHERE: Final = {
     "n_ctx": "load, Model.session, Model.chat and Model.engine",
     "system": "Model.chat",
     "tools": "Model.chat, Chat.respond, Chat.stream and Chat.events",
-    "backend": "load",
-    "gpu_layers": "load",
-    "threads": "load",
+    **dict.fromkeys(("backend", "gpu_layers", "threads", "template", "quant", "override_kv"), "load"),
+    **dict.fromkeys(("beams", "length_penalty", "early_stopping"), "Model.beam_search"),
+    "suffix": "Model.fill",
+    "lora": "load, Model.session and Engine.submit",
+    "deadline": "Engine.submit",
 }
 """Arguments that many expect at other functions, and whose they are."""
 

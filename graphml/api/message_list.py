@@ -17,16 +17,15 @@ from graphml.text.answers import Event
 from graphml.text.messages import Message, checked_messages
 
 
-def first_messages(system: str | Sequence[Message], messages: Iterable[Message] = ()) -> list[Message]:
-    """What a conversation begins with: a system message, messages, or one and the others behind it.
+def first_messages(
+    system: str, messages: Iterable[Message], prompt: str | Sequence[Message] = ()
+) -> list[Message]:
+    """What a conversation begins with: a system message, messages, and the user's or others behind them.
 
     UsageError for what is no message, and for two system messages.
     """
-    if isinstance(system, (list, tuple)):
-        if messages:
-            raise UsageError("system: wanted a text beside messages; got messages, too")
-        return checked_messages(system)
-    text, begins = text_of("system", system), checked_messages(messages)
+    question = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else checked_messages(prompt)
+    text, begins = text_of("system", system), checked_messages(messages) + question
     if text and begins and begins[0]["role"] == "system":
         raise UsageError("system: wanted one system message; messages begin with another")
     return [{"role": "system", "content": text}, *begins] if text else begins
@@ -37,9 +36,12 @@ class MessageList(NamesOthers):
 
     _instead: ClassVar = {
         **dict.fromkeys(("messages", "turns"), "history"), "add": "add_user or add_assistant",
-        **dict.fromkeys(("()", "send", "generate", "chat", "say", "complete"), "ask"),
-        **dict.fromkeys(("clear", "restart"), "reset"), "retry": "regenerate",
-        "append": "add_user, or set history",
+        "append": "add_user, or set history", "[]": "history[...], or text for the last answer",
+    }  # fmt: skip
+    _same: ClassVar = {
+        **dict.fromkeys(("()", "send", "generate", "chat", "say", "complete"), "respond"),
+        **dict.fromkeys(("clear", "restart"), "reset"), "retry": "regenerate", "content": "text",
+        "close": "session.close",
     }  # fmt: skip
 
     def __init__(self, system: str = "") -> None:

@@ -5,12 +5,10 @@ Knows how the parts fit together; does none of their work.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, overload
-
-import numpy as np
+from typing import Any, Literal, overload
 
 from graphml.api.batch import Batch
 from graphml.api.beam_search import Beam, beam_search
@@ -18,24 +16,22 @@ from graphml.api.capture import Patches, Patterns, Probe
 from graphml.api.chat import Chat
 from graphml.api.chat_prompt import ChatSettings
 from graphml.api.draft_choice import DraftModel
+from graphml.api.embedding_model import EmbeddingModel
 from graphml.api.engine import Engine
 from graphml.api.engine_opening import check_deterministic
 from graphml.api.filling import MAX_TOKENS, Files, fill_ids, filled
 from graphml.api.healing import HealedPrompt, healed
-from graphml.api.inspected_model import InspectedModel
 from graphml.api.keywords import hinted
 from graphml.api.message_list import first_messages
-from graphml.api.prompt_encoder import WANTED, Prompt, is_single
+from graphml.api.prompt_encoder import WANTED, Prompt, is_single, spelled
 from graphml.api.request_handle import SCORES, generate
 from graphml.api.saved_session import AnyPath, restore_session
 from graphml.api.session import Session
-from graphml.api.text_rows import TOGETHER, Cancellation, TextEngines, chosen_pooling, normalized, texts_of
 from graphml.api.token_stream import Result
 from graphml.api.tools import tools_of
 from graphml.backend import Progress, no_progress
 from graphml.errors import GraphmlError, TokenizerError, UsageError
 from graphml.ir.cells import MAX_CELLS
-from graphml.ir.op import Floats
 from graphml.options.argument_checks import count_or_none, items_of, whole_number
 from graphml.options.option_fields import Whole
 from graphml.runtime.blocks.overflow import DROP_TURNS, ChatOverflow, Overflow
@@ -50,7 +46,7 @@ from graphml.system.notebook_html import html_table
 from graphml.text.messages import Message
 
 
-class Model(InspectedModel, Closing):
+class Model(EmbeddingModel, Closing):
     """An open model. Made by `load`; close it, or use it in a `with`, to give threads and file back.
 
     draft: of `load`. default_n_ctx: its n_ctx, of sessions, chats and engines that have none of their own.
@@ -65,11 +61,9 @@ class Model(InspectedModel, Closing):
         template: str | None = None,
         progress: Progress = no_progress,
     ) -> None:
-        super().__init__(executor, path, pre, template)
-        self._progress = progress
+        super().__init__(executor, path, pre, template, progress)
         self.draft: DraftModel | None = None
         self.default_n_ctx: int | None = None
-        self._texts = TextEngines(executor)
 
     @hinted
     def session(
@@ -199,15 +193,21 @@ class Model(InspectedModel, Closing):
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         max_tokens: int | None = None,
         seed: int | None = None,
+        *,
+        stream: bool = False,
         **sampling: Any,
     ) -> Any:
         """Continue a prompt, or any number of them, in an engine of their own.
 
         A `Result` of one prompt, which is a text, messages or ids; a list of results in their order of a list
         of prompts. params: for all, or for each its own; sampling: fields of `SamplingParams` as keywords,
-        which change them. seed: of the first one's random generator, one more for each further one. Errors as
-        of `Engine.submit`; then nothing is returned.
+        which change them. seed: of the first one's random generator, one more for each further one. stream:
+        of one prompt return what `stream` does. Errors as of `Engine.submit`; then nothing is returned.
         """
+        if stream and not is_single(prompts):
+            raise UsageError("stream: wanted one prompt; got several, or none")
+        if stream:
+            return self.stream(prompts, params, max_tokens, seed, **sampling)  # type: ignore[arg-type] # it checks
         every: list[Any] = [prompts] if is_single(prompts) else items_of("prompts", prompts, WANTED)
         done = []
         with self.engine() as engine:
@@ -231,6 +231,23 @@ class Model(InspectedModel, Closing):
         """
         handle = self.engine().submit(prompt, params, max_tokens, seed, **sampling)
         return (token.piece for token in handle if token.piece)
+
+    async def agenerate(self, prompt: Prompt, *args: Any, **kwargs: Any) -> Result:
+        """What `generate` returns for one prompt, while other tasks of the event loop run."""
+        async with self.engine() as engine:
+            return await engine.submit(prompt, *args, **kwargs)
+
+    async def astream(self, prompt: Prompt, *args: Any, **kwargs: Any) -> AsyncIterator[str]:
+        """What `stream` gives, while other tasks of the event loop run."""
+        async with self.engine() as engine:
+            async for token in engine.submit(prompt, *args, **kwargs):
+                if token.piece:
+                    yield token.piece
+
+    def __call__(self, prompt: Prompt | Sequence[Prompt], *args: Any, **kwargs: Any) -> Any:
+        """Of a text or messages what `generate` returns; of ids what `logits` returns, [n_ids, n_vocab]."""
+        function: Any = self.generate if spelled(prompt) else self.logits
+        return function(prompt, *args, **kwargs)
 
     @hinted
     def fill(
@@ -348,54 +365,6 @@ class Model(InspectedModel, Closing):
         with self.engine() as engine:
             return engine.submit(prompt, params, max_tokens, seed, n).best(by)
 
-    @hinted
-    def embed(self, texts: str | Sequence[str], pooling: str | None = None, normalize: bool = True) -> Floats:
-        """The embedding of each text, float32 [n, d]; of one text [1, d].
-
-        pooling: what the rows of a text's tokens become: `mean`, `cls` (the first), `last`, or `rank`, the
-        scores of a classifier; None: what the file says, else `last` of a decoder. Any model does it, by the
-        rows that its logits are made of. normalize: bring rows, not scores, to length 1. A text must have at
-        most `n_batch` tokens. UsageError for other arguments, or an encoder whose file says nothing of
-        pooling; TokenizerError without a vocabulary.
-        """
-        self._open()
-        chosen = chosen_pooling(self.executor, pooling)
-        rows = self._embedded([self.encode(text) for text in texts_of(texts)], chosen)
-        return normalized(rows) if normalize and chosen != "rank" else rows
-
-    def embed_tokens(self, text: str) -> Floats:
-        """The embedding of each of a text's tokens, float32 [tokens, d]."""
-        self._open()
-        return self._embedded([self.encode(text)], "none")
-
-    def rank(self, query: str, texts: str | Sequence[str]) -> Floats:
-        """How well each text answers a query, float32 [n, scores]: by the classifier of a reranking model.
-
-        Query and text are together in one sequence, as llama.cpp joins them. Errors as of `embed`.
-        """
-        self._open()
-        return self._embedded([self._needed().pair(query, text) for text in texts_of(texts)], "rank")
-
-    def _embedded(self, ids: list[list[int]], pooling: str) -> Floats:
-        rows = self.embed_ids(ids, pooling)
-        return np.concatenate(rows) if rows else np.empty((0, 0), np.float32)
-
-    def embed_ids(
-        self, texts: Sequence[Sequence[int]], pooling: str, *, cancellation: Cancellation | None = None
-    ) -> list[Floats]:
-        """The rows of each text's ids, float32 [rows, d]: one, with the pooling `none` one for each id.
-
-        Texts of several threads share steps; cancellation: ends these. Errors as of `embed`.
-        """
-        self._open()
-        progress = self._progress if len(texts) > TOGETHER else no_progress
-        return self._texts.rows(texts, pooling, progress, cancellation)
-
-    def _open(self) -> None:
-        if self.executor.closed:
-            raise UsageError(f"{self.path}: the model was closed")
-        self.executor.programs.check_file()
-
     def _context(self, n_ctx: int | None) -> int:
         """The tokens that a session is to hold."""
         self._open()
@@ -410,12 +379,22 @@ class Model(InspectedModel, Closing):
             )
         return size
 
+    @overload
+    def chat(
+        self, prompt: str | Sequence[Message], max_tokens: int | None = 256, *, stream: Literal[True],
+        **how: Any,
+    ) -> Iterator[str]: ...  # fmt: skip
+    @overload
+    def chat(
+        self, prompt: str | Sequence[Message] = (), max_tokens: int | None = 256, **how: Any
+    ) -> Chat: ...
     @hinted
     def chat(
         self,
-        system: str | Sequence[Message] = "",
+        prompt: str | Sequence[Message] = (),
         max_tokens: int | None = 256,
         *,
+        system: str = "",
         messages: Iterable[Message] = (),
         n_ctx: int | None = None,
         seed: int | None = None,
@@ -428,12 +407,16 @@ class Model(InspectedModel, Closing):
         history: bool = False,
         tools: Any = None,
         params: SamplingParams | None = None,
+        stream: bool = False,
         **sampling: Any,
-    ) -> Chat:
+    ) -> Chat | Iterator[str]:
         """Begin a conversation in a session of its own; see `Chat`, and `session` for capture and history.
 
-        system: the system message, or the messages that the conversation begins with; messages: these, behind
-        a system message if there is one. max_tokens, params, sampling: of answers that say nothing else.
+        prompt: a message of the user as text, or messages, behind `system` and `messages` if there are any.
+        Where the conversation then ends with the user's message (or a tool's result), it is answered at once:
+        `str(chat)` is the answer; else `respond` and `stream` answer what they are given. max_tokens, params,
+        seed, sampling: of this answer, and of later ones that say nothing else. stream: return this answer's
+        pieces as they come, and no `Chat`.
         overflow: what a full context does: `drop_turns` leaves the oldest turns out of the prompt, whole (see
         `Chat.dropped`); others and keep as of `Session.generate`; -1 keeps the first turn.
         reasoning_format, chat_format: how reasoning and calls are told from text, as of `ChatSettings`.
@@ -442,7 +425,7 @@ class Model(InspectedModel, Closing):
         if self.executor.encodes:
             raise UsageError(f"{self.path}: {self.arch} answers single texts: see Session.generate")
         full, tokenizer, offered = ChatOverflow(overflow, keep), self._needed(), tools_of(tools)
-        begins, most = first_messages(system, messages), count_or_none("max_tokens", max_tokens)
+        begins, most = first_messages(system, messages, prompt), count_or_none("max_tokens", max_tokens)
         chosen = changed_params(params, sampling) if params is not None or sampling else None
         asked = ChatSettings((), "auto", True, variables or {}, reasoning_format, chat_format)
         _ = self.template  # one that fails is told at once
@@ -451,6 +434,14 @@ class Model(InspectedModel, Closing):
         session = self.session(n_ctx, seed, capture=capture, history=history)
         chat = Chat(session, tokenizer, self.templates, most, asked, full, offered, chosen)
         chat.history = begins
+        try:
+            if stream:
+                return chat.stream()
+            if begins and begins[-1]["role"] in ("user", "tool"):
+                chat.respond()
+        except BaseException:
+            session.close()
+            raise
         return chat
 
     def restore(self, path: AnyPath) -> Session | Chat:

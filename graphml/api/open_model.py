@@ -52,26 +52,43 @@ class OpenModel(NamesOthers):
     opened_by: the options of `load`; None of a model that was put together otherwise.
     """
 
-    _instead: ClassVar = {
-        "n_layer": "config.n_layer", "n_embd": "config.n_embd", "n_head": "config.n_head",
-        "compare": "graphml.compare(model, ...)", "tokenize": "encode", "detokenize": "decode",
-        **dict.fromkeys(("trace", "run_with_cache"), "capture(text, *patterns)"),
-        **dict.fromkeys(("()", "forward"), "logits(text), session().eval(ids), generate or chat"),
-        **dict.fromkeys(("complete", "create_completion", "predict"), "generate"),
-        **dict.fromkeys(("agenerate", "generate_async"), "engine(), and await engine.submit(...)"),
-        **dict.fromkeys(("astream", "stream_async"), "engine(), and async for token in engine.submit(...)"),
-        **dict.fromkeys(("ask", "respond", "create_chat_completion"), "chat().respond"),
+    _same: ClassVar = {
+        **dict.fromkeys(("n_layer", "n_layers", "num_layers"), "config.n_layer"),
+        **dict.fromkeys(("n_embd", "hidden_size"), "config.n_embd"), "n_head": "config.n_head",
+        "tokenize": "encode", "detokenize": "decode", "forward": "logits", "n_parameters": "n_params",
+        **dict.fromkeys(("complete", "predict", "invoke", "generate_batch", "batch_generate"), "generate"),
+        **dict.fromkeys(("generate_stream", "stream_generate"), "stream"), "nodes": "graph.nodes",
+        **dict.fromkeys(("ask", "respond", "answer"), "chat"),
+        **dict.fromkeys(("embedding", "embeddings"), "embed"), "rerank": "rank", "unload": "close",
         **dict.fromkeys(("load_session", "load_state", "load_chat"), "restore"),
-        **dict.fromkeys(("save_session", "save_state"), "Session.save or Chat.save"),
-        **dict.fromkeys(("nodes", "layers"), "graph().nodes"), "named_modules": "graph('build').nodes",
-        **dict.fromkeys(("parameters", "num_parameters", "n_parameters"), "n_params"),
-        **dict.fromkeys(("named_parameters", "state_dict"), "executor.file.tensors"),
-        **dict.fromkeys(("to", "cuda", "device"), "load(..., backend=...), kept in opened_by.backend"),
+        "eos_token_id": "tokenizer.eos_id", "bos_token_id": "tokenizer.bos_id",
+        **dict.fromkeys(("backend", "device"), "executor.backend.name"), "architecture": "arch",
+        **dict.fromkeys(("model_path", "file", "filename"), "path"),
+    }  # fmt: skip
+    _instead: ClassVar = {
+        "compare": "graphml.compare(model, ...)", "create_completion": "generate",
+        **dict.fromkeys(("trace", "run_with_cache"), "capture(text, *patterns)"),
+        "create_chat_completion": "chat(messages)",
+        **dict.fromkeys(("save_session", "save_state", "save"), "Session.save or Chat.save"),
+        "layers": "graph().nodes", "named_modules": "graph('build').nodes",
+        **dict.fromkeys(("parameters", "num_parameters", "size"), "n_params"),
+        **dict.fromkeys(
+            ("named_parameters", "state_dict", "tensors", "weights", "tensor", "get_tensor"),
+            "executor.file.tensors",
+        ),
+        **dict.fromkeys(("to", "cuda"), "load(..., backend=...)"),
+        **dict.fromkeys(("dtype", "quantization"), "load(..., quant=...)"),
         **dict.fromkeys(("eval", "train"), "session().eval(ids) for logits; a model is never trained"),
-        **dict.fromkeys(("create_embedding", "embeddings", "embedding"), "embed"), "rerank": "rank",
-        **dict.fromkeys(("token_eos", "eos_token_id"), "tokenizer.eos_id"), "name": "path or arch",
-        **dict.fromkeys(("token_bos", "bos_token_id"), "tokenizer.bos_id"),
+        "create_embedding": "embed", "token_eos": "tokenizer.eos_id", "token_bos": "tokenizer.bos_id",
+        "name": "path or arch", "chat_template": "template", "batch": "generate of a list, or engine()",
         "apply_chat_template": "template.render(messages), or prompt_ids(messages) for ids",
+        **dict.fromkeys(("n_tokens", "count_tokens", "token_count", "tokens"), "len(model.encode(text))"),
+        **dict.fromkeys(("info", "describe", "summary"), "print(model), config or metadata"),
+        **dict.fromkeys(("bench", "benchmark"), "profile(prompt), or `graphml bench`"),
+        **dict.fromkeys(("score", "loss"), "perplexity(text), or generate(..., prompt_logprobs=0)"),
+        **dict.fromkeys(("logprobs", "next_token"), "generate(text, max_tokens=1, logprobs=5)"),
+        **dict.fromkeys(("show", "view", "visualize", "draw", "plot"), "viewer(), or print(model.graph)"),
+        **dict.fromkeys(("similarity", "cosine_similarity"), "embed(texts); rows @ rows.T are cosines"),
     }  # fmt: skip
 
     def __init__(

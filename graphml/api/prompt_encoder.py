@@ -105,5 +105,11 @@ def is_single(prompts: object) -> bool:
     return isinstance(prompts, Sequence) and bool(prompts) and whole_number(prompts[0]) is not None
 
 
+def spelled(prompt: object) -> bool:
+    """Whether a prompt, or each of several, is a text or messages, and not ids."""
+    first = prompt[0] if isinstance(prompt, list | tuple) and prompt else prompt
+    return isinstance(first, str | Mapping) or _is_conversation(first)
+
+
 def _is_conversation(prompt: object) -> bool:
     return isinstance(prompt, list | tuple) and bool(prompt) and isinstance(prompt[0], Mapping)

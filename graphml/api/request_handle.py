@@ -55,8 +55,9 @@ class Handle(NamesOthers):
 
     _instead: ClassVar = {
         "()": "result()", "text": "result().text", "tokens": "result().tokens", "outputs": "results()",
-        "wait": "result()", "get": "result()", "stream": "for token in handle", "abort": "cancel()",
+        "stream": "for token in handle",
     }  # fmt: skip
+    _same: ClassVar = {"wait": "result", "get": "result", "abort": "cancel"}
 
     def __init__(
         self,

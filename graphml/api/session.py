@@ -43,12 +43,13 @@ class Session(EvaluatedSession, NamesOthers, Closing):
     """
 
     _instead: ClassVar = {
-        **dict.fromkeys(("()", "forward", "logits"), "eval(ids), which returns the logits"),
-        "stream": "generate", "load": "Model.restore", "reset": "rewind(0)", "clear": "rewind(0)",
+        "logits": "eval(ids), which returns the logits",
+        "load": "Model.restore", "reset": "rewind(0)", "clear": "rewind(0)",
         "prompt": "generate(prompt); prompt_ids has the ids of the latest one", "history": "tokens",
-        "n_tokens": "n_past", "text": "Model.decode(session.tokens)",
+        "text": "Model.decode(session.tokens)",
         "respond": "Model.chat", "ask": "Model.chat", "activations": "captured", "cache": "captured",
     }  # fmt: skip
+    _same: ClassVar = {"()": "eval", "forward": "eval", "stream": "generate", "n_tokens": "n_past"}
 
     def eval(self, ids: Ids, all_logits: bool = False) -> Floats:
         """Append ids and return the logits after the last one, float32 [n_vocab].

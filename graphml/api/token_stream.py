@@ -42,6 +42,8 @@ class Timings:
 class Result(NamesOthers):
     """What a sequence became. tokens: generated ids, without the prompt's; text: theirs.
 
+    `str`, `in`, `+` and a text's methods are those of its text.
+
     stop_reason: "end", "stop", "length", "context", "cancel" or "deadline". n_cached: ids of the prompt that
     were not computed, since blocks held them. logprobs: of each token; prompt_logprobs: of each id of the
     prompt, None for the first; both None where the params do not ask for them. n_drafted, n_accepted: tokens
@@ -50,10 +52,15 @@ class Result(NamesOthers):
     """
 
     _instead: ClassVar = {
-        **dict.fromkeys(("[]", "choices", "outputs", "content", "message", "response"), "text"),
-        "finish_reason": "stop_reason", "usage": "n_prompt and n_gen", "token_ids": "tokens", "ids": "tokens",
-        **dict.fromkeys(("prompt_tokens", "n_prompt_tokens"), "n_prompt"),
-        **dict.fromkeys(("completion_tokens", "n_tokens"), "n_gen"),
+        **dict.fromkeys(("[]", "choices", "outputs", "message"), "text"),
+        "finish_reason": "stop_reason", "usage": "n_prompt and n_gen",
+        **dict.fromkeys(("tps", "tokens_per_second", "speed"), "timings.gen_tps"),
+        **dict.fromkeys(("parsed", "json", "to_dict"), "json.loads(result.text), or vars(result)"),
+    }  # fmt: skip
+    _same: ClassVar = {
+        **{name: f"text.{name}" for name in dir(str) if name[0] != "_"},
+        "content": "text", "response": "text", "token_ids": "tokens", "ids": "tokens",
+        "prompt_tokens": "n_prompt", "completion_tokens": "n_gen",
     }  # fmt: skip
 
     tokens: list[int]
@@ -76,6 +83,15 @@ class Result(NamesOthers):
 
     def __str__(self) -> str:
         return self.text
+
+    def __contains__(self, text: str) -> bool:
+        return text in self.text
+
+    def __add__(self, text: str) -> str:
+        return self.text + str(text)
+
+    def __radd__(self, text: str) -> str:
+        return text + self.text
 
     def _repr_html_(self) -> str:
         if self.logprobs is None:

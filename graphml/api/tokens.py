@@ -33,7 +33,7 @@ class Token(NamesOthers):
     is its piece. logprobs: how likely it was, where `SamplingParams.logprobs` asks for that.
     """
 
-    _instead: ClassVar = {**dict.fromkeys(("text", "content", "token"), "piece"), "token_id": "id"}
+    _same: ClassVar = {**dict.fromkeys(("text", "content", "token"), "piece"), "token_id": "id"}
 
     id: int
     piece: str

@@ -115,7 +115,7 @@ def chat(
                 opened = held.enter_context(load(find(model, opening, bars), opening, bars))
                 check_template(opened, chat_template)
                 own = opened.chat(
-                    system, limit, n_ctx=ctx, seed=seed_of(seed), variables=given_variables,
+                    max_tokens=limit, system=system, n_ctx=ctx, seed=seed_of(seed), variables=given_variables,
                     overflow=full.overflow, keep=full.keep, reasoning_format=reasoning_format,
                 )  # fmt: skip
                 stated = opened.sampling_defaults

@@ -78,8 +78,8 @@ class Commands(HelpedGroup):
             from graphml.cli.other_command_lines import meaning, translated  # not for each command
 
             name, *args = translated(args)
-            if name == "--help":
-                print(ctx.get_help())
+            if name in ("--help", "--version"):
+                print(ctx.get_help() if name == "--help" else f"graphml {graphml.__version__}")
                 ctx.exit()
             if name not in COMMANDS:
                 ctx.fail(f"No such command {name[:80]!r}.{meaning(name, COMMANDS)}")

@@ -19,10 +19,13 @@ SAME_COMMANDS: Final = {
     "ls": "models", "list": "models", "show": "info", "download": "pull", "get": "pull", "remove": "rm",
     "delete": "rm", "server": "serve", "generate": "run", "prompt": "run", "ask": "run", "benchmark": "bench",
     "embedding": "embed", "embeddings": "embed", "ppl": "perplexity", "quantise": "quantize",
+    "devices": "doctor", "dump": "info", "metadata": "info", "gguf-dump": "info", "completions": "completion",
+    "upgrade": "update",
 }  # fmt: skip
 """Another program's command -> ours with the same meaning, or another name for one of `OTHER_COMMANDS`."""
 
 OTHER_COMMANDS: Final = {
+    "backends": "`graphml doctor` lists backends and devices, `graphml test-backend` checks one",
     "complete": "`graphml run --raw` continues a text",
     "completion": "`graphml --show-completion` prints the shell's script, --install-completion installs it",
     "config": "graphml.toml in the user's folder of settings, or --config FILE, holds defaults of options",
@@ -38,7 +41,7 @@ OTHER_COMMANDS: Final = {
     "search": "`graphml models --suggest` lists models that fit into memory",
     "stop": "a server ends with Ctrl-C, or when its process is ended",
     "ui": "`graphml serve` has a page at /",
-    "version": "`graphml --version` prints it",
+    "update": "`pip install -U` in the environment of graphml brings a later version",
     "web": "`graphml serve` has a page at /",
 }
 """Another program's command -> what does it here, with other arguments."""
@@ -61,7 +64,6 @@ OPTIONS: Final = {
     ("run", "-st"): "`graphml run` answers one prompt and ends",
     ("run", "--no-display-prompt"): "the prompt is printed with --show-prompt alone",
     **dict.fromkeys((("run", "-r"), ("run", "--reverse-prompt")), "--stop TEXT ends the answer at a text"),
-    ("run", "--prompt-file"): "-f FILE is the prompt",
     ("tokenize", "--text"): "the text is behind MODEL, or --prompt",
     ("tokenize", "--no-bos"): "--no-special adds no BOS and EOS",
     ("embed", "--embd-output-format"): "--json prints an object, without it a line of numbers is printed",
@@ -83,7 +85,6 @@ ANY_OPTIONS: Final = {
     **dict.fromkeys(("-fa", "--flash-attn"), FLASH),
     **dict.fromkeys(("--mlock", "--mmap", "--no-mmap"), "--pages says where weights are in memory"),
     "--load-in-8bit": "--quant q8 converts weights", "--load-in-4bit": "--quant q4 converts weights",
-    "-j": "--json-schema is its long name",
     "--stream": "answers are streamed; --json prints them at once",
     "--no-stream": "--json prints an answer at once",
 }  # fmt: skip
@@ -103,12 +104,20 @@ EXTRA_WORDS: Final = {
 """A command that was given a word too many -> where that word may belong."""
 
 SAME_OPTIONS: Final = {
-    ("run", "--schema"): "--json-schema",
-    ("chat", "--schema"): "--json-schema",
+    **{(name, option): "--json-schema" for name in ("run", "chat") for option in ("--schema", "-j")},
+    **{
+        (name, option): "--n-predict"
+        for name in ("run", "chat")
+        for option in ("--num-predict", "--max-new-tokens")
+    },
+    ("run", "--prompt-file"): "--file",
+    ("compare", "--backends"): "--backend", ("bisect", "--backends"): "--backend",
     ("chat", "--verbose"): "--stats",
-}
+}  # fmt: skip
 """A command and another program's option -> ours with the same meaning and values."""
 _CACHE_TYPES: Final = {"-ctk": 0, "--cache-type-k": 0, "-ctv": 1, "--cache-type-v": 1}
+_AS_IT_IS: Final = ("--stream", "--jinja", "--no-warmup", "--log-disable", "--simple-io", "--no-perf")
+"""Options of others that ask for what `run` and `chat` do in any case."""
 _CONVERSING: Final = {
     "chat": ("-cnv", "--conversation"), "run": ("-no-cnv", "--no-conversation"),
 }  # fmt: skip
@@ -127,6 +136,8 @@ def in_our_words(name: str, command: Any, words: Sequence[str]) -> list[str]:
     while left and left[0] != "--":
         option, equals, value = (word := left.pop(0)).partition("=")
         ours_too = SAME_OPTIONS.get((name, option), option)
+        if option.startswith("--") and option.replace("_", "-") in own:
+            ours_too = option.replace("_", "-")
         if ours_too in own:
             ours.append(f"{ours_too}{equals}{value}")
             if left and not (equals or own[ours_too].is_flag):
@@ -162,6 +173,8 @@ def _as_meant(name: str, own: Container[str], word: str, left: list[str], raw: b
         has_value = equals or (left and not left[0].startswith("-"))
         if has_value and (state := _value(option, equals, value, left)) not in _FLASH_ON:
             raise UsageError(f"{option}: {FLASH}; got {state!r:.80}")
+        return []
+    if word in _AS_IT_IS and name in ("run", "chat"):
         return []
     return [] if option in _CONVERSING.get(name, ()) and (raw or name == "chat") else [word]
 
@@ -211,4 +224,6 @@ def translated(words: Sequence[str]) -> list[str]:
     first, *others = words
     if first == "help":
         return [*others[:1], "--help"]
+    if first == "version":
+        return ["--version"]
     return [SAME_COMMANDS.get(first, first), *others]

@@ -215,7 +215,7 @@ def _begin(
         tokens = session.generate(ids, params, how.limit, overflow=full.overflow, keep=full.keep)
         return session, text, (token.piece for token in tokens)
     chat = model.chat(
-        how.system, how.limit, n_ctx=how.ctx, seed=seed, variables=how.variables,
+        max_tokens=how.limit, system=how.system, n_ctx=how.ctx, seed=seed, variables=how.variables,
         overflow=how.full.overflow, keep=how.full.keep, reasoning_format=how.reasoning_format,
         capture=how.capture, history=kept,
     )  # fmt: skip

@@ -26,7 +26,7 @@ def with_host(backends: str, gpu_layers: int | None) -> str:
 
     `UsageError` for layers that would go from the CPU to the CPU.
     """
-    if gpu_layers is None or "," in backends:
+    if gpu_layers is None or "," in backends or (gpu_layers == 0 and backends in _ON_THE_HOST):
         return backends
     if backends in _ON_THE_HOST:
         others = ", ".join(name for name in discovery.backend_names() if name not in _ON_THE_HOST)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from graphml.api.capture import Patches
 from graphml.api.load_model import load_model
@@ -54,6 +54,12 @@ class ModelProfile(Profile):
     def __repr__(self) -> str:
         stages = "; ".join(f"{stage.name}: {profile_table.summary(stage)}" for stage in self.stages)
         return f"Profile({profile_table.headline(self, 0.0)}; {stages})"
+
+    def __enter__(self) -> NoReturn:
+        raise UsageError("profile: it runs what it measures, no block: model.profile(prompt, max_tokens)")
+
+    def __exit__(self, *error: object) -> None:
+        """See `__enter__`."""
 
     def _repr_html_(self) -> str:
         tables = []

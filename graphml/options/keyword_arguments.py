@@ -8,34 +8,53 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from typing import Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from graphml.errors import ArgumentError, did_you_mean
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-OTHER_NAMES: Final = {
-    "temp": ("temperature",), "max_new_tokens": ("max_tokens",), "num_predict": ("max_tokens",),
-    "n_predict": ("max_tokens",), "max_length": ("max_tokens",), "max_completion_tokens": ("max_tokens",),
-    "max_new": ("max_tokens",), "repetition_penalty": ("repeat_penalty",),
-    "stop_sequences": ("stop",), "stop_strings": ("stop",), "stop_token_ids": ("stop_tokens",),
-    "do_sample": ("temperature",), "num_beams": ("beams",), "typical": ("typical_p",),
-    "num_ctx": ("n_ctx",), "context_length": ("n_ctx",), "max_model_len": ("n_ctx",),
-    "device": ("backend",), "device_map": ("backend",), "n_gpu_layers": ("gpu_layers",),
-    "ngl": ("gpu_layers",), "n_threads": ("threads",), "num_threads": ("threads",), "cache_type": ("kv",),
-    "kv_cache_dtype": ("kv",),
-    "dtype": ("quant",), "torch_dtype": ("quant",), "quantization": ("quant",), "architecture": ("arch",),
-    "model": ("path",), "model_path": ("path",), "name": ("path",), "chat_template": ("template",),
-    "system_prompt": ("system",), "sampling_params": ("params",), "n_seqs": ("n_sequences",),
-    "prompt": ("prompts",), "messages": ("prompts", "prompt"), "text": ("prompts", "prompt", "texts"),
-    "max_num_seqs": ("max_sequences",), "schema": ("json_schema",), "num_return_sequences": ("n",),
-    "add_special_tokens": ("add_special",), "add_bos": ("add_special",), "special": ("parse_special",),
-    "skip_special_tokens": ("skip_special",), "response_format": ("json_schema",),
-    "input": ("texts", "prompts"),
+_SAMPLES: Final = "do_sample"
+SAME_NAMES: Final = {
+    **dict.fromkeys(
+        ("max_new_tokens", "max_completion_tokens", "num_predict", "n_predict"), ("max_tokens",),
+    ),
+    "temp": ("temperature",), "repetition_penalty": ("repeat_penalty",), "typical": ("typical_p",),
+    **dict.fromkeys(("stop_sequences", "stop_strings"), ("stop",)), "stop_token_ids": ("stop_tokens",),
+    "bad_words": ("banned_strings",), "mirostat_mode": ("mirostat",), "top_logprobs": ("logprobs",),
+    "schema": ("json_schema",), "sampling_params": ("params",),
+    "num_beams": ("beams",), "num_return_sequences": ("n",), "system_prompt": ("system",),
+    **dict.fromkeys(
+        ("num_ctx", "ctx_size", "ctx", "context_length", "max_model_len", "max_seq_len"), ("n_ctx",)
+    ),
+    **dict.fromkeys(("n_threads", "num_threads"), ("threads",)), "device": ("backend",),
+    **dict.fromkeys(("n_gpu_layers", "ngl"), ("gpu_layers",)), "chat_template": ("template",),
+    **dict.fromkeys(("model", "model_path", "name"), ("path",)), "max_num_seqs": ("max_sequences",),
+    "prompt": ("prompts",), "messages": ("prompts", "prompt"),
+    **dict.fromkeys(("text", "input", "inputs"), ("prompts", "prompt", "texts", "text")),
+    "sentences": ("texts",), "token_ids": ("ids",), "tokens": ("ids",),
+    "add_special_tokens": ("add_special",), "special": ("parse_special",),
+    "skip_special_tokens": ("skip_special",),
 }  # fmt: skip
-"""Names that other libraries have, and ours for the same."""
-
+"""Names that other libraries have, and ours with the same meaning and values: they are taken as ours."""
+OTHER_NAMES: Final = {
+    "max_length": ("max_tokens",), "max_new": ("max_tokens",), "device_map": ("backend",),
+    "cache_type": ("kv",), "kv_cache_dtype": ("kv",),
+    "dtype": ("quant",), "torch_dtype": ("quant",), "quantization": ("quant",), "architecture": ("arch",),
+    "n_seqs": ("n_sequences",), "add_bos": ("add_special",), _SAMPLES: ("temperature",),
+    **dict.fromkeys(("response_format", "format"), ("json_schema",)), "timeout": ("deadline",),
+    **dict.fromkeys(("load_in_4bit", "load_in_8bit"), ("quant",)), "rope_freq_base": ("override_kv",),
+    **SAME_NAMES,
+}  # fmt: skip
+"""The same, and names of something similar with other values, of which an error says ours."""
+_SO_ANYWAY: Final = {
+    **dict.fromkeys(("verbose", "echo", "stream", "return_full_text", "ignore_eos", "use_mlock"), False),
+    **dict.fromkeys(("use_mmap", "use_cache", "flash_attn", "logits_all", "embedding", "embeddings"), True),
+    "low_cpu_mem_usage": True, "trust_remote_code": False, "dtype": "auto", "torch_dtype": "auto",
+    "tensor_parallel_size": 1, "num_beams": 1, "n": 1,
+}  # fmt: skip
+"""Arguments of other libraries that none has here, and the value that asks for what is so in any case."""
 GENERATES: Final = "what generates: Model.generate, Engine.submit, Session.generate and Chat.respond"
 OF_GENERATING: Final = {
     "max_tokens": GENERATES,
@@ -46,6 +65,7 @@ OF_GENERATING: Final = {
 _NO_ARGUMENT: Final = {
     "stream": "Use Model.stream(...) or Chat.stream(...), or iterate over what Engine.submit returns.",
     "echo": "A result has no prompt; prompt + result.text is both, and prompt_logprobs=0 scores its tokens.",
+    "ignore_eos": "logit_bias={model.tokenizer.eos_id: -1000.0} goes on behind an end.",
     "verbose": "logging.basicConfig(level='DEBUG') shows what is logged, progress= of load long work.",
 }
 """Arguments of other libraries that none has here, and what does the same."""
@@ -54,8 +74,9 @@ _NO_ARGUMENT: Final = {
 def named_arguments(
     function: Callable[P, R], collected: Collection[str] = (), elsewhere: Mapping[str, str] | None = None
 ) -> Callable[P, R]:
-    """The function, which raises an `ArgumentError` for a keyword that it does not have.
+    """The function, which takes other libraries' names of its arguments, too.
 
+    Raises an `ArgumentError` for a keyword that it does not have, and for one that is there by two names.
     collected: the keywords that its `**` may hold. elsewhere: arguments that are expected here -> whose they
     are.
     """
@@ -68,13 +89,38 @@ def named_arguments(
 
     @functools.wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        if not known.issuperset(kwargs):
-            name = function.__qualname__.removesuffix(".__init__")
-            raise unknown_argument(name, kwargs, known - {"self"}, elsewhere or {})
-        return function(*args, **kwargs)
+        if known.issuperset(kwargs):
+            return function(*args, **kwargs)
+        name = function.__qualname__.removesuffix(".__init__")
+        ours = in_our_names(name, kwargs, known)
+        if not known.issuperset(ours):
+            raise unknown_argument(name, ours, known - {"self"}, elsewhere or {})
+        return function(*args, **ours)
 
     checked.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined] # for help, tools
     return checked
+
+
+def in_our_names(name: str, keywords: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """The keywords by the names that a function knows, where these mean the same; others stay.
+
+    Those are left out whose value asks for what is so in any case.
+    """
+    ours: dict[str, Any] = {}
+    for keyword, value in keywords.items():
+        same = (other for other in SAME_NAMES.get(keyword, ()) if other in known)
+        own = keyword if keyword in known else next(same, keyword)
+        if own not in known and isinstance(value, int | str) and _SO_ANYWAY.get(keyword) == value:
+            continue
+        if own in ours or (own != keyword and own in keywords):
+            raise ArgumentError(f"{name}: {keyword!r} is {own!r}; wanted one of them, got both")
+        ours[own] = value
+    if _SAMPLES in ours and "temperature" in known:
+        samples = ours.pop(_SAMPLES)
+        if bool(samples) != bool(ours.setdefault("temperature", 0.0)):
+            wanted = "a temperature above 0" if samples else "no temperature but 0"
+            raise ArgumentError(f"{name}: {_SAMPLES}={samples!r}: wanted {wanted} beside it")
+    return ours
 
 
 def unknown_argument(

@@ -1,4 +1,4 @@
-"""What objects of other libraries have: the error of an attribute, call or key names where the same is here.
+"""What objects of other libraries have: by their name it is found here, else the error says what to use.
 
 Knows names; nothing of what they do.
 """
@@ -6,22 +6,29 @@ Knows names; nothing of what they do.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 
 class NamesOthers:
-    """An object whose errors, where an attribute is missing or it is called or indexed, say what to use."""
+    """An object with other libraries' names of its attributes, and errors that say what to use for others."""
 
+    _same: ClassVar[Mapping[str, str]] = {}
+    """Name in other libraries -> our attribute, "a" or "a.b", with the same meaning; `()` of a call."""
     _instead: ClassVar[Mapping[str, str]] = {}
     """Name in other libraries -> what does the same here; `()` of a call, `[]` of a key."""
 
     if not TYPE_CHECKING:  # a checker of types reports attributes that are not there by itself
 
         def __getattr__(self, name: str) -> Any:
+            if name in self._same:
+                return attrgetter(self._same[name])(self)
             raise AttributeError(self._lacks(f"has no attribute {name!r}", name))
 
         def __init_subclass__(cls, **kwargs: Any) -> None:
             super().__init_subclass__(**kwargs)
+            if "()" in cls.__dict__.get("_same", {}):
+                cls.__call__ = lambda self, *args, **kwargs: getattr(self, self._same["()"])(*args, **kwargs)
             for name, method in (("()", "__call__"), ("[]", "__getitem__")):
                 if name in cls.__dict__.get("_instead", {}):  # others stay what is not called and has no keys
                     setattr(cls, method, _wrong_use(name))

@@ -125,6 +125,7 @@ async def openapi(models: ServedModels, request: Request) -> Any:
 
 SERVER_HANDLERS: tuple[tuple[str, str, ServerHandler], ...] = (
     ("GET", "/health /v1/health", llama_models.health),
+    ("GET", "/version", llama_models.version),
     ("GET", "/models /v1/models", llama_models.listed),
     ("POST", "/models/load", llama_models.load),
     ("POST", "/models/unload", llama_models.unload),

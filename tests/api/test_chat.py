@@ -452,7 +452,7 @@ def test_variables_reach_the_template(path: Path) -> None:
 
 def test_a_conversation_longer_than_its_context(model: graphml.Model) -> None:
     """Each turn evaluates what is new alone, and the answers go on."""
-    chat = model.chat("be brief", max_tokens=30, n_ctx=100, overflow="shift", keep=-1)
+    chat = model.chat(system="be brief", max_tokens=30, n_ctx=100, overflow="shift", keep=-1)
     params, n_shifts = graphml.SamplingParams(stop_tokens=()), 0
     for turn in range(8):
         chat.add_user(f"hello number {turn}")

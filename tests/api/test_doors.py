@@ -46,6 +46,10 @@ def test_the_graph_after_a_pass(model: graphml.Model) -> None:
         node.op.name for node in built.nodes
     }
     assert "logits" in last.outputs
+    assert (repr(model.graph), str(model.graph)) == (repr(last), str(last))
+    assert [node.name for node in model.graph.nodes] == [node.name for node in last.nodes]
+    with pytest.raises(AttributeError, match="'Graph' object has no attribute 'nods'"):
+        _ = model.graph.nods
     with pytest.raises(
         graphml.UsageError, match=r"after: wanted one of build, .*; got 'fusee'\. Did you mean 'fuse'"
     ):
@@ -64,6 +68,8 @@ def test_a_profile_of_a_prompt(stories: graphml.Model) -> None:
     profile = stories.profile("Once upon a time", max_tokens=2, rounds=1)
     assert (profile.n_prompt, profile.n_gen) == (5, 2)
     assert stories.profile(7, max_tokens=0, rounds=1).n_prompt == 7
+    with pytest.raises(graphml.UsageError, match=r"no block: model.profile\(prompt, max_tokens\)"), profile:
+        pass
 
 
 def test_perplexity_of_a_text(model: graphml.Model) -> None:

@@ -42,7 +42,7 @@ def prompt_of(model: graphml.Model, messages: list[dict[str, object]]) -> list[i
 
 
 def test_the_oldest_turns_leave_whole_and_the_history_keeps_them(model: graphml.Model) -> None:
-    chat = model.chat(SYSTEM, max_tokens=4, n_ctx=N_CTX)
+    chat = model.chat(system=SYSTEM, max_tokens=4, n_ctx=N_CTX)
     talk(chat, 1)
     assert chat.dropped == []
     talk(chat, 11, first=1)
@@ -61,7 +61,7 @@ def test_the_oldest_turns_leave_whole_and_the_history_keeps_them(model: graphml.
 
 
 def test_several_turns_leave_at_a_time_and_no_others_until_it_is_full_again(model: graphml.Model) -> None:
-    chat = model.chat(SYSTEM, max_tokens=4, n_ctx=N_CTX)
+    chat = model.chat(system=SYSTEM, max_tokens=4, n_ctx=N_CTX)
     counts = []
     for number in range(16):
         talk(chat, 1, first=number)
@@ -94,7 +94,7 @@ def test_calls_and_results_leave_with_their_turn(model: graphml.Model) -> None:
 
 
 def test_a_newest_message_without_room_is_refused_and_nothing_leaves(model: graphml.Model) -> None:
-    chat = model.chat(SYSTEM, max_tokens=4, n_ctx=N_CTX)
+    chat = model.chat(system=SYSTEM, max_tokens=4, n_ctx=N_CTX)
     talk(chat, 2)
     before = chat.history
     chat.add_user("hello " * 200)
@@ -110,14 +110,14 @@ def test_a_newest_message_without_room_is_refused_and_nothing_leaves(model: grap
 
 @pytest.mark.parametrize("overflow", ["stop", "error"])
 def test_others_refuse_as_before(model: graphml.Model, overflow: str) -> None:
-    chat = model.chat(SYSTEM, max_tokens=4, n_ctx=N_CTX, overflow=overflow)
+    chat = model.chat(system=SYSTEM, max_tokens=4, n_ctx=N_CTX, overflow=overflow)
     with pytest.raises(graphml.ContextFullError):
         talk(chat, 12)
     assert chat.dropped == []
 
 
 def test_turns_can_be_taken_back_behind_those_that_left(model: graphml.Model) -> None:
-    chat = model.chat(SYSTEM, max_tokens=4, n_ctx=N_CTX)
+    chat = model.chat(system=SYSTEM, max_tokens=4, n_ctx=N_CTX)
     talk(chat, 12)
     assert chat.dropped
     while len(chat.history) > 3:
@@ -132,7 +132,7 @@ def test_turns_can_be_taken_back_behind_those_that_left(model: graphml.Model) ->
 
 
 def test_a_saved_chat_goes_on_without_what_left(model: graphml.Model, tmp_path: Path) -> None:
-    chat = model.chat(SYSTEM, max_tokens=4, n_ctx=N_CTX)
+    chat = model.chat(system=SYSTEM, max_tokens=4, n_ctx=N_CTX)
     talk(chat, 10)
     chat.save(tmp_path / "chat.safetensors")
     again = model.restore(tmp_path / "chat.safetensors")

@@ -66,7 +66,8 @@ def test_many_texts_are_each_alone(model: graphml.Model) -> None:
     together = model.embed(TEXTS)
     assert (together.shape, together.dtype) == ((len(TEXTS), 64), np.float32)
     for text, row in zip(TEXTS, together, strict=True):
-        np.testing.assert_allclose(model.embed(text)[0], row, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(model.embed(text), row, rtol=1e-5, atol=1e-6)
+        assert (model.embed(text).shape, model.embed([text]).shape) == (row.shape, (1, len(row)))
     assert len({row.tobytes() for row in together}) == len(TEXTS)
 
 
@@ -78,7 +79,7 @@ def test_pooling_of_the_rows_of_tokens(model: graphml.Model, pooling: str | None
     assert (ids[0], ids[-1]) == (2, 3)
     rows = model.embed_tokens(TEXTS[0])
     assert rows.shape == (len(ids), 64)
-    np.testing.assert_allclose(model.embed(TEXTS[0], pooling, False)[0], pool(rows), rtol=1e-5, atol=1e-6)  # type: ignore[operator]
+    np.testing.assert_allclose(model.embed(TEXTS[0], pooling, False), pool(rows), rtol=1e-5, atol=1e-6)  # type: ignore[operator]
 
 
 def test_rows_of_length_one(model: graphml.Model) -> None:
@@ -125,9 +126,7 @@ def test_a_decoder_embeds_by_what_its_logits_are_made_of(tmp_path: Path) -> None
         output = model.executor.weights["output.weight"]
         logits = model.session().eval(ids, all_logits=True)
         np.testing.assert_allclose(rows @ output.T, logits, rtol=1e-3, atol=1e-4)
-        np.testing.assert_allclose(
-            model.embed("hello world", "last", False)[0], rows[-1], rtol=1e-4, atol=1e-5
-        )
+        np.testing.assert_allclose(model.embed("hello world", "last", False), rows[-1], rtol=1e-4, atol=1e-5)
         with pytest.raises(graphml.UsageError, match="which gives no row"):
             model.embed("hello world", "none")
 
@@ -143,6 +142,7 @@ def test_ranking_pairs(tmp_path: Path) -> None:
         assert [PIECES[id] for id in pair] == [
             "[CLS]", "\u2581the", "\u2581cat", "[SEP]", "\u2581a", "\u2581dog", "[SEP]"
         ]  # fmt: skip
+        np.testing.assert_allclose(model.rank("the cat", TEXTS[0]), scores[0], rtol=1e-5, atol=1e-6)
         assert abs(model.rank("the dog", [TEXTS[0]])[0, 0] - scores[0, 0]) > 1e-4
 
 
@@ -170,7 +170,7 @@ def test_the_command_divides_by_the_norm_that_is_asked_for(
     common = [str(model.path), "--backend", "reference", "--kv", "f32", "--json"]
     done = CliRunner().invoke(app, ["embed", *common, f"--embd-normalize={kind}", "-p", TEXTS[0]])
     (row,) = np.array(json.loads(done.stdout)["embeddings"])
-    (plain,) = model.embed(TEXTS[0], normalize=False)
+    plain = model.embed(TEXTS[0], normalize=False)
     np.testing.assert_allclose(row, plain if length is None else plain / length(plain), rtol=0.02)
     zeros = np.zeros((1, 4), np.float32)
     assert np.array_equal(normalized(zeros, kind), zeros)

@@ -179,7 +179,7 @@ def test_progress_is_reported(path: Path) -> None:
 def test_attributes_of_other_libraries_name_ours(model: graphml.Model) -> None:
     chat = model.chat()
     for owner, name, ours in (
-        (model, "n_layer", "config.n_layer"),
+        (model, "named_modules", "graph('build').nodes"),
         (chat, "messages", "history"),
         (model, "compare", "graphml.compare"), (graphml, "Builder", "graphml.ir.language"),
     ):  # fmt: skip

@@ -98,19 +98,33 @@ def test_settings_of_a_chat_are_those_of_answers_that_say_nothing_else(model: gr
 
 def test_a_conversation_begins_with_messages(model: graphml.Model) -> None:
     messages = [{"role": "system", "content": "be kind"}, {"role": "user", "content": "hello"}]
-    wanted = model.chat("be kind", max_tokens=4).respond("hello")
+    chat = model.chat(system="be kind", max_tokens=4)
+    assert (str(chat), chat.text) == (repr(chat), "")
+    wanted = chat.respond("hello")
     for chat in (model.chat(messages, 4), model.chat(messages=messages, max_tokens=4),
-                 model.chat("be kind", 4, messages=messages[1:])):  # fmt: skip
-        assert (chat.system, chat.history) == ("be kind", messages)
-        assert chat.respond() == wanted
+                 model.chat("hello", 4, system="be kind"), model.chat("hello", 4, messages=messages[:1]),
+                 model.chat(messages[1:], 4, system="be kind")):  # fmt: skip
+        assert (chat.system, chat.history[:2], len(chat.history)) == ("be kind", messages, 3)
+        assert str(chat) == chat.text == chat.content == wanted
+        assert chat.respond("more") == chat.text
+    assert model.chat([*messages, {"role": "assistant", "content": "yes"}]).session.n_past == 0
     for call, message in (
-        (lambda: model.chat("be brief", messages=messages), "system: wanted one system message"),
-        (lambda: model.chat(messages, messages=messages), "system: wanted a text beside messages"),
+        (lambda: model.chat("a", system="be brief", messages=messages), "system: wanted one system message"),
         (lambda: model.chat([{"role": "x"}]), r"messages\[0\].role: wanted"),
-        (lambda: model.chat(3), "system: wanted"),
+        (lambda: model.chat(3), "messages: wanted a list of messages, got int"),
     ):
         with pytest.raises(graphml.UsageError, match=message):
             call()
+
+
+def test_a_conversation_that_cannot_be_answered_is_closed(
+    model: graphml.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[graphml.Session] = []
+    monkeypatch.setattr(graphml.Session, "close", lambda session: closed.append(session))
+    with pytest.raises(graphml.ContextFullError, match="the context holds 64"):
+        model.chat("hello " * 200, n_ctx=64)
+    assert len(closed) == 1
 
 
 def test_logits_captured_and_patched_values_of_a_text(model: graphml.Model) -> None:
@@ -155,36 +169,28 @@ def test_sizes_of_a_tokenizer(model: graphml.Model) -> None:
 
 
 MISSES: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "model(text)": (lambda m: m("hello"), r"'Model' object is not callable. Use .*generate"),
-    "model.forward": (lambda m: m.forward([1]), r"'forward'. Use logits\(text\), session\(\).eval"),
     "model.eval": (lambda m: m.eval(), "never trained"),
     "model.to": (lambda m: m.to("cuda"), r"Use load\(\.\.\., backend="),
-    "model.device": (lambda m: m.device, "opened_by.backend"),
+    "model.tensors": (lambda m: m.tensors, "Use executor.file.tensors"),
+    "chat['message']": (lambda m: m.chat("a", max_tokens=1)["message"], "subscriptable. Use .*text for"),
     "model.num_parameters": (lambda m: m.num_parameters(), "Use n_params"),
-    "model.load_session": (lambda m: m.load_session("x"), "Use restore"),
     "model.trace": (lambda m: m.trace("x"), r"Use capture\(text, \*patterns\)"),
-    "model.tokenize": (lambda m: m.tokenize("x"), "Use encode"),
-    "model.agenerate": (lambda m: m.agenerate("x"), r"Use engine\(\), and await engine.submit"),
-    "model.astream": (lambda m: m.astream("x"), r"Use engine\(\), and async for token in"),
-    "model.respond": (lambda m: m.respond("x"), r"Use chat\(\).respond"),
     "model[...]": (lambda m: m["x"], "'Model' object is not subscriptable$"),
     "tokenizer(text)": (lambda m: m.tokenizer("x"), r"not callable. Use encode\(text\)"),
-    "tokenizer.eos_token_id": (lambda m: m.tokenizer.eos_token_id, "Use eos_id"),
-    "tokenizer.bos_token_id": (lambda m: m.tokenizer.bos_token_id, "Use bos_id"),
     "chat.messages": (lambda m: m.chat().messages, "Use history"),
-    "chat(text)": (lambda m: m.chat()("x"), "Use ask"),
-    "session(ids)": (lambda m: m.session()([1]), r"Use eval\(ids\)"),
-    "session.stream": (lambda m: m.session().stream("x"), "Use generate"),
     "result['choices']": (lambda m: m.generate("a", max_tokens=1)["choices"], "subscriptable. Use text"),
+    "chat.stream": (lambda m: m.chat(stream=True), "chat: wanted a message to answer"),
+    "result.parsed": (lambda m: m.generate("a", max_tokens=1).parsed, r"Use json.loads\(result.text\)"),
+    "result.tps": (lambda m: m.generate("a", max_tokens=1).tps, "Use timings.gen_tps"),
+    "length_penalty": (lambda m: m.generate("a", length_penalty=2.0), "argument of Model.beam_search"),
+    "ignore_eos": (lambda m: m.generate("a", ignore_eos=True), "logit_bias="),
     "result.finish_reason": (lambda m: m.generate("a", max_tokens=1).finish_reason, "Use stop_reason"),
     "result.usage": (lambda m: m.generate("a", max_tokens=1).usage, "Use n_prompt and n_gen"),
-    "token.text": (lambda m: next(m.session().generate("a")).text, "Use piece"),
     "handle.text": (lambda m: m.engine().submit("a", max_tokens=1).text, r"Use result\(\).text"),
     "engine.generate": (lambda m: m.engine().generate("a"), "Use submit"),
     "encode": (lambda m: m.encode("a", add_bos=False), "mean 'add_special'"),
-    "decode": (lambda m: m.tokenizer.decode([1], skip_special_tokens=True), "mean 'skip_special'"),
     "n": (lambda m: m.generate("a", n=2), "'n' is an argument of Engine.submit"),
-    "stream=": (lambda m: m.generate("a", stream=True), r"Use Model.stream\(\.\.\.\)"),
+    "stream=": (lambda m: m.engine().submit("a", stream=True), r"Use Model.stream\(\.\.\.\)"),
     "echo=": (lambda m: m.generate("a", echo=True), "prompt_logprobs=0"),
     "verbose=": (lambda m: graphml.load("x", verbose=True), "basicConfig"),
     "max_tokens": (lambda m: graphml.SamplingParams(max_tokens=1), "'max_tokens' is an arg.* Model.generate"),
@@ -198,10 +204,62 @@ MISSES: dict[str, tuple[Callable[[Any], Any], str]] = {
 }  # fmt: skip
 
 
+SAME: dict[str, Callable[[Any], tuple[Any, Any]]] = {
+    "model(text)": lambda m: (m("hello", max_new_tokens=3), m.generate("hello", max_tokens=3)),
+    "model(messages)": lambda m: (m([MESSAGE], max_tokens=3), m.generate([MESSAGE], max_tokens=3)),
+    "model([text])": lambda m: (m(["hello"], max_tokens=3), m.generate(["hello"], max_tokens=3)),
+    "model(ids)": lambda m: (m([5, 6]).tolist(), m.logits([5, 6]).tolist()),
+    "model(array)": lambda m: (m(np.array([5, 6])).shape, (2, m.n_vocab)),
+    "model.forward": lambda m: (m.forward([5]).tolist(), m.logits([5]).tolist()),
+    "model.tokenize": lambda m: (m.detokenize(m.tokenize("hello")), m.decode(m.encode("hello"))),
+    "model.complete": lambda m: (m.complete("hello", max_tokens=3), m.generate("hello", max_tokens=3)),
+    "model.n_layers": lambda m: (m.n_layers, m.config.n_layer),
+    "model.device": lambda m: (m.device, m.executor.backend.name),
+    "model.nodes": lambda m: ([x.name for x in m.nodes], [x.name for x in m.graph().nodes]),
+    "model.eos_token_id": lambda m: (m.eos_token_id, m.tokenizer.eos_token_id),
+    "model.embeddings": lambda m: (m.embeddings(["hello"]).tolist(), m.embed(["hello"]).tolist()),
+    "model.ask": lambda m: (m.ask("hello", 3).text, m.chat(max_tokens=3).ask("hello")),
+    "model.agenerate": lambda m: (asyncio.run(m.agenerate("hello", max_tokens=3)), m("hello", max_tokens=3)),
+    "model.astream": lambda m: (asyncio.run(_listed(m)), list(m.stream("hello", max_tokens=3))),
+    "stream=": lambda m: (list(m.generate("hello", max_tokens=3, stream=True)),
+                          list(m.stream("hello", max_tokens=3))),
+    "tokenizer.bos_token_id": lambda m: (m.tokenizer.bos_token_id, m.tokenizer.bos_id),
+    "decode": lambda m: (m.decode([1], skip_special_tokens=True), m.decode([1], skip_special=True)),
+    "encode": lambda m: (m.encode("hi", add_special_tokens=False), m.encode("hi", add_special=False)),
+    "chat(text)": lambda m: (m.chat(max_tokens=3)("hello"), m.chat("hello", 3).text),
+    "session(ids)": lambda m: (m.session()([5]).tolist(), m.session().eval([5]).tolist()),
+    "result.strip": lambda m: (m("a", max_tokens=4).strip(), m("a", max_tokens=4).text.strip()),
+    "result + text": lambda m: ("a" + m("a", max_tokens=4) + "b", f"a{m('a', max_tokens=4)}b"),
+    "text in result": lambda m: (m("a", max_tokens=4).text[1:] in m("a", max_tokens=4), True),
+    "no text in result": lambda m: ("zzz" in m("a", max_tokens=4), False),
+    "chat.stream": lambda m: ("".join(m.chat("hello", 3, stream=True)), m.chat("hello", 3).text),
+    "chat.close": lambda m: (m.chat("hello", 3).close(), None),
+    "result.token_ids": lambda m: (m("a", max_tokens=2).token_ids, m("a", max_tokens=2).tokens),
+    "token.text": lambda m: (next(m.session().stream("a")).text, next(m.session().generate("a")).piece),
+    "handle.wait": lambda m: (m.engine().submit("a", max_tokens=2).wait(), m("a", max_tokens=2)),
+}  # fmt: skip
+MESSAGE = {"role": "user", "content": "hello"}
+
+
+async def _listed(model: graphml.Model) -> list[str]:
+    return [piece async for piece in model.astream("hello", max_tokens=3)]
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_what_another_library_calls_otherwise_is_the_same_here(model: graphml.Model, name: str) -> None:
+    by_their_name, by_ours = SAME[name](model)
+    assert by_their_name == by_ours
+
+
+def test_several_prompts_are_not_streamed(model: graphml.Model) -> None:
+    with pytest.raises(graphml.UsageError, match="stream: wanted one prompt; got several"):
+        model.generate(["hello", "a"], max_tokens=3, stream=True)
+
+
 @pytest.mark.parametrize("name", MISSES)
 def test_what_another_library_has_names_what_does_it_here(model: graphml.Model, name: str) -> None:
     call, message = MISSES[name]
-    with pytest.raises((AttributeError, TypeError), match=message):
+    with pytest.raises((AttributeError, TypeError, graphml.UsageError), match=message):
         call(model)
 
 

@@ -35,7 +35,7 @@ def model(path: Path) -> Iterator[graphml.Model]:
 
 
 def begun(model: graphml.Model) -> Chat:
-    chat = model.chat("be kind", max_tokens=9, n_ctx=400, seed=4, variables={"enable_thinking": False})
+    chat = model.chat(system="be kind", max_tokens=9, n_ctx=400, seed=4, variables={"enable_thinking": False})
     for text in ("hello", "world <|im_end|> hello"):
         chat.add_user(text)
         chat.respond(WARM)

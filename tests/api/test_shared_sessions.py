@@ -244,7 +244,7 @@ def test_a_long_prompt_takes_turns_with_others(slow: graphml.Model, monkeypatch:
 def test_chats_with_the_same_system_message(real: graphml.Model) -> None:
     system = "be kind and answer with few words"
     counts, answers = [], []
-    chats = [real.chat(system, 4) for _ in range(2)]
+    chats = [real.chat(max_tokens=4, system=system) for _ in range(2)]
     for chat in (*chats, chats[0]):
         chat.add_user("hello world")
         answers.append(chat.respond())

@@ -52,6 +52,17 @@ def test_a_command_of_the_same_meaning_is_done() -> None:
     assert graphml_command("generate", *run).stdout == graphml_command("run", *run).stdout
 
 
+def test_version_is_a_command_too() -> None:
+    assert graphml_command("version").stdout == graphml_command("--version").stdout != ""
+
+
+def test_no_layers_on_a_gpu_is_so_without_one() -> None:
+    run = ["run", STORIES, "Once", "-n", 3, "--temp", 0, *REFERENCE]
+    assert graphml_command(*run, "-ngl", 0).stdout == graphml_command(*run).stdout
+    said = graphml_command(*run, "-ngl", 1, code=2).stderr
+    assert "--gpu-layers: wanted a backend that drives a GPU" in said
+
+
 def test_help_is_a_command_too() -> None:
     assert graphml_command("help").stdout == graphml_command("--help").stdout
     assert graphml_command("help", "pull").stdout == graphml_command("pull", "--help").stdout
@@ -136,6 +147,11 @@ def test_an_error_says_what_to_type(arguments: list[object], said: str) -> None:
     ("--format json", '--json-schema {"type":"object"}'),
     ("--format=json", '--json-schema {"type":"object"}'),
     ("--schema {}", "--json-schema {}"),
+    ("-j {}", "--json-schema {}"),
+    ("--num-predict 3 --max-new-tokens=4", "--n-predict 3 --n-predict=4"),
+    ("--top_k 3 --max_tokens=4 --stop --top_k", "--top-k 3 --max-tokens=4 --stop --top_k"),
+    ("--stream --jinja --no-warmup -- --stream", "-- --stream"),
+    ("--stream=no --colour_x", "--stream=no --colour_x"),
     ("-ctk f16 -ctv f32", "--kv f16/f32"),
     ("--cache-type-v=f32", "--kv f16/f32"),
     ("-fa on --raw", "--raw"),
@@ -154,6 +170,8 @@ def test_options_of_other_commands_than_run() -> None:
         ("chat", "-cnv --verbose -ctk f32", "--kv f32/f16 --stats"),
         ("perplexity", "-ctv f32 -fa auto", "--kv f16/f32"),
         ("bench", "-ctk f32 -fa 1", "-ctk f32"),
+        ("compare", "--backends cpu,reference", "--backend cpu,reference"),
+        ("tokenize", "--stream", "--stream"),
     ):
         assert in_our_words(command, root.get_command(None, command), theirs.split()) == ours.split()
     run = [STORIES, "--raw", "Once", "-n", 4, "--temp", 0, *REFERENCE]

@@ -120,6 +120,8 @@ def test_slots_props_and_health(server: Running) -> None:
     assert props["total_slots"] == 4
     assert props["default_generation_settings"]["n_ctx"] == 512
     assert server.http.get("/health").json() == {"status": "ok"}
+    assert server.http.get("/version").json() == {"version": graphml.__version__}
+    assert server.http.get("/v1/models/nope").status_code == 404
     assert server.http.get("/nothing").json()["error"]["type"] == "not_found_error"
 
 

@@ -299,7 +299,16 @@ def test_limits_count_the_answers_of_all_models(serve: Callable[..., Running]) -
 
 def test_what_is_of_the_server_needs_no_model(serve: Callable[..., Running], loads: _Loads) -> None:
     server = serve()
-    for path in ("/metrics", "/health", "/v1/models", "/props", "/api/tags", "/api/ps", "/api/version"):
+    for path in (
+        "/metrics",
+        "/health",
+        "/v1/models",
+        "/props",
+        "/api/tags",
+        "/api/ps",
+        "/api/version",
+        "/version",
+    ):
         assert server.http.get(path).status_code == 200, path
     assert server.http.delete("/v1/responses/resp_x").status_code == 404
     assert server.http.get("/v1/stream?conv_id=none").status_code == 404

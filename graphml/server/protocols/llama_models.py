@@ -12,6 +12,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+import graphml
 from graphml.server.engine.served_models import ServedModels
 from graphml.server.engine.service import FINGERPRINT, ClosedModel
 from graphml.server.protocols.request_body import limited_body
@@ -32,6 +33,11 @@ async def health(models: ServedModels, request: Request) -> Response:
         raise ApiError(503, "the server is shutting down")
     asleep = not models.options.routes and isinstance(models.known(None), ClosedModel)
     return json_response({"status": "ok"} | ({"is_sleeping": True} if asleep else {}))
+
+
+async def version(models: ServedModels, request: Request) -> Response:
+    """`GET /version`: graphml's version, as vLLM's and SGLang's servers tell theirs."""
+    return json_response({"version": graphml.__version__})
 
 
 async def listed(models: ServedModels, request: Request) -> Response:

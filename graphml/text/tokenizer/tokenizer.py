@@ -127,14 +127,17 @@ class Tokenizer(NamesOthers):
 
     _instead: ClassVar = {
         **dict.fromkeys(("()", "tokenize", "batch_encode_plus", "encode_plus"), "encode(text), of one text"),
-        **dict.fromkeys(("batch_decode", "detokenize", "convert_tokens_to_string"), "decode(ids)"),
-        **dict.fromkeys(("id_to_token", "convert_ids_to_tokens"), "piece(id) or rows(ids)"),
+        **dict.fromkeys(("batch_decode", "convert_tokens_to_string"), "decode(ids)"),
+        "convert_ids_to_tokens": "piece(id) or rows(ids)",
         **dict.fromkeys(("token_to_id", "convert_tokens_to_ids"), "encode(text, parse_special=True)"),
         **dict.fromkeys(("get_vocab", "vocab"), "n_vocab and piece(id)"), "pad_token_id": "eos_id",
         "apply_chat_template": "Model.template.render(messages), or Model.prompt_ids(messages) for ids",
         "chat_template": "Model.template",
-        **dict.fromkeys(("bos_token_id", "bos_token"), "bos_id"), "all_special_ids": "is_special(id)",
-        **dict.fromkeys(("eos_token_id", "eos_token"), "eos_id"), "model_max_length": "Model.n_ctx",
+        **dict.fromkeys(("bos_token", "eos_token"), "piece(bos_id), piece(eos_id)"),
+        "all_special_ids": "is_special(id)", "model_max_length": "Model.n_ctx",
+    }  # fmt: skip
+    _same: ClassVar = {
+        "eos_token_id": "eos_id", "bos_token_id": "bos_id", "id_to_token": "piece", "detokenize": "decode",
     }  # fmt: skip
 
     def __init__(self, vocabulary: Vocabulary, encoder: Encoder | None) -> None:

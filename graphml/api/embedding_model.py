@@ -1,0 +1,85 @@
+"""Texts to embeddings and scores, as methods of a model.
+
+Knows arguments and rows; nothing of sessions, engines of requests or conversations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from graphml.api.inspected_model import InspectedModel
+from graphml.api.keywords import hinted
+from graphml.api.text_rows import TOGETHER, Cancellation, TextEngines, chosen_pooling, normalized, texts_of
+from graphml.backend import Progress, no_progress
+from graphml.errors import UsageError
+from graphml.ir.op import Floats
+from graphml.runtime.programs.executor import Executor
+
+
+class EmbeddingModel(InspectedModel):
+    """A model whose rows of texts are read. progress: called for many texts, as of `load`."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        path: Path,
+        pre: str | None = None,
+        template: str | None = None,
+        progress: Progress = no_progress,
+    ) -> None:
+        super().__init__(executor, path, pre, template)
+        self._progress = progress
+        self._texts = TextEngines(executor)
+
+    @hinted
+    def embed(self, texts: str | Sequence[str], pooling: str | None = None, normalize: bool = True) -> Floats:
+        """The embedding of a text, float32 [d], or of each of several, [n, d].
+
+        pooling: what the rows of a text's tokens become: `mean`, `cls` (the first), `last`, or `rank`, the
+        scores of a classifier; None: what the file says, else `last` of a decoder. Any model does it, by the
+        rows that its logits are made of. normalize: bring rows, not scores, to length 1. A text must have at
+        most `n_batch` tokens. UsageError for other arguments, or an encoder whose file says nothing of
+        pooling; TokenizerError without a vocabulary.
+        """
+        self._open()
+        chosen = chosen_pooling(self.executor, pooling)
+        rows = self._embedded([self.encode(text) for text in texts_of(texts)], chosen)
+        rows = normalized(rows) if normalize and chosen != "rank" else rows
+        return rows[0] if isinstance(texts, str) else rows
+
+    def embed_tokens(self, text: str) -> Floats:
+        """The embedding of each of a text's tokens, float32 [tokens, d]."""
+        self._open()
+        return self._embedded([self.encode(text)], "none")
+
+    def rank(self, query: str, texts: str | Sequence[str]) -> Floats:
+        """How well texts answer a query, float32 [n, scores], or one [scores]: by a model's classifier.
+
+        Query and text are together in one sequence, as llama.cpp joins them. Errors as of `embed`.
+        """
+        self._open()
+        rows = self._embedded([self._needed().pair(query, text) for text in texts_of(texts)], "rank")
+        return rows[0] if isinstance(texts, str) else rows
+
+    def _embedded(self, ids: list[list[int]], pooling: str) -> Floats:
+        rows = self.embed_ids(ids, pooling)
+        return np.concatenate(rows) if rows else np.empty((0, 0), np.float32)
+
+    def embed_ids(
+        self, texts: Sequence[Sequence[int]], pooling: str, *, cancellation: Cancellation | None = None
+    ) -> list[Floats]:
+        """The rows of each text's ids, float32 [rows, d]: one, with the pooling `none` one for each id.
+
+        Texts of several threads share steps; cancellation: ends these. Errors as of `embed`.
+        """
+        self._open()
+        progress = self._progress if len(texts) > TOGETHER else no_progress
+        return self._texts.rows(texts, pooling, progress, cancellation)
+
+    def _open(self) -> None:
+        if self.executor.closed:
+            raise UsageError(f"{self.path}: the model was closed")
+        self.executor.programs.check_file()
