@@ -272,8 +272,15 @@ def test_histories_of_others_tools_are_read(thinker: Running) -> None:
     without = n_tokens(thinker, "/v1/responses/input_tokens", {"input": [*items, ran]})
     ran["outputs"] = [{"type": "logs", "logs": "42, as was expected"}]
     assert n_tokens(thinker, "/v1/responses/input_tokens", {"input": [*items, ran]}) > without > n
-    refused = thinker.post("/v1/responses", {"input": [{"type": "item_reference", "id": "x"}]})
-    assert refused.status_code == 400
+    shot = {"type": "computer_screenshot", "image_url": "data:image/png;base64,AAAA"}
+    for item in (
+        {"type": "item_reference", "id": "x"},
+        {"type": "computer_call", "call_id": "c", "action": {"type": "screenshot"}},
+        {"type": "computer_call_output", "call_id": "c", "output": shot},
+    ):
+        refused = thinker.post("/v1/responses", {"input": [*items, item]})
+        assert refused.status_code == 400
+        assert repr(item["type"]) in refused.text
 
 
 def test_a_summary_of_earlier_turns_is_text(thinker: Running) -> None:
@@ -284,6 +291,15 @@ def test_a_summary_of_earlier_turns_is_text(thinker: Running) -> None:
     summary = {"type": "compaction", "content": "They spoke of Rome."}
     assert n_of(summary) == n_of({"type": "text", "text": "They spoke of Rome."}) > n_of()
     assert n_of({"type": "compaction", "content": None}) == n_of()
+
+
+def test_a_file_in_a_container_is_told_as_its_id(thinker: Running) -> None:
+    def n_of(part: dict[str, Any]) -> int:
+        turns = [{"role": "user", "content": [part, {"type": "text", "text": "Sum it up."}]}]
+        return n_tokens(thinker, "/v1/messages/count_tokens", {"messages": turns})
+
+    upload = {"type": "container_upload", "file_id": "file_011"}
+    assert n_of(upload) == n_of({"type": "text", "text": json.dumps(upload)})
 
 
 def test_python_takes_system_messages_anywhere(tmp_path: Path) -> None:
