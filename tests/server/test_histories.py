@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import graphml
+from graphml.api.chat_prompt import chat_prompt
 from graphml.server.options.server_options import ServerOptions
 from graphml.server.protocols.anthropic_messages import Messages, as_chat
 from graphml.server.requests.request_fields import converted
@@ -69,6 +70,29 @@ def test_later_system_messages_join_the_first_where_a_template_refuses_them(thin
     assert chat == items
     # Anthropic's field is a system message like any other.
     assert blocks == items
+
+
+@pytest.mark.parametrize(
+    ("roles", "wanted"),
+    [
+        ("su", [("user", "s0\n\nu1")]),
+        ("us", [("user", "s1\n\nu0")]),
+        ("suasu", [("user", "s0\n\ns3\n\nu1"), ("model", "a2"), ("user", "u4")]),
+        ("sau", [("user", "s0"), ("model", "a1"), ("user", "u2")]),
+        ("s", [("user", "s0")]),
+    ],
+)
+def test_a_users_turn_says_what_systems_say_where_a_template_has_no_such_role(
+    roles: str, wanted: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    names = {"s": "system", "u": "user", "a": "assistant"}
+    messages = [{"role": names[role], "content": f"{role}{index}"} for index, role in enumerate(roles)]
+    template = template_corpus.corpus()["google-gemma-2-2b-it"]
+    path = tiny_model.write(tmp_path / "tiny.gguf", template=template)
+    with graphml.load(path, backend="reference") as model:
+        prompt = chat_prompt(model.tokenizer, model.templates, messages).text
+    turns = "".join(f"<start_of_turn>{role}\n{text}<end_of_turn>\n" for role, text in wanted)
+    assert prompt.removeprefix("<|begin|>") == f"{turns}<start_of_turn>model\n"
 
 
 def test_reasoning_texts_and_calls_of_responses_are_one_turn(thinker: Running) -> None:
