@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 import graphml
@@ -428,6 +429,39 @@ def test_a_first_model_answers_requests_that_name_none(
         assert _model_of(server.post("/completion", {**SHORT, "model": "a.gguf"}).json()) == "a"
         assert server.post("/completion", {**SHORT, "model": "gpt-4o"}).status_code == 400
         assert server.post("/models/unload", {"model": STORIES.name}).status_code == 400  # nothing opens it
+
+
+def test_a_stream_is_ended_while_its_model_is_loaded(serve: Callable[..., Running], loads: _Loads) -> None:
+    server, loads.held = serve(), "a"
+    body, head = {**SHORT, "model": "a", "stream": True}, {"X-Conversation-Id": "soon"}
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(server.post, "/completion", body, headers=head)
+        assert loads.began.wait(20)
+        assert server.http.get("/v1/stream?conv_id=soon").status_code == 503
+        assert server.http.delete("/v1/stream?conv_id=soon").status_code == 204
+        answer = asked.result(20)
+        assert answer.status_code == 400
+        assert "cancelled" in answer.text
+        assert server.http.get("/v1/stream?conv_id=soon").status_code == 404
+        loads.go_on.set()
+    assert '"stop":true' in server.post("/completion", body, headers=head).text
+
+
+def test_a_stream_whose_client_leaves_while_its_model_is_loaded_is_read_later(
+    serve: Callable[..., Running], loads: _Loads
+) -> None:
+    server, loads.held = serve(), "a"
+    body, head = {**SHORT, "model": "a", "stream": True}, {"X-Conversation-Id": "soon"}
+    with (
+        httpx2.Client(base_url=server.http.base_url, timeout=0.2) as hasty,
+        pytest.raises(httpx2.ReadTimeout),
+    ):
+        hasty.post("/completion", json=body, headers=head)
+    assert loads.began.wait(20)
+    assert server.http.get("/v1/stream?conv_id=soon").status_code == 503
+    loads.go_on.set()
+    _until(lambda: server.http.get("/v1/stream?conv_id=soon").status_code == 200)
+    assert '"stop":true' in server.http.get("/v1/stream?conv_id=soon").text
 
 
 def test_a_stream_that_nobody_reads_keeps_its_model(
