@@ -269,7 +269,8 @@ def _rendered(
     wanted = [text.strip() for text in system_texts(messages)] if later_systems(messages) else []
     failure: TemplateError | None = None
     without: str | None = None
-    for formed in for_template(messages, template.source, forms, write):
+    role = not wanted or _has_system_role(render)
+    for formed in for_template(messages, template.source, forms, write, role):
         try:
             rendered = render(formed, shown)
         except OverLimitsError:
@@ -284,6 +285,15 @@ def _rendered(
         return without
     assert failure is not None
     raise failure
+
+
+def _has_system_role(render: Callable[[Sequence[Message], Sequence[Tool]], str]) -> bool:
+    """Whether a template takes a first system message; some write later ones as turns of an unknown role."""
+    try:
+        render([{"role": "system", "content": "."}, {"role": "user", "content": "."}], ())
+    except TemplateError:
+        return False
+    return True
 
 
 def _begun(

@@ -82,38 +82,38 @@ def for_template(
     source: str,
     forms: Sequence[CallForm] = FORMS,
     write: Write = lambda message: None,
+    system_role: bool = True,
 ) -> Iterator[list[Message]]:
     """The messages in the forms that a template may want, the likeliest first; others are for where it fails.
 
     forms: of calls, the likeliest first; write: as of `CallForm`. Where a template takes no system message
     behind others, the first one has the texts of all; where it has no system role, the first user's message
-    begins with them.
+    begins with them. system_role: False where that is known.
     """
     plain = _with_ids([_named(message, source) for message in messages])
     if not any(message.get("tool_calls") for message in plain):
         forms = forms[:1]
-    for arranged in _arranged(plain):
+    for arranged in _arranged(plain, system_role):
         for form in forms:
             if (formed := form.formed(arranged, write)) is not None:
                 yield formed
 
 
-def _arranged(messages: list[Message]) -> Iterator[list[Message]]:
+def _arranged(messages: list[Message], system_role: bool) -> Iterator[list[Message]]:
     """The messages as they are, with one system message, and without any."""
-    yield messages
     texts = system_texts(messages)
+    if system_role or not texts:
+        yield messages
     if not texts:
         return
     system = {"role": "system", "content": "\n\n".join(texts)}
     others = [message for message in messages if message["role"] not in TRUSTED_ROLES]
-    if later_systems(messages):
+    if system_role and later_systems(messages):
         yield [system, *others]
-    first = next((index for index, message in enumerate(others) if message["role"] == "user"), None)
-    if first is None:
+    if not others or others[0]["role"] != "user":  # turns alternate from a user's on
         yield [{**system, "role": "user"}, *others]
     else:
-        content = f"{system['content']}\n\n{others[first]['content']}"
-        yield [*others[:first], {**others[first], "content": content}, *others[first + 1 :]]
+        yield [{**others[0], "content": f"{system['content']}\n\n{others[0]['content']}"}, *others[1:]]
 
 
 def system_texts(messages: Sequence[Message]) -> list[str]:

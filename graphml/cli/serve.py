@@ -157,7 +157,8 @@ def _source(command: Parsed, options: ServerOptions, path: Path | None) -> Loada
             limit = executor.config.n_ctx
             return memory_need(executor, min(options.n_ctx or limit, limit)).total
 
-    return LoadableModel(options, find, lambda file: load_model(file, opening), size)
+    stated = (opening, options, command.values, path)
+    return LoadableModel(options, find, lambda file: load_model(file, opening), size, stated=stated)
 
 
 def _printed(command: Parsed) -> str | None:

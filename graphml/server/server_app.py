@@ -231,8 +231,11 @@ class Endpoint:
         if autoload not in (None, *SWITCH):
             raise wrong_field("autoload", f"wanted {', '.join(SWITCH)}; got {autoload!r:.40}")
         wanted = None if autoload is None else SWITCH[autoload]
-        service = await stack.enter_async_context(self._models.use(name, wanted))
-        return await self._handler(service, request)
+        opening = stack.enter_async_context(self._models.use(name, wanted))
+        if (conversation := request.headers.get("x-conversation-id")) is not None:
+            whose = request.scope.get("graphml.key"), conversation
+            opening = self._models.shared.streams.opened(whose, opening)
+        return await self._handler(await opening, request)
 
 
 class ServerEndpoint:

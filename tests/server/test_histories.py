@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import graphml
+from graphml.api.chat_prompt import chat_prompt
 from graphml.server.options.server_options import ServerOptions
 from graphml.server.protocols.anthropic_messages import Messages, as_chat
 from graphml.server.requests.request_fields import converted
@@ -69,6 +70,29 @@ def test_later_system_messages_join_the_first_where_a_template_refuses_them(thin
     assert chat == items
     # Anthropic's field is a system message like any other.
     assert blocks == items
+
+
+@pytest.mark.parametrize(
+    ("roles", "wanted"),
+    [
+        ("su", [("user", "s0\n\nu1")]),
+        ("us", [("user", "s1\n\nu0")]),
+        ("suasu", [("user", "s0\n\ns3\n\nu1"), ("model", "a2"), ("user", "u4")]),
+        ("sau", [("user", "s0"), ("model", "a1"), ("user", "u2")]),
+        ("s", [("user", "s0")]),
+    ],
+)
+def test_a_users_turn_says_what_systems_say_where_a_template_has_no_such_role(
+    roles: str, wanted: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    names = {"s": "system", "u": "user", "a": "assistant"}
+    messages = [{"role": names[role], "content": f"{role}{index}"} for index, role in enumerate(roles)]
+    template = template_corpus.corpus()["google-gemma-2-2b-it"]
+    path = tiny_model.write(tmp_path / "tiny.gguf", template=template)
+    with graphml.load(path, backend="reference") as model:
+        prompt = chat_prompt(model.tokenizer, model.templates, messages).text
+    turns = "".join(f"<start_of_turn>{role}\n{text}<end_of_turn>\n" for role, text in wanted)
+    assert prompt.removeprefix("<|begin|>") == f"{turns}<start_of_turn>model\n"
 
 
 def test_reasoning_texts_and_calls_of_responses_are_one_turn(thinker: Running) -> None:
@@ -272,8 +296,15 @@ def test_histories_of_others_tools_are_read(thinker: Running) -> None:
     without = n_tokens(thinker, "/v1/responses/input_tokens", {"input": [*items, ran]})
     ran["outputs"] = [{"type": "logs", "logs": "42, as was expected"}]
     assert n_tokens(thinker, "/v1/responses/input_tokens", {"input": [*items, ran]}) > without > n
-    refused = thinker.post("/v1/responses", {"input": [{"type": "item_reference", "id": "x"}]})
-    assert refused.status_code == 400
+    shot = {"type": "computer_screenshot", "image_url": "data:image/png;base64,AAAA"}
+    for item in (
+        {"type": "item_reference", "id": "x"},
+        {"type": "computer_call", "call_id": "c", "action": {"type": "screenshot"}},
+        {"type": "computer_call_output", "call_id": "c", "output": shot},
+    ):
+        refused = thinker.post("/v1/responses", {"input": [*items, item]})
+        assert refused.status_code == 400
+        assert repr(item["type"]) in refused.text
 
 
 def test_a_summary_of_earlier_turns_is_text(thinker: Running) -> None:
@@ -284,6 +315,15 @@ def test_a_summary_of_earlier_turns_is_text(thinker: Running) -> None:
     summary = {"type": "compaction", "content": "They spoke of Rome."}
     assert n_of(summary) == n_of({"type": "text", "text": "They spoke of Rome."}) > n_of()
     assert n_of({"type": "compaction", "content": None}) == n_of()
+
+
+def test_a_file_in_a_container_is_told_as_its_id(thinker: Running) -> None:
+    def n_of(part: dict[str, Any]) -> int:
+        turns = [{"role": "user", "content": [part, {"type": "text", "text": "Sum it up."}]}]
+        return n_tokens(thinker, "/v1/messages/count_tokens", {"messages": turns})
+
+    upload = {"type": "container_upload", "file_id": "file_011"}
+    assert n_of(upload) == n_of({"type": "text", "text": json.dumps(upload)})
 
 
 def test_python_takes_system_messages_anywhere(tmp_path: Path) -> None:

@@ -34,6 +34,8 @@ chat-template-file = own.jinja
 load-on-startup = off
 ignore-eos = 1
 no-slots = 0
+stop-timeout = 5
+dedup-cache-models = 1
 """
 
 
@@ -51,8 +53,9 @@ def test_a_section_states_the_flags_of_a_model(tmp_path: Path) -> None:
         "port": 1, "template": "chatml", "parallel": 2, "temperature": 0.5, "ctx": 8192,
     }  # fmt: skip
     assert first.ignored == ["--no-cont-batching"]
-    custom = preset_command(parsed([]), presets, "custom").values
-    assert custom == {
+    custom = preset_command(parsed([]), presets, "custom")
+    assert custom.ignored == ["stop-timeout", "dedup-cache-models"]
+    assert custom.values == {
         "model": "/models/custom.gguf", "template_file": "own.jinja", "ignore_eos": True, "slots": True,
         "ctx": 8192, "parallel": 3,
     }  # fmt: skip

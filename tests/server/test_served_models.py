@@ -15,12 +15,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 import graphml
+from graphml.cli.serve import model_sources, server_options
 from graphml.server.engine.engine_access import EngineAccess
 from graphml.server.engine.service import Service
 from graphml.server.options.api_keys import keys_in
+from graphml.server.options.command_line import parsed
 from graphml.server.options.model_sources import LoadableModel, folder_models
 from graphml.server.options.server_options import RequestLimits, ServerOptions
 from tests import tiny_model
@@ -365,10 +368,49 @@ def test_the_folder_is_read_again_when_asked(serve: Callable[..., Running], fold
     (folder / "a.gguf").unlink()
     (folder / "b.gguf").rename(folder / "new.gguf")
     assert "new" not in _states(server)
-    server.http.get("/models?reload=1")
-    _until(lambda: set(_states(server)) == {"broken", "c", "new"})
+    answered = server.http.get("/models?reload=1").json()
+    assert {entry["id"] for entry in answered["data"]} == {"broken", "c", "new"}
     assert server.post("/completion", {**SHORT, "model": "new"}).status_code == 200
     assert server.post("/completion", {**SHORT, "model": "a"}).status_code == 400
+
+
+def test_a_changed_file_is_opened_again_after_a_reload(
+    serve: Callable[..., Running], folder: Path, loads: _Loads
+) -> None:
+    server = serve()
+    texts = [server.post("/completion", {**SHORT, "model": name}).json()["content"] for name in "abc"]
+    assert texts[0] != texts[2]
+    tiny_model.write(folder / "other", seed=2, n_ctx=512)  # as c
+    (folder / "other").replace(folder / "a.gguf")
+    assert server.post("/completion", {**SHORT, "model": "a"}).json()["content"] == texts[0]
+    server.http.get("/models?reload=1")
+    assert {name: _states(server)[name]["value"] for name in "abc"} == {
+        "a": "unloaded", "b": "loaded", "c": "loaded"
+    }  # fmt: skip
+    assert server.post("/completion", {**SHORT, "model": "a"}).json()["content"] == texts[2]
+    assert loads.count == {"a": 2, "b": 1, "c": 1}
+
+
+def test_a_model_with_other_flags_leaves_at_a_reload(tmp_path: Path) -> None:
+    tiny_model.write(tmp_path / "a.gguf", n_ctx=512)
+    tiny_model.write(tmp_path / "b.gguf", n_ctx=512)
+    file = tmp_path / "models.ini"
+    file.write_text("[a]\nctx-size = 64\n")
+    command = parsed(["--models-dir", str(tmp_path), "--models-preset", str(file)])
+    options = server_options(command)
+    with running(options, None, sources=lambda: model_sources(command, options, None)) as server:
+        for name in "ab":
+            server.post("/models/load", {"model": name})
+        server.http.get("/models?reload=1")
+        assert {state["value"] for state in _states(server).values()} == {"loaded"}
+        file.write_text("[a]\nctx-size = 128\n")
+        server.http.get("/models?reload=1")
+        assert {name: state["value"] for name, state in _states(server).items()} == {
+            "a": "unloaded",
+            "b": "loaded",
+        }
+        server.post("/models/load", {"model": "a"})
+        assert server.http.get("/props?model=a").json()["default_generation_settings"]["n_ctx"] == 128
 
 
 def test_the_end_of_a_server_closes_all_models(serve: Callable[..., Running]) -> None:
@@ -396,6 +438,39 @@ def test_a_first_model_answers_requests_that_name_none(
         assert _model_of(server.post("/completion", {**SHORT, "model": "a.gguf"}).json()) == "a"
         assert server.post("/completion", {**SHORT, "model": "gpt-4o"}).status_code == 400
         assert server.post("/models/unload", {"model": STORIES.name}).status_code == 400  # nothing opens it
+
+
+def test_a_stream_is_ended_while_its_model_is_loaded(serve: Callable[..., Running], loads: _Loads) -> None:
+    server, loads.held = serve(), "a"
+    body, head = {**SHORT, "model": "a", "stream": True}, {"X-Conversation-Id": "soon"}
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(server.post, "/completion", body, headers=head)
+        assert loads.began.wait(20)
+        assert server.http.get("/v1/stream?conv_id=soon").status_code == 503
+        assert server.http.delete("/v1/stream?conv_id=soon").status_code == 204
+        answer = asked.result(20)
+        assert answer.status_code == 400
+        assert "cancelled" in answer.text
+        assert server.http.get("/v1/stream?conv_id=soon").status_code == 404
+        loads.go_on.set()
+    assert '"stop":true' in server.post("/completion", body, headers=head).text
+
+
+def test_a_stream_whose_client_leaves_while_its_model_is_loaded_is_read_later(
+    serve: Callable[..., Running], loads: _Loads
+) -> None:
+    server, loads.held = serve(), "a"
+    body, head = {**SHORT, "model": "a", "stream": True}, {"X-Conversation-Id": "soon"}
+    with (
+        httpx2.Client(base_url=server.http.base_url, timeout=0.2) as hasty,
+        pytest.raises(httpx2.ReadTimeout),
+    ):
+        hasty.post("/completion", json=body, headers=head)
+    assert loads.began.wait(20)
+    assert server.http.get("/v1/stream?conv_id=soon").status_code == 503
+    loads.go_on.set()
+    _until(lambda: server.http.get("/v1/stream?conv_id=soon").status_code == 200)
+    assert '"stop":true' in server.http.get("/v1/stream?conv_id=soon").text
 
 
 def test_a_stream_that_nobody_reads_keeps_its_model(

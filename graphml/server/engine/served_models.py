@@ -51,6 +51,7 @@ class ServedModels:
             self._opened, self._closed, self._size, budget, most, changed=self._changed
         )
         self._last: dict[str, Service | ClosedModel] = {}
+        self._origins: dict[str, tuple[object, ...]] = {}
         self._slept: set[str] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._lingering: set[Service] = set()
@@ -61,6 +62,8 @@ class ServedModels:
             size = memory_need(first.model.executor, first.access.n_ctx).total if counted else 0
             self.room.add(first.name, size, first)
             self._last[first.name] = first
+            if first.name in self._sources:
+                self._origins[first.name] = _origin(self._sources[first.name], first)
         for name in self._sources.keys() - self.room.entries.keys():
             self.room.add(name)
 
@@ -171,16 +174,33 @@ class ServedModels:
         await self.room.unload(entry.name)
 
     async def list_again(self) -> None:
-        """Read the sources again: new models may be named, and those that are gone leave."""
+        """Read the sources again; returns once models whose source is gone or has changed have left.
+
+        Changed are flags or files; the next request opens such a model again.
+        """
         self._sources = dict(await asyncio.to_thread(self._list))
         for name in self._sources.keys() - self.room.entries.keys():
             self.room.add(name)
-        for name in self.room.entries.keys() - self._sources.keys() - {self._first}:
-            in_background(self._forget(name))
+        gone = self.room.entries.keys() - self._sources.keys() - {self._first}
+        changed = await asyncio.to_thread(self._changed_sources)
+        await asyncio.gather(*map(self._forget, gone), *map(self._left, changed))
+
+    def _changed_sources(self) -> list[str]:
+        """The models that would not be opened as they are now."""
+        known = [(name, source, self._last.get(name)) for name, source in self._sources.items()]
+        return [
+            name
+            for name, source, service in known
+            if isinstance(service, Service) and _origin(source, service) != self._origins.get(name)
+        ]
+
+    async def _left(self, name: str) -> None:
+        """Close a model after its last request, if it is loaded."""
+        with contextlib.suppress(ApiError):
+            await self.room.unload(name)
 
     async def _forget(self, name: str) -> None:
-        with contextlib.suppress(ApiError):  # it was not loaded
-            await self.room.unload(name)
+        await self._left(name)
         if name not in self._sources:
             self.room.entries.pop(name, None)
             self._last.pop(name, None)
@@ -227,6 +247,7 @@ class ServedModels:
         if self.draining:
             service.access.draining = True
         self._last[name] = service
+        self._origins[name] = _origin(source, service)
         self._slept.discard(name)
         return service
 
@@ -293,6 +314,19 @@ class ServedModels:
         """Close all models, each after its last request."""
         self.draining = True
         await self.room.close()
+
+
+def _origin(source: LoadableModel, service: Service) -> tuple[object, ...]:
+    """What a model is made of: flags, and its files with size and time of change."""
+    files = []
+    for path in service.model.executor.file.paths:
+        try:
+            status = path.stat()
+        except OSError:  # it is gone
+            files.append((path, 0, 0, 0))
+        else:
+            files.append((path, status.st_ino, status.st_size, status.st_mtime_ns))
+    return source.stated, *files
 
 
 def _without_folder(error: GraphmlError, path: Path | None) -> str:

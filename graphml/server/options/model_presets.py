@@ -43,6 +43,8 @@ OF_SERVER: Final = frozenset(
     )
 )  # fmt: skip
 """Flags that no model has of its own."""
+OF_ROUTER: Final = ("stop-timeout", "dedup-cache-models")
+"""Without a meaning here: a model is closed after its last request; the hub's cache is not listed."""
 Stated = tuple[str, str, list[str | bool]]
 
 
@@ -109,8 +111,8 @@ def _state(preset: ModelPreset, where: str, key: str, value: str) -> None:
     if key == "load-on-startup":
         preset.on_startup = _switched(place, value)
         return
-    if key == "stop-timeout":
-        preset.ignored.append(key)  # a model is closed after its last request
+    if key in OF_ROUTER:
+        preset.ignored.append(key)
         return
     flag = _flag_of(place, key)
     if OF_SERVER.intersection((flag, *(BY_NAME[flag].names.split() if flag in BY_NAME else ()))):

@@ -26,7 +26,8 @@ class LoadableModel:
     """A model that may be loaded.
 
     find: its file, downloaded if it must be. open: opens that. size: the bytes that it takes while loaded.
-    on_startup: loaded at the start. All three run in threads and may raise GraphmlError.
+    on_startup: loaded at the start. All three run in threads and may raise GraphmlError. stated: equal where
+    a model would be opened with the same flags.
     """
 
     options: ServerOptions
@@ -34,6 +35,7 @@ class LoadableModel:
     open: Callable[[Path], Model]
     size: Callable[[Path], int] = lambda path: 0
     on_startup: bool = False
+    stated: object = None
 
 
 def folder_models(folder: Path) -> dict[str, Path]:

@@ -232,7 +232,7 @@ def _text_part(part: Any) -> Any:
         content = source.get("content")
     elif kind in ("search_result", "compaction"):
         content = part.get("content")
-    elif kind == "tool_reference":
+    elif kind in ("tool_reference", "container_upload"):  # an id
         return {"type": "text", "text": json.dumps(part, ensure_ascii=False)}
     else:
         return part

@@ -116,7 +116,7 @@ async def resumed(models: ServedModels, request: Request) -> EventStream:
 async def end_stream(models: ServedModels, request: Request) -> Response:
     """`DELETE /v1/stream?conv_id=NAME`: nobody reads a stream on; its answer ends."""
     models.shared.streams.end((request.scope.get("graphml.key"), request.query_params.get("conv_id", "")))
-    return json_response({"success": True})
+    return Response(status_code=204)
 
 
 async def lora_adapters(service: Service, request: Request) -> Response:

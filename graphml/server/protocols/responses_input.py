@@ -101,7 +101,7 @@ def _messages(items: list[Any]) -> list[Any]:
             _assistant(messages).setdefault("tool_calls", []).append(call)
             if kind in MADE:
                 messages.append(_result(call["id"], MADE[kind](item)))
-        elif isinstance(kind, str) and kind.endswith("_call_output"):
+        elif isinstance(kind, str) and kind.endswith("_call_output") and kind != SCREENSHOT:
             messages.append(_result(item.get("call_id") or item.get("id"), item.get("output", "")))
         elif kind not in LEFT_OUT:
             raise wrong_field("input", f"items of the type {kind!r:.40} are not supported")
@@ -132,6 +132,8 @@ LEFT_OUT: Final = (
     "mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "compaction",
 )  # fmt: skip
 """Items that have nothing that a model here could read."""
+SCREENSHOT: Final = "computer_call_output"
+"""An image, which is refused, and so is its call."""
 
 
 def _logs(outputs: Any) -> str:

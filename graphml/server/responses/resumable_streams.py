@@ -10,11 +10,12 @@ import asyncio
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
-from typing import TypeAlias
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from typing import Any, TypeAlias, TypeVar
 
 from graphml.server.responses.api_errors import ApiError, Style
 
+T = TypeVar("T")
 NAME = re.compile(r"[A-Za-z0-9_.:/\-]{1,256}", re.ASCII)
 LARGEST = 1 << 20
 """Bytes of events that are kept of a stream, the latest ones."""
@@ -115,6 +116,22 @@ class ResumableStreams:
 
     def __init__(self) -> None:
         self._kept: dict[Name, Recording] = {}
+        self._coming: dict[Name, asyncio.Task[Any]] = {}
+
+    async def opened(self, name: Name, opening: Coroutine[Any, Any, T]) -> T:
+        """The model of a stream that will have this name; ApiError 400 where that is ended meanwhile."""
+        if (older := self._coming.pop(name, None)) is not None:
+            older.cancel()
+        self._coming[name] = task = asyncio.ensure_future(opening)
+        try:
+            await asyncio.wait({task})
+            if self._coming.get(name) is not task:
+                raise ApiError(400, "the stream was cancelled while its model was being loaded")
+            return task.result()
+        finally:
+            if self._coming.get(name) is task:
+                del self._coming[name]
+            task.cancel()
 
     def begin(
         self, name: Name, events: AsyncGenerator[bytes, None], cancel: Callable[[], None], style: Style
@@ -134,14 +151,19 @@ class ResumableStreams:
         return recording.read(0)
 
     def find(self, name: Name) -> Recording:
-        """A stream; ApiError 404 for a name that is not known."""
+        """A stream; ApiError 404 for a name that is not known, 503 while its model is being loaded."""
         self._expire()
+        if name in self._coming:
+            raise ApiError(503, "the model of this stream is being loaded; try again later")
         if name not in self._kept:
             raise ApiError(404, "there is no stream of this name; they are kept for some minutes")
         return self._kept[name]
 
     def end(self, name: Name) -> None:
         """Give a stream up, and forget it; ApiError 404 for a name that is not known."""
+        if (task := self._coming.pop(name, None)) is not None:
+            task.cancel()
+            return
         self.find(name).give_up()
         del self._kept[name]
 
