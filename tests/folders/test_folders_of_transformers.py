@@ -59,7 +59,7 @@ def test_it_is_on_the_cpu(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "field", "value"),
-    [("llama", "a_new_field", 3), ("qwen2", "use_sliding_window", True), ("phi", "qk_layernorm", True),
+    [("llama", "is_causal", False), ("qwen2", "use_sliding_window", True), ("phi", "qk_layernorm", True),
      ("falcon", "alibi", True), ("llama", "hidden_act", "gelu"), ("mamba2", "time_step_limit", [0.0, 1.0]),
      ("llama", "is_encoder_decoder", True), ("qwen3_moe", "decoder_sparse_step", 2),
      ("smollm3", "no_rope_layers", [1, 1, 1, 1]), ("llama", "num_attention_heads", "4"),

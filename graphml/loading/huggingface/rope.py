@@ -106,7 +106,7 @@ def _llama3(n_rot: int, base: float, factor: float, low: float, high: float, ori
     """What llama 3 divides each frequency by, [n_rot / 2]: 1 for the fast, `factor` for the slow ones."""
     frequency = base ** (-np.arange(0, n_rot, 2) / n_rot)
     turns = original * frequency / (2 * math.pi)  # in the original context
-    smooth = np.clip((turns - low) / (high - low), 0.0, 1.0)
+    smooth = np.clip((turns - low) / (high - low or 1e-30), 0.0, 1.0)
     return (1.0 / ((1.0 - smooth) / factor + smooth)).astype(np.float32)
 
 

@@ -11,11 +11,6 @@ HEAD_NORMS: Names = {
     "layers.{}.self_attn.query_layernorm": "blk.{}.attn_q_norm",
     "layers.{}.self_attn.key_layernorm": "blk.{}.attn_k_norm",
 }
-IGNORED = (
-    "add_classification_head", "anyres_pooling_size", "anyres_vit_max_image_size", "anyres_vit_two_views",
-    "class_num", "cla_share_factor", "eod_token_id", "eot_token_id", "mask_init_id", "norm_type", "pool_type",
-    "text_end_id", "text_start_id", "sep_id", "im_start_id", "im_end_id", "im_newline_id",
-)  # fmt: skip
 
 
 def keys(config: HfConfig) -> dict[str, Value]:
@@ -47,5 +42,4 @@ FAMILY = Family(
     keys=keys,
     names={**LLAMA, **HEAD_NORMS},
     defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5},
-    ignored=(*IGNORED, "num_experts", "moe_topk", "attention_head_dim"),
 )
