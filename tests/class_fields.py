@@ -16,6 +16,7 @@ import dataclasses
 import importlib
 import inspect
 import json
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,10 +52,10 @@ def source(path: Path) -> Source:
             for name in (*names, *([node.name] if isinstance(node, ast.ClassDef | ast.FunctionDef) else [])):
                 defined[name] = node
         imported = {}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.level:
-                file = path.parents[node.level - 1].joinpath(*(node.module or "").split("."))
-                for alias in node.names:
+        for part in ast.walk(tree):
+            if isinstance(part, ast.ImportFrom) and part.level:
+                file = path.parents[part.level - 1].joinpath(*(part.module or "").split("."))
+                for alias in part.names:
                     imported[alias.asname or alias.name] = (file.with_suffix(".py"), alias.name)
         SOURCES[path] = Source(defined, imported)
     return SOURCES[path]
@@ -104,7 +105,7 @@ def fields_of_model(path: Path, name: str) -> dict[str, Any]:
     return fields
 
 
-def fields_of_config(config_class: type, base: type) -> dict[str, Any]:
+def fields_of_config(config_class: Any, base: type) -> dict[str, Any]:
     """The fields that the methods of a config class read, or take from what is given to it."""
     fields: dict[str, Any] = {}
     for parent in config_class.__mro__:
@@ -112,12 +113,20 @@ def fields_of_config(config_class: type, base: type) -> dict[str, Any]:
             continue
         body = source(Path(inspect.getsourcefile(parent) or "")).defined[parent.__name__]
         fields |= dict(fields_in(body, lambda node: getattr(node, "id", "") == "self"))
-        for part in ast.walk(body):
-            if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.args:
-                taken = part.func.attr in ("pop", "get") and getattr(part.func.value, "id", "") == "kwargs"
-                if taken and isinstance(part.args[0], ast.Constant):
-                    fields.setdefault(str(part.args[0].value))
+        fields = dict.fromkeys(taken_in(body)) | fields
+    if "rope_parameters" in {field.name for field in dataclasses.fields(config_class)}:
+        convert = textwrap.dedent(inspect.getsource(config_class.convert_rope_params_to_dict))
+        fields = dict.fromkeys(taken_in(ast.parse(convert))) | fields
     return fields
+
+
+def taken_in(node: ast.AST) -> Iterator[str]:
+    """The fields that a piece of source takes from `kwargs`."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.args:
+            taken = part.func.attr in ("pop", "get") and getattr(part.func.value, "id", "") == "kwargs"
+            if taken and isinstance(part.args[0], ast.Constant):
+                yield str(part.args[0].value)
 
 
 def record(kind: str) -> dict[str, Any]:

@@ -100,7 +100,7 @@ def choose(files: Sequence[str], wanted: str | None, reference: str) -> list[str
 def folder_files(files: Iterable[str]) -> list[str]:
     """The files of a folder of transformers, without what the index names; none if there are no weights."""
     there = set(files)
-    weights = next((name for name in (INDEX, WHOLE) if name in there), None)
+    weights = next((name for name in (WHOLE, INDEX) if name in there), None)
     if CONFIG not in there or weights is None:
         return []
     templates = sorted(name for name in there if NAMED_TEMPLATE.fullmatch(name))

@@ -60,13 +60,17 @@ class HfConfig:
         return ArchitectureError(f"{self.path}: {text}")
 
     def get(self, *names: str) -> Any:
-        """The first of these fields that is there and not null; all of them count as read."""
+        """The first of these fields that is there and not null; they count as read.
+
+        Of several names of a fact those that the class reads, if it reads any: others say nothing.
+        """
+        names = tuple(name for name in names if name in (self._reads or ())) or names
         self._read.update(names)
         return next((self._fields[name] for name in names if self._fields.get(name) is not None), None)
 
     def size(self, key: str, default: int | None = None) -> int:
         """A size by its GGUF key, or by a field's own name; without a default it must be there."""
-        names = self._of_class(SIZES.get(key, (key,)))
+        names = SIZES.get(key, (key,))
         value = self.get(*names)
         if value is None and default is not None:
             return default
@@ -80,13 +84,9 @@ class HfConfig:
             raise self.error(f"{names[0]}: wanted at most {most}{where}; got {value}")
         return value
 
-    def _of_class(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Of several names of a fact those that the class reads, if it reads any; the others say nothing."""
-        return tuple(name for name in names if name in (self._reads or ())) or names
-
     def number(self, key: str, default: float | None = None) -> float:
         """A number by its GGUF key, or by a field's own name; without a default it must be there."""
-        names = self._of_class(NUMBERS.get(key, (key,)))
+        names = NUMBERS.get(key, (key,))
         value = self.get(*names)
         if value is None and default is not None:
             return default

@@ -131,7 +131,13 @@ def _family(path: Path, kind: Any, families: Mapping[str, Family]) -> Family:
 
 
 def _weight_files(path: Path) -> dict[str, set[str] | None]:
-    """The names of the files with weights, and the tensors that the index expects in each."""
+    """The names of the files with weights, and the tensors that the index expects in each.
+
+    Where there is a whole file beside an index, transformers reads the former: what a merge has saved into
+    the folder of its base model.
+    """
+    if (path / WHOLE).is_file():
+        return {WHOLE: None}
     index = path / INDEX
     if index.is_file():
         files = read_index(index)
@@ -142,8 +148,6 @@ def _weight_files(path: Path) -> dict[str, set[str] | None]:
                 f"{index}: {missing[0]} is not there: {len(missing)} of {len(files)} files are missing"
             )
         return files
-    if (path / WHOLE).is_file():
-        return {WHOLE: None}
     pickled = sorted(file.name for file in path.iterdir() if file.suffix in PICKLED)
     if pickled:
         raise WeightsError(

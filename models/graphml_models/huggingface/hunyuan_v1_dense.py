@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphml.loading.huggingface.config import HfConfig, Value, decoder_keys
 from graphml.loading.huggingface.family import Family, Names
-from graphml.loading.huggingface.rope import rope_keys
+from graphml.loading.huggingface.rope import rope_keys, stated_rope
 from graphml_models.huggingface._names import LLAMA
 
 HEAD_NORMS: Names = {
@@ -21,8 +21,8 @@ def keys(config: HfConfig) -> dict[str, Value]:
     for name in ("use_qk_norm", "use_rotary_pos_emb"):
         config.only(name, True)
     metadata = decoder_keys(config)
-    rope = config.get("rope_parameters", "rope_scaling") or {}
-    if not isinstance(rope, dict) or rope.get("alpha") is None:
+    rope = stated_rope(config)
+    if rope.get("alpha") is None:
         return metadata | rope_keys(config, metadata)
     kind = rope.get("rope_type", rope.get("type"))
     if kind != "dynamic":
