@@ -56,7 +56,7 @@ NO_MODEL = re.compile(r"(^|[-._])(mmproj|imatrix)([-._]|$)", re.IGNORECASE)
 MOST_NAMED = 20
 READ_OF_FOLDER = (
     CONFIG, "generation_config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json",
-    "special_tokens_map.json", "chat_template.json", "chat_template.jinja",
+    "special_tokens_map.json", "added_tokens.json", "chat_template.json", "chat_template.jinja",
 )  # fmt: skip
 NAMED_TEMPLATE = re.compile(r"additional_chat_templates/[\w.-]+\.jinja", re.ASCII)
 # Other kinds of files that a user may mistake for a model.
