@@ -188,6 +188,7 @@ def _longrope(config: HfConfig, scaling: Fields, n_rot: int, n_ctx: int, origina
         wanted = 1.0 if factor <= 1.0 else math.sqrt(1 + math.log(factor) / math.log(original))
     return {
         "rope.scaling.type": "longrope",
+        "rope.scaling.by_text": True,  # which factors: GGUF's are chosen by the context, see `_rope`
         "rope.scaling.original_context_length": original,
         "rope.scaling.attn_factor": config.checked_number("attention_factor", wanted),
     }
