@@ -170,7 +170,8 @@ def test_flags_of_an_added_token_are_those_of_the_other_file(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "settings",
     [{"added_tokens_decoder": {"x": TOOL}}, {"added_tokens_decoder": {"1": {"content": 3}}},
-     {"additional_special_tokens": [{"special": True}]}, {"added_tokens_decoder": {"1e9": TOOL}}],
+     {"additional_special_tokens": "<new>"}, {"additional_special_tokens": [{"special": True}]},
+     {"added_tokens_decoder": {"1e9": TOOL}}],
 )  # fmt: skip
 def test_an_added_token_without_a_text_or_a_number_is_refused(
     settings: dict[str, Any], tmp_path: Path

@@ -121,6 +121,17 @@ def test_the_style_of_transformers_4_says_the_same(tmp_path: Path) -> None:
             assert list(new.tensors) == list(older.tensors)
 
 
+def test_layers_that_are_numbered_with_zeros_before_are_the_same(tmp_path: Path) -> None:
+    plain = about("gemma4")[0]["per_layer_config"]
+    padded = {f"0{layer}": fields for layer, fields in plain.items()}
+    with (
+        open_path(folder(tmp_path, "gemma4")) as file,
+        open_path(folder(tmp_path / "padded", "gemma4", per_layer_config=padded)) as other,
+    ):
+        assert padded != plain
+        assert dict(file.metadata) == dict(other.metadata)
+
+
 def test_an_unknown_family_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArchitectureError, match=r"model_type 'llamma' is not known\. Did you mean 'llama'"):
         open_path(folder(tmp_path, "llama", model_type="llamma"))

@@ -47,6 +47,8 @@ def special_tokens(folder: Path, settings: Mapping[str, Any]) -> Iterator[Entry]
     if "added_tokens_decoder" not in settings and (folder / SPECIAL).is_file():
         texts |= read_json(folder / SPECIAL)
     further = texts.get("extra_special_tokens") or texts.get("additional_special_tokens") or []
+    if not isinstance(further, list | dict):
+        raise WeightsError(f"{folder}: additional_special_tokens: wanted added tokens; got {further!r:.60}")
     named = [*ROLES, *(name for name in texts if name.endswith("_token") and name not in ROLES)]
     tokens = [texts.get(name) for name in named]
     tokens += [*(further.values() if isinstance(further, dict) else further)]
