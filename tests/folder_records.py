@@ -21,6 +21,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 FOLDER = Path(__file__).parent / "data" / "folders"
+PARTS = (13, 1, 10)  # of the tokens, in steps that keep a cache
 TOKENS = np.random.default_rng(5).integers(3, 64, 24)
 SIZES = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
          "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256,
@@ -211,6 +212,12 @@ def about(name: str) -> tuple[dict[str, Any], dict[str, list[int]], np.ndarray[A
         return told["config"], told["tensors"], found["logits"]
 
 
+def in_steps(name: str) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """The logits of a record in steps of `PARTS`: others than at once where a rope goes by the length."""
+    with np.load(FOLDER / f"{name}.npz") as arrays:
+        return np.asarray(arrays["steps" if "steps" in arrays else "logits"])
+
+
 def record(name: str) -> None:
     """Write a record."""
     import torch
@@ -235,8 +242,17 @@ def record(name: str) -> None:
         model = of_class.from_pretrained(path, attn_implementation="eager", dtype=torch.float32).eval()
         with torch.no_grad():
             logits = model(torch.tensor(TOKENS)[None], use_cache=False).logits[0].numpy()
+            steps, cache = [], None
+            for part in (
+                np.split(TOKENS, np.cumsum(PARTS)[:-1]) if fields.get("rope_parameters") == LONG else ()
+            ):
+                step = model(torch.tensor(part)[None], past_key_values=cache, use_cache=True)
+                cache = step.past_key_values
+                steps.append(step.logits[0].numpy())
     text = json.dumps({"config": config, "tensors": tensors}, sort_keys=True)
-    np.savez_compressed(FOLDER / f"{name}.npz", about=np.frombuffer(text.encode(), np.uint8), logits=logits)
+    arrays = {"steps": np.concatenate(steps)} if steps else {}
+    of_text = np.frombuffer(text.encode(), np.uint8)
+    np.savez_compressed(FOLDER / f"{name}.npz", about=of_text, logits=logits, **arrays)
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ def beam_search(
             f"{len(ids)} ids and max_tokens = {settings.max_tokens}"
         )
     n_blocks = blocks_for(len(ids), settings)
-    runner = Runner(executor, n_blocks, 2 * width)
+    runner = Runner(executor, n_blocks, 2 * width, n_ctx=model.n_ctx)
     pool = BlockPool(n_blocks, BLOCK_SIZE, keep=False)
     found_beams = BeamSearch(runner, pool, settings, executor.file.path).run(ids)
     return [

@@ -78,7 +78,7 @@ def engine_parts(
     n_blocks = n_blocks_for(executor, kv_memory, count, n_ctx, n_checkpoints, rooms)
     windows = [WindowBlocks(room, n_blocks) for room in rooms]
     n_ctx = min(n_ctx, n_blocks * BLOCK_SIZE)
-    runner = Runner(executor, n_blocks, count, n_checkpoints, windows)
+    runner = Runner(executor, n_blocks, count, n_checkpoints, windows, n_ctx=n_ctx)
     keep = bool(prefix_cache) and (bool(n_checkpoints) or not executor.recurrent)
     pool = BlockPool(n_blocks, BLOCK_SIZE, keep, windows=windows)
     checkpoints = Checkpoints(n_checkpoints, BLOCK_SIZE, runner.has_cells) if n_checkpoints else None

@@ -16,6 +16,7 @@ from graphml.api.prompt_encoder import Prompt, PromptEncoder
 from graphml.api.text_rows import check_texts
 from graphml.api.tokens import NO_IDS, check_stop, checked_ids
 from graphml.errors import UsageError
+from graphml.ir.long_texts import is_long
 from graphml.ir.op import Array
 from graphml.options.argument_checks import count_or_none, whole_number
 from graphml.options.option_fields import Real
@@ -73,7 +74,7 @@ class Requests:
             weight=Real(1e-3, 1e9).read("weight", weight),
             priority=level,
             deadline=None if deadline is None else time.monotonic() + deadline,
-            extra=extra_of(source, adapters, salt),
+            extra=extra_of(source, adapters, salt, self._is_long(ids)),
             adapters=adapters,
             source=source,
             n=count,
@@ -97,8 +98,11 @@ class Requests:
         prompt_ids = request.ids[-1:] if prompt is None else self.prompts.ids(prompt)
         ids = checked_ids(prompt_ids, self.n_vocab, some=True)
         adapters = self.adapters(lora, ids)
-        extra, params = extra_of(NO_IDS, adapters, salt), SamplingParams()
+        extra, params = extra_of(NO_IDS, adapters, salt, self._is_long(ids)), SamplingParams()
         return replace(request, ids=ids, adapters=adapters, extra=extra, params=params, begins=False)
+
+    def _is_long(self, ids: Array) -> bool:
+        return is_long(self.executor.long_inputs, len(ids))
 
     def adapters(self, lora: Scaled | None, ids: Array) -> tuple[AppliedAdapter, ...] | None:
         """What the rows of a prompt get; None: the model's own adapters, from its begin on."""

@@ -16,6 +16,7 @@ from graphml.api.capture import Patches, Patterns, Probe
 from graphml.api.draft_choice import check_no_drafts
 from graphml.compiler.options import CompileOptions
 from graphml.errors import UsageError
+from graphml.ir.long_texts import is_long
 from graphml.runtime.blocks.request import Request, extra_of
 from graphml.runtime.blocks.row_patches import PatchPoint, PatchRows, positions_of
 from graphml.runtime.blocks.sequence import Sequence, Status
@@ -90,7 +91,8 @@ class RequestProbes:
         # Its keys and values are of use to others only where the same programs compute them of ids alone.
         is_own = probe.captures or probe.patches
         salt += secrets.token_bytes(16) if is_own else repr(probe.options.added).encode()
-        extra = extra_of(request.source, request.adapters, salt)
+        long = is_long(executor.long_inputs, request.n_prompt)
+        extra = extra_of(request.source, request.adapters, salt, long)
         return replace(request, options=probe.options, patches=probe.patches, extra=extra), probe
 
     def prepare(self, sequences: tuple[Sequence, ...], runner: Runner) -> None:

@@ -203,7 +203,7 @@ class TextEngine:
             for group in executor.cell_groups
         ]
         windows = [WindowBlocks(room, n_blocks) for room in rooms]
-        self._runner = Runner(executor, n_blocks, count, windows=windows, pooling=pooling)
+        self._runner = Runner(executor, n_blocks, count, windows=windows, pooling=pooling, n_ctx=limit)
         pool = BlockPool(n_blocks, BLOCK_SIZE, keep=False, windows=windows)
         scheduler = Scheduler(pool, count, n_blocks * BLOCK_SIZE, recurrent=executor.recurrent)
         self._loop = StepLoop(self._runner, scheduler, StepBudget(1.0, executor.n_batch))

@@ -18,6 +18,7 @@ from graphml.errors import GraphError
 from graphml.ir.builder import BaseBuilder
 from graphml.ir.dtype import I32
 from graphml.ir.graph import Graph
+from graphml.ir.long_texts import long_inputs
 from graphml.ir.node import Node
 from graphml.ir.op import Type, number
 from graphml.ir.ops.index import get_rows, set_rows
@@ -31,6 +32,7 @@ SOURCES, TARGETS, DIFFERENCES = "source_cells", "target_cells", "differences"
 READ_AHEAD = 16
 """States whose rows are read before any is written, so that threads meet once for all; rows take memory."""
 _THROUGH = ("rms_norm", "l2_norm", "mul", "repeat", "scale")  # what may be between `rope` and the write
+_MIXTURE = ("add", "sub", "mul")
 _MIXING = ("leaf", "linear", "attention")  # families of ops whose results have no positions of their own
 
 
@@ -151,13 +153,21 @@ def _rotate(builder: BaseBuilder, rows: Node, rotated: Rotated) -> Node:
 
 
 def _table(builder: BaseBuilder, table: Node, n_rows: object) -> Node:
-    """A table of cosines and sines, of the differences and without its magnitude; one for all layers."""
+    """A table of cosines and sines, of the differences and without its magnitude; one for all layers.
+
+    Of two tables that are mixed by row (`ir.long_texts`) the same mixture.
+    """
     assert isinstance(n_rows, Symbol)
+    for node in builder.nodes:
+        if node.op is table.op and node.name == table.name:
+            return node
+    if long_inputs([table.name]):
+        return builder.leaf(input_leaf, table.name, Type(table.dtype, (n_rows, *table.shape[1:])))
+    if table.op.name in _MIXTURE:
+        parts = [_table(builder, part, n_rows) for part in table.inputs]
+        return builder.record(table.op, *parts, name=table.name)
     if table.op is not rope_table:
         raise GraphError(f"{table.name} is no table of positions")
-    for node in builder.nodes:
-        if node.op is rope_table and node.name == table.name:
-            return node
     differences = builder.leaf(input_leaf, DIFFERENCES, Type(I32, (n_rows,)))
     factors = [_constant(builder, factor) for factor in table.inputs[1:]]
     attributes = dict(table.attributes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from graphml.ir.language import Builder
+from graphml.ir.long_texts import LongerThan, long_rows
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, Tensors
 
@@ -13,7 +14,8 @@ from graphml.loading.architecture import Keys, Layer, Tensors
 class Rope:
     """Arguments of `Builder.rope_table`; n_rot: dimensions that rotate.
 
-    scaled: whether the table is, and not of n_rot and freq_base alone; long: see `table`.
+    scaled: whether the table is, and not of n_rot and freq_base alone; long: what has LongRoPE's factors for
+    long texts: texts, or contexts, of more than so many tokens; None: nothing has.
     """
 
     n_rot: int
@@ -25,18 +27,29 @@ class Rope:
     beta_slow: float = 1.0
     n_ctx_orig: int = 0
     scaled: bool = True
-    long: bool = False
+    long: LongerThan | None = None
 
     def table(self, g: Builder, weights: Tensors | Layer | None = None) -> Node:
         """The step's table, with the frequency factors of `weights` where the file has them.
 
-        They are llama 3's, or LongRoPE's (Ding et al. 2024, arXiv:2402.13753), which has others where the
-        context is `long`: longer than the model was first trained for.
+        They are llama 3's, or LongRoPE's (Ding et al. 2024, arXiv:2402.13753), which has others for the rows
+        of what is `long`.
         """
+        if weights is None or not self.scaled:
+            return self._table(g, None if weights is None else weights.get("rope_freqs"))
+        short, long = (weights.get(f"rope_factors_{name}") for name in ("short", "long"))
+        common = weights.get("rope_freqs")
+        if common is not None or self.long is None or short is None or long is None:
+            return self._table(g, short if common is None else common)
+        rows_T11, short_table = long_rows(g, *self.long), self._table(g, short)
+        further = g.mul(g.sub(self._table(g, long, "rope_table_long"), short_table), rows_T11)
+        return g.add(short_table, further, "rope_table_mixed")
+
+    def _table(self, g: Builder, factors: Node | None, name: str | None = None) -> Node:
         rope = self if self.scaled else Rope(self.n_rot, self.freq_base)
         return g.rope_table(
             rope.n_rot,
-            None if weights is None else self._factors(weights),
+            factors,
             freq_base=rope.freq_base,
             freq_scale=rope.freq_scale,
             ext_factor=rope.ext_factor,
@@ -44,11 +57,8 @@ class Rope:
             beta_fast=rope.beta_fast,
             beta_slow=rope.beta_slow,
             n_ctx_orig=rope.n_ctx_orig,
+            name=name,
         )
-
-    def _factors(self, weights: Tensors | Layer) -> Node | None:
-        both = [weights.get(f"rope_factors_{name}") for name in ("short", "long")]
-        return weights.get("rope_freqs") or both[self.long]
 
 
 def read_sections(keys: Keys) -> bool:
@@ -72,11 +82,12 @@ def read_rope(keys: Keys, head_dim: int, n_ctx: int) -> Rope:
     kind, n_rot = keys.text("rope.scaling.type", "linear"), keys.integer("rope.dimension_count", head_dim)
     factor = keys.number("rope.scaling.factor", keys.number("rope.scale_linear", 0.0))
     original = keys.integer("rope.scaling.original_context_length", n_ctx)
+    by_text = keys.boolean("rope.scaling.by_text", False)
     rope = Rope(
         n_rot,
         freq_base=keys.number("rope.freq_base", 10000.0),
         attn_factor=keys.number("rope.scaling.attn_factor", 1.0),
-        long=n_ctx > original,
+        long=LongerThan("text" if by_text else "context", original) if n_ctx > original else None,
     )
     if kind not in ("none", "linear", "yarn", "longrope", "dynamic"):
         raise keys.unsupported("rope.scaling.type", "none, linear, yarn, longrope or dynamic")

@@ -24,7 +24,7 @@ class Config(_windows.Config):
         """From the file's metadata."""
         known = _config.read(keys)
         windows = read_windows(keys, known.n_layer, period=4, size=0)
-        local_rope = replace(known.rope, scaled=False, long=False)
+        local_rope = replace(known.rope, scaled=False, long=None)
         return cls(**vars(known), windows=windows, local_rope=local_rope)
 
 

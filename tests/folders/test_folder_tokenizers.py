@@ -20,6 +20,7 @@ from tokenizers import (
 )
 
 from graphml.errors import TokenizerError, WeightsError
+from graphml.loading.download.choice import folder_files
 from graphml.loading.open_file import open_path
 from graphml.text.tokenizer import Tokenizer as Ours
 from graphml.text.tokenizer import load_tokenizer
@@ -122,6 +123,64 @@ def test_roles_follow_the_files(tmp_path: Path) -> None:
     assert ours(path).eos == made("bytes").token_to_id("<tool>")
 
 
+TOOL = {"content": "<tool>", "lstrip": False, "rstrip": False, "single_word": False}
+
+
+@pytest.mark.parametrize(
+    ("settings", "files", "flags"),
+    [({}, {"added_tokens.json": {"<new>": 9}}, {"special": False}),
+     ({"added_tokens_decoder": {"900": {"content": "<new>", "special": True, "rstrip": True}}}, {},
+      {"special": True, "rstrip": True}),
+     ({"additional_special_tokens": ["<new>", "<s>"]}, {}, {"special": True}),
+     ({"extra_special_tokens": {"image": "<new>"}}, {}, {"special": True}),
+     ({"image_token": {"content": "<new>", "lstrip": True}}, {}, {"special": True, "lstrip": True}),
+     ({}, {"special_tokens_map.json": {"pad_token": "<new>"}}, {"special": True})],
+)  # fmt: skip
+def test_tokens_that_only_other_files_name_are_one_token(
+    settings: dict[str, Any], files: dict[str, Any], flags: dict[str, bool], tmp_path: Path
+) -> None:
+    path, theirs = with_tokenizer(tmp_path, "bytes", **settings)
+    for name, content in files.items():
+        (path / name).write_text(json.dumps(content))
+    theirs.add_tokens([AddedToken("<new>", **flags)])  # as AutoTokenizer of transformers 5.24 does
+    tokenizer = ours(path)
+    for text in ("word<new>word", " <new> <s>", "<tool> <new>"):
+        ids = theirs.encode(text).ids
+        assert theirs.get_vocab_size() - 1 in ids
+        assert tokenizer.encode(text, parse_special=True) == ids
+        assert tokenizer.decode(ids) == theirs.decode(ids, skip_special_tokens=False)
+    assert tokenizer.is_special(theirs.get_vocab_size() - 1) == flags["special"]
+
+
+def test_a_download_brings_the_files_that_name_tokens() -> None:
+    names = ["config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"]
+    assert folder_files([*names, "model.safetensors", "README.md"]) == [*names, "model.safetensors"]
+
+
+def test_flags_of_an_added_token_are_those_of_the_other_file(tmp_path: Path) -> None:
+    path, theirs = with_tokenizer(tmp_path, "bytes")
+    number = theirs.token_to_id("<tool>")
+    stated = {str(number): {**TOOL, "normalized": False, "special": True, "lstrip": True}}
+    (path / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": stated}))
+    assert ours(path).encode("a  <tool>", False, parse_special=True)[-1] == number
+    assert len(ours(path).encode("a  <tool>", False, parse_special=True)) == 2
+    assert ours(path).is_special(number)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"added_tokens_decoder": {"x": TOOL}}, {"added_tokens_decoder": {"1": {"content": 3}}},
+     {"additional_special_tokens": "<new>"}, {"additional_special_tokens": [{"special": True}]},
+     {"added_tokens_decoder": {"1e9": TOOL}}],
+)  # fmt: skip
+def test_an_added_token_without_a_text_or_a_number_is_refused(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    path, _ = with_tokenizer(tmp_path, "bytes", **settings)
+    with pytest.raises(WeightsError, match="added token"):
+        open_path(path)
+
+
 def test_templates_come_from_their_files(tmp_path: Path) -> None:
     named = [{"name": "default", "template": "A"}, {"name": "tool_use", "template": "B"}]
     path, _ = with_tokenizer(tmp_path, "bytes", chat_template=named)
@@ -196,6 +255,11 @@ def test_a_model_of_sentencepiece_is_read(tmp_path: Path) -> None:
     assert [tokenizer.piece(one) for one in tokenizer.encode("hello")] == ["<s>", " hello"]
     assert tokenizer.decode(tokenizer.encode("hello é", add_special=False)) == "hello é"
     assert (tokenizer.bos, tokenizer.eos) == (1, 300)
+    (path / "added_tokens.json").write_text(json.dumps({"<new>": 305}))
+    (path / "tokenizer_config.json").write_text(json.dumps({"additional_special_tokens": ["<tool>", "</s>"]}))
+    with open_path(path) as file:
+        pieces = file.metadata.texts("tokenizer.ggml.tokens")
+    assert pieces[305:307] == ["<new>", "<tool>"]
 
 
 @pytest.mark.parametrize("cut", [1, 7, 100, 2000])

@@ -25,7 +25,7 @@ def stored(name: str, values: np.ndarray[Any, Any], dtype: str = "") -> StoredTe
     return StoredTensor(name, dtype or NAMES[str(values.dtype)], values.shape, data)
 
 
-def opened(method: dict[str, Any], parts: dict[str, StoredTensor]) -> Tensor:
+def opened(method: dict[str, Any] | None, parts: dict[str, StoredTensor]) -> Tensor:
     packing = read_packing(PATH, method)
     (made,) = unpacked(PATH, packing, {f"a.q_proj.{last}": one for last, one in parts.items()}).values()
     assert made.name == "a.q_proj.weight"
@@ -64,7 +64,7 @@ def gptq(zeros: Any, g_idx: Any = None, v2: bool = False) -> tuple[dict[str, Sto
     [
         (8, None, False, "q4_0"),
         (8, np.arange(N_IN) // GROUP, True, "q4_0"),
-        (RNG.integers(1, 16, (N_IN // GROUP, N_OUT)), None, False, "q8_0"),
+        (RNG.integers(0, 16, (N_IN // GROUP, N_OUT)), None, False, "q8_0"),
         (RNG.integers(0, 16, (N_IN // GROUP, N_OUT)), None, True, "q8_0"),
         (8, RNG.integers(0, N_IN // GROUP, N_IN), False, "f32"),
     ],
@@ -81,6 +81,23 @@ def test_gptq_is_exact(zeros: Any, g_idx: Any, v2: bool, dtype: str) -> None:
     made = opened(method, parts)
     assert (made.dtype, made.shape) == (dtype, (N_OUT, N_IN))
     assert np.array_equal(made.numpy(), matrix.astype(np.float32))
+
+
+def test_symmetric_zeros_of_the_second_format_under_the_name_of_the_first_are_8() -> None:
+    method = {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "sym": True}
+    for v2 in (False, True):
+        parts, matrix = gptq(8, v2=v2)
+        assert np.array_equal(opened(method, parts).numpy(), matrix.astype(np.float32))
+    with pytest.raises(WeightsError, match=r"a\.q_proj\.weight: .*sym = true, .* zeros 8; got \[3\]"):
+        opened(method, gptq(3)[0])
+    assert opened({**method, "sym": False}, gptq(8, v2=True)[0]).dtype == "q8_0"  # nothing says which it is
+
+
+def test_fp8_without_its_scale_is_refused_where_the_config_says_that_there_is_one() -> None:
+    with pytest.raises(
+        WeightsError, match=r"a\.q_proj\.weight holds F8_E4M3: wanted its scale, a\.q_proj\.we"
+    ):
+        opened({"quant_method": "fp8"}, {"weight": stored("w", np.zeros((2, 2), np.uint8))})
 
 
 def test_awq_is_exact() -> None:
@@ -101,10 +118,10 @@ def test_awq_is_exact() -> None:
 
 def test_fp8_bytes_are_their_values() -> None:
     every = np.arange(256, dtype=np.uint8)
-    e5m2 = opened({"quant_method": "fp8"}, {"weight": stored("w", every.reshape(16, 16), "F8_E5M2")}).numpy()
+    e5m2 = opened(None, {"weight": stored("w", every.reshape(16, 16), "F8_E5M2")}).numpy()
     wanted = (every.astype(np.uint16) << 8).view(np.float16).astype(np.float32)  # the upper byte of a float16
     assert np.array_equal(e5m2.reshape(-1), wanted, equal_nan=True)
-    e4m3 = opened({"quant_method": "fp8"}, {"weight": stored("w", every.reshape(16, 16))}).numpy().reshape(-1)
+    e4m3 = opened(None, {"weight": stored("w", every.reshape(16, 16))}).numpy().reshape(-1)
     known = {0x00: 0.0, 0x01: 2.0**-9, 0x07: 7 * 2.0**-9, 0x08: 2.0**-6, 0x38: 1.0, 0x3C: 1.5, 0x7E: 448.0}
     for code, value in known.items():
         assert (e4m3[code], e4m3[code | 0x80]) == (value, -value)
@@ -120,7 +137,7 @@ def test_fp8_bytes_are_their_values() -> None:
 def test_fp8_is_scaled(name: str, scales: tuple[int, ...], block: list[int] | None) -> None:
     codes = RNG.integers(0, 0x7E, (12, 24)).astype(np.uint8)
     factors = RNG.uniform(0.5, 2, scales).astype(np.float32)
-    plain = opened({"quant_method": "fp8"}, {"weight": stored("w", codes)}).numpy()
+    plain = opened(None, {"weight": stored("w", codes)}).numpy()
     made = opened(
         {"quant_method": "fp8", "weight_block_size": block},
         {"weight": stored("w", codes), name: stored("s", factors)},

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from graphml_models._samples import HEAD_DIM, Shapes, transformer
 
+import graphml
 from tests.golden import nmse
 from tests.models import paper
 from tests.models.paper import Wide, plain_frequencies
@@ -134,3 +135,9 @@ def test_longrope(original: int, backend: str, tmp_path: Path) -> None:
     used, other = (long, short) if original < N_CTX else (short, long)
     assert nmse(got, paper.llama(w, used, magnitude, "neox")) < LIMIT
     assert nmse(got, paper.llama(w, other, magnitude, "neox")) > 1e-4
+    count = min(original, len(paper.TOKENS))
+    for n_ctx in (original, original + 1) if original < N_CTX else ():
+        with graphml.load(tmp_path / "model.gguf", backend, kv="f32") as opened:
+            rows = opened.session(n_ctx=n_ctx).eval(list(paper.TOKENS[:count]), all_logits=True)
+        wanted = paper.llama(w, long if n_ctx > original else short, magnitude, "neox")[:count]
+        assert nmse(np.asarray(rows), wanted) < LIMIT

@@ -19,6 +19,7 @@ from graphml.ir.cell_groups import share_cells
 from graphml.ir.cells import BLOCK_SIZE
 from graphml.ir.graph import Graph
 from graphml.ir.interpreter import evaluate
+from graphml.ir.long_texts import long_values
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.shape import resolve
@@ -95,6 +96,7 @@ class RecordRuns:
             "sequences": np.zeros(count, np.int32), "output_rows": places,
             "block_table": np.arange(n_blocks, dtype=np.int32)[None], "lengths": np.array([count], np.int32),
         }  # fmt: skip
+        self.inputs |= long_values(executor.long_inputs, np.full(count, count), count)
         share_cells(self.graph.leaves("input"), self.inputs, self.dims)
         self.weights = executor.weights
         self._kept: dict[Node, Array] = {}

@@ -27,6 +27,7 @@ from graphml.inspect.compare.tolerances import ArrayDifference, difference
 from graphml.ir import text
 from graphml.ir.cell_groups import share_cells
 from graphml.ir.graph import Graph
+from graphml.ir.long_texts import long_values
 from graphml.ir.op import Array
 from graphml.ir.shape import bounds, resolve
 from graphml.ir.verify import verify
@@ -154,6 +155,8 @@ class _ObservedRun:
         input_arrays = cells.step(leg)
         tokens = [self._ids(start, n) for start, n in zip(before, leg.counts, strict=True)]
         input_arrays["tokens"] = np.concatenate(tokens)
+        lengths = input_arrays["lengths"][input_arrays["sequences"]]
+        input_arrays |= long_values(self.executor.long_inputs, lengths, cells.n_cells)
         watched = self._watched(count, len(leg.counts))
         graph, device = watched.graph, self.executor.device
         if len(leg.counts) > 1:  # rows have the stride of the program's longest

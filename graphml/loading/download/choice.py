@@ -56,7 +56,7 @@ NO_MODEL = re.compile(r"(^|[-._])(mmproj|imatrix)([-._]|$)", re.IGNORECASE)
 MOST_NAMED = 20
 READ_OF_FOLDER = (
     CONFIG, "generation_config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json",
-    "special_tokens_map.json", "chat_template.json", "chat_template.jinja",
+    "special_tokens_map.json", "added_tokens.json", "chat_template.json", "chat_template.jinja",
 )  # fmt: skip
 NAMED_TEMPLATE = re.compile(r"additional_chat_templates/[\w.-]+\.jinja", re.ASCII)
 # Other kinds of files that a user may mistake for a model.
@@ -100,7 +100,7 @@ def choose(files: Sequence[str], wanted: str | None, reference: str) -> list[str
 def folder_files(files: Iterable[str]) -> list[str]:
     """The files of a folder of transformers, without what the index names; none if there are no weights."""
     there = set(files)
-    weights = next((name for name in (INDEX, WHOLE) if name in there), None)
+    weights = next((name for name in (WHOLE, INDEX) if name in there), None)
     if CONFIG not in there or weights is None:
         return []
     templates = sorted(name for name in there if NAMED_TEMPLATE.fullmatch(name))

@@ -1,11 +1,14 @@
 """config.json as families read it: by GGUF's key or the field's own name, in the old and the new style.
 
-Every field that is read counts as understood; `check_all_read` refuses the others, because a field that
-changes the mathematics must not be passed over. Knows fields; nothing of tensors.
+Every field that is read counts as understood; `check_all_read` refuses the others that the class of
+transformers reads, because a field that changes the mathematics must not be passed over. Knows fields;
+nothing of tensors.
 """
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from graphml.errors import ArchitectureError
 from graphml.loading.huggingface.config_names import ACTIVATIONS, HARMLESS, NUMBERS, SIZES
 
 Value = int | float | str | bool | list[int] | list[bool] | list[str] | list[float]
+CLASS_FIELDS = Path(__file__).with_name("class_fields.json")
 LARGEST = 1 << 40
 MOST_LAYERS = 1 << 14
 EXTENTS = frozenset((
@@ -31,7 +35,8 @@ class HfConfig:
     """The fields of a config.json, and of what its class assumes for those that it lacks.
 
     tensors: further tensors that follow from the fields, by our name, such as factors of rope. largest: the
-    most that a size of the checkpoint's tensors can be.
+    most that a size of the checkpoint's tensors can be. reads: the fields that the class reads, see
+    `class_fields`; None: the class is not known.
     """
 
     def __init__(
@@ -40,11 +45,13 @@ class HfConfig:
         fields: Mapping[str, Any],
         defaults: Mapping[str, Any],
         largest: int = LARGEST,
+        reads: Mapping[str, Any] | None = None,
     ) -> None:
         self.path = path
         self._own = fields
         self._fields = {**defaults, **fields}
         self._largest = largest
+        self._reads = reads
         self._read: set[str] = set()
         self.tensors: dict[str, NDArray[np.float32]] = {}
 
@@ -53,7 +60,11 @@ class HfConfig:
         return ArchitectureError(f"{self.path}: {text}")
 
     def get(self, *names: str) -> Any:
-        """The first of these fields that is there and not null; all of them count as read."""
+        """The first of these fields that is there and not null; they count as read.
+
+        Of several names of a fact those that the class reads, if it reads any: others say nothing.
+        """
+        names = tuple(name for name in names if name in (self._reads or ())) or names
         self._read.update(names)
         return next((self._fields[name] for name in names if self._fields.get(name) is not None), None)
 
@@ -128,15 +139,30 @@ class HfConfig:
         return [kinds[kind] for kind in listed]
 
     def check_all_read(self, ignored: Sequence[str] = ()) -> None:
-        """Refuse fields that nobody read and that are not known to be harmless."""
+        """Refuse fields that nobody read here and the class does, unless they have its own default.
+
+        Of a class that is not known every field counts, but those that are known to be harmless.
+        """
         known = self._read | HARMLESS | set(ignored)
         left = {name: value for name, value in self._own.items() if value is not None and name not in known}
+        if self._reads is not None:
+            left = {name: value for name, value in left.items() if value != self._reads.get(name, value)}
         if left:
             shown = ", ".join(f"{name} = {str(value)[:40]}" for name, value in list(left.items())[:8])
             raise self.error(
                 f"fields that are not understood and may change what the model computes: {shown}. "
                 "graphml refuses what it would have to ignore"
             )
+
+
+@functools.cache
+def class_fields() -> Mapping[str, Mapping[str, Any]]:
+    """By model_type the fields that its class of transformers reads, and its default where it is one value.
+
+    Written by `tests/class_fields.py` from the source of the version that the file names.
+    """
+    recorded: dict[str, dict[str, Any]] = json.loads(CLASS_FIELDS.read_text(encoding="utf-8"))["model_types"]
+    return recorded
 
 
 RMS_EPS, LAYER_EPS = "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"

@@ -36,12 +36,12 @@ class Family:
     """The mapping of one family.
 
     model_types: of config.json. architecture: graphml's name, which begins the keys. keys: the metadata
-    without that beginning, from the config; every field that it reads counts as understood, any other is
-    refused. names: transformers' names without their first part (`model.`, `transformer.`) and without
-    `.weight` and `.bias`, with `{}` for the numbers of layer and expert -> ours, or several where
-    a tensor is split; None: of no use to us.
-    defaults: fields of config.json that the class assumes where it lacks them. ignored: fields without
-    influence on the results.
+    without that beginning, from the config; every field that it reads counts as understood, any other that
+    the class of transformers reads is refused. names: transformers' names without their first part
+    (`model.`, `transformer.`) and without `.weight` and `.bias`, with `{}` for the numbers of layer and
+    expert -> ours, or several where a tensor is split; None: of no use to us.
+    defaults: fields of config.json that the class assumes where it lacks them. ignored: fields that the
+    class reads without influence on the results.
     """
 
     model_types: tuple[str, ...]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from graphml.errors import ArchitectureError, WeightsError, did_you_mean
-from graphml.loading.huggingface.config import HfConfig, Value
+from graphml.loading.huggingface.config import HfConfig, Value, class_fields
 from graphml.loading.huggingface.family import Family
 from graphml.loading.huggingface.generation_settings import sampling_metadata
 from graphml.loading.huggingface.json_files import read_json
@@ -21,7 +21,7 @@ from graphml.loading.huggingface.packed import PER_WORD, read_packing, unpacked
 from graphml.loading.huggingface.tensors import our_tensors
 from graphml.loading.huggingface.tokenizer_files import NO_TOKENIZER, tokenizer_metadata
 from graphml.system.read_files import guarded
-from graphml.weights import Metadata, ModelFile, Tensor
+from graphml.weights import Metadata, ModelFile
 from graphml.weights.filemap import FileMap
 from graphml.weights.metadata import StoredValue, stored
 from graphml.weights.safetensors import StoredTensor, read_safetensors
@@ -52,7 +52,7 @@ def open_folder(path: Path, families: Mapping[str, Family], stated_family: Famil
     ArchitectureError for a model_type or a field that is not known, WeightsError for missing, damaged or
     pickled files.
     """
-    fields = _language_model(read_json(path / CONFIG))
+    fields = language_model(read_json(path / CONFIG))
     kind = fields.get("model_type")
     family = stated_family or _family(path / CONFIG, kind, families)
     opened: list[FileMap] = []
@@ -64,8 +64,11 @@ def open_folder(path: Path, families: Mapping[str, Family], stated_family: Famil
             _check_shard(path / shard, held, wanted, stored_tensors)
             stored_tensors |= held
         with guarded(path / CONFIG, ArchitectureError, "does not fit the family, or the tensors"):
-            config = HfConfig(path / CONFIG, fields, family.defaults, _largest(stored_tensors))
-            keys, tensors = _read(config, family, stored_tensors)
+            reads = class_fields().get(str(kind))
+            config = HfConfig(path / CONFIG, fields, family.defaults, _largest(stored_tensors), reads)
+            packing = read_packing(config.path, config.get("quantization_config"))
+            keys, tied = metadata_keys(config, family)
+            tensors = our_tensors(config, family, unpacked(path, packing, stored_tensors), tied)
             own = {f"{family.architecture}.{key}": stored(value) for key, value in keys.items()}
         values: dict[str, StoredValue] = {
             "general.architecture": stored(family.architecture),
@@ -81,16 +84,13 @@ def open_folder(path: Path, families: Mapping[str, Family], stated_family: Famil
         raise
 
 
-def _read(
-    config: HfConfig, family: Family, held: Mapping[str, StoredTensor]
-) -> tuple[dict[str, Value], dict[str, Tensor]]:
-    """The keys of a config, and the tensors as its family has them."""
-    packing = read_packing(config.path, config.get("quantization_config"))
+def metadata_keys(config: HfConfig, family: Family) -> tuple[dict[str, Value], bool]:
+    """The keys of a config as its family has them, and whether the output matrix is the embedding."""
     config.only("is_encoder_decoder", False)
     tied = config.flag("tie_word_embeddings", False)
     keys = dict(family.keys(config))
     config.check_all_read(family.ignored)
-    return keys, our_tensors(config, family, unpacked(config.path.parent, packing, held), tied)
+    return keys, tied
 
 
 def _largest(held: Mapping[str, StoredTensor]) -> int:
@@ -106,7 +106,7 @@ def _name(path: Path) -> str:
     return path.name or "model"
 
 
-def _language_model(whole: dict[str, Any]) -> dict[str, Any]:
+def language_model(whole: dict[str, Any]) -> dict[str, Any]:
     """The fields of the language model; of a larger model's own fields, those that are about it.
 
     The larger one has the output matrix, so it says whether that is the embedding.
@@ -131,7 +131,13 @@ def _family(path: Path, kind: Any, families: Mapping[str, Family]) -> Family:
 
 
 def _weight_files(path: Path) -> dict[str, set[str] | None]:
-    """The names of the files with weights, and the tensors that the index expects in each."""
+    """The names of the files with weights, and the tensors that the index expects in each.
+
+    Where there is a whole file beside an index, transformers reads the former: what a merge has saved into
+    the folder of its base model.
+    """
+    if (path / WHOLE).is_file():
+        return {WHOLE: None}
     index = path / INDEX
     if index.is_file():
         files = read_index(index)
@@ -142,8 +148,6 @@ def _weight_files(path: Path) -> dict[str, set[str] | None]:
                 f"{index}: {missing[0]} is not there: {len(missing)} of {len(files)} files are missing"
             )
         return files
-    if (path / WHOLE).is_file():
-        return {WHOLE: None}
     pickled = sorted(file.name for file in path.iterdir() if file.suffix in PICKLED)
     if pickled:
         raise WeightsError(

@@ -24,6 +24,7 @@ from graphml.weights.safetensors import StoredTensor
 
 Numbers = NDArray[np.int8]
 PER_WORD, BLOCK = 8, 32  # numbers of 4 bits in an int32; elements of a block of Q4_0 and Q8_0
+HALF = 8  # the zero of numbers that are signed
 AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)  # where in its word the number of a column is
 DTYPES = {"F32": "<f4", "F16": "<f2", "I32": "<i4", "I64": "<i8", "BF16": "<u2"}
 PARTS = ("qweight", "qzeros", "scales", "g_idx")
@@ -34,13 +35,14 @@ FP8_SCALES = ("weight_scale_inv", "weight_scale")
 class Packing(NamedTuple):
     """What `quantization_config` says.
 
-    method: "gptq", "awq", "fp8" or "mxfp4"; zero: added to GPTQ's stored zeros.
+    method: "gptq", "awq", "fp8" or "mxfp4"; zero: added to GPTQ's stored zeros; symmetric: all zeros are 8.
     """
 
     method: str
     group: int
     zero: int = 0
     block: tuple[int, int] = (0, 0)
+    symmetric: bool = False
 
 
 def read_packing(path: Path, quantization: Any) -> Packing | None:
@@ -59,7 +61,8 @@ def read_packing(path: Path, quantization: Any) -> Packing | None:
                 + f"; got bits = {bits!r}, group_size = {group!r}, version = {version!r}"
             )
         second = fields.get("checkpoint_format") == "gptq_v2"
-        return Packing(method, group, zero=int(method == "gptq" and not second))
+        first = method == "gptq" and not second
+        return Packing(method, group, int(first), symmetric=first and fields.get("sym") is True)
     block = fields.get("weight_block_size") or (0, 0)
     if method == "fp8" and len(block) == 2 and all(type(size) is int and size >= 0 for size in block):
         return Packing(method, 0, block=(block[0], block[1]))
@@ -111,6 +114,11 @@ def _unpack(path: Path, packing: Packing | None, stem: str, of: Mapping[str, Sto
     if set(of) & set(MXFP4_PARTS):
         return _mxfp4(path, stem, of)
     if "weight" in of:
+        if packing is not None and not any(part in of for part in FP8_SCALES):
+            raise WeightsError(
+                f"{path}: {name[:200]} holds {of['weight'].dtype}: wanted its scale, {stem[-100:]}."
+                f"{' or '.join(FP8_SCALES)}, as quantization_config says that it is {packing.method}"
+            )
         return _fp8(path, name, of, packing.block if packing else (0, 0))
     for part in ("qweight", "qzeros", "scales"):
         if part not in of or len(of[part].shape) != 2:
@@ -152,14 +160,22 @@ def _grouped(path: Path, name: str, of: Mapping[str, StoredTensor], packing: Pac
         )
     zeros = _nibbles(_array(qzeros))
     zeros = zeros if gptq else zeros[..., AWQ_ORDER]
-    zeros = zeros.reshape(n_group, n_out) + np.int8(packing.zero)
+    zeros = zeros.reshape(n_group, n_out)
+    if packing.symmetric and bool((zeros == HALF).all()):  # of the second format, under the name of the first
+        packing = packing._replace(zero=0)
+    zeros = (zeros + np.int8(packing.zero)) & np.int8(15)  # the first format has 15 for a zero of 0
+    if packing.symmetric and not bool((zeros == HALF).all()):
+        raise WeightsError(
+            f"{path}: {name[:200]}: quantization_config has sym = true, which makes all zeros {HALF}; got "
+            f"{sorted(set(zeros.reshape(-1).tolist()))[:8]}"
+        )
     groups = np.arange(n_in) // group
     if "g_idx" in of:
         groups = _order(path, name, of["g_idx"], n_in, n_group, groups)
     factors = _array(scales)
     blocks = groups[: n_in // BLOCK * BLOCK].reshape(-1, BLOCK)
     exact = n_in % BLOCK == 0 and bool((blocks == blocks[:, :1]).all()) and _is_half(factors)
-    dtype = "f32" if not exact else "q4_0" if bool((zeros == 8).all()) else "q8_0"
+    dtype = "f32" if not exact else "q4_0" if bool((zeros == HALF).all()) else "q8_0"
 
     def compute() -> Bytes:
         words = _nibbles(_array(qweight))

@@ -46,10 +46,22 @@ def rope_keys(
     return rope_values
 
 
+def stated_rope(config: HfConfig) -> Fields:
+    """`rope_scaling`, else `rope_parameters`, as transformers 5 has it.
+
+    Of parameters by kinds of layers the former changes those of layers that see all.
+    """
+    scaling, parameters = (config.get(name) for name in ("rope_scaling", "rope_parameters"))
+    scaling, parameters = (dict(of) if isinstance(of, dict) else {} for of in (scaling, parameters))
+    whole = LAYER_KINDS[0]
+    if scaling and any(kind in parameters for kind in LAYER_KINDS):
+        return {**parameters, whole: {**(parameters.get(whole) or {}), **scaling}}
+    return scaling or parameters
+
+
 def _parameters(config: HfConfig, base: float) -> tuple[Fields, Fields | None]:
     """The parameters of layers that see all, and those of layers with a window where they have their own."""
-    stated = config.get("rope_parameters", "rope_scaling")
-    parameters = dict(stated) if isinstance(stated, dict) else {}
+    parameters = stated_rope(config)
     top = {
         "rope_theta": config.get("rope_theta", "rotary_emb_base", "rope_base"),
         "partial_rotary_factor": config.get("partial_rotary_factor", "rotary_pct"),
@@ -61,7 +73,19 @@ def _parameters(config: HfConfig, base: float) -> tuple[Fields, Fields | None]:
             raise config.error(f"rope_parameters: wanted {LAYER_KINDS} alone; got {sorted(parameters)}")
         full, local = ({**top, **(parameters.get(kind) or {})} for kind in LAYER_KINDS)
         return full, local
+    _check_replaced(config, {"rope_theta": base, "partial_rotary_factor": 1.0, **top, **parameters})
     return {**top, **parameters}, None if local_base is None else {"rope_theta": local_base}
+
+
+def _check_replaced(config: HfConfig, used: Fields) -> None:
+    """Refuse a `rope_scaling` that lacks what the `rope_parameters` say of the base, which it replaces."""
+    replaced = config.get("rope_parameters")
+    for name in ("rope_theta", "partial_rotary_factor"):
+        if isinstance(replaced, dict) and replaced.get(name, used[name]) != used[name]:
+            raise config.error(
+                f"rope_scaling takes the place of rope_parameters, whose {name} = {str(replaced[name])[:20]} "
+                f"would become {used[name]}: wanted {name} in rope_scaling, too"
+            )
 
 
 def _scaling(config: HfConfig, scaling: Fields, n_rot: int, base: float, n_ctx: int) -> dict[str, Value]:
@@ -106,7 +130,7 @@ def _llama3(n_rot: int, base: float, factor: float, low: float, high: float, ori
     """What llama 3 divides each frequency by, [n_rot / 2]: 1 for the fast, `factor` for the slow ones."""
     frequency = base ** (-np.arange(0, n_rot, 2) / n_rot)
     turns = original * frequency / (2 * math.pi)  # in the original context
-    smooth = np.clip((turns - low) / (high - low), 0.0, 1.0)
+    smooth = np.clip((turns - low) / (high - low or 1e-30), 0.0, 1.0)
     return (1.0 / ((1.0 - smooth) / factor + smooth)).astype(np.float32)
 
 
@@ -164,6 +188,7 @@ def _longrope(config: HfConfig, scaling: Fields, n_rot: int, n_ctx: int, origina
         wanted = 1.0 if factor <= 1.0 else math.sqrt(1 + math.log(factor) / math.log(original))
     return {
         "rope.scaling.type": "longrope",
+        "rope.scaling.by_text": True,  # which factors: GGUF's are chosen by the context, see `_rope`
         "rope.scaling.original_context_length": original,
         "rope.scaling.attn_factor": config.checked_number("attention_factor", wanted),
     }

@@ -31,6 +31,7 @@ LEFT_OUT = re.compile(
 )
 _NUMBER = re.compile(r"(?<=\.)\d{1,6}(?=\.|$)|^\d{1,6}(?=\.)")
 _MOST_EXPERTS = 1 << 16
+EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
 
 
 def our_tensors(
@@ -38,9 +39,10 @@ def our_tensors(
 ) -> dict[str, Tensor]:
     """Our name -> tensor; ArchitectureError for tensors that the family does not know.
 
-    tied: logits are products with the embedding.
+    tied: logits are products with the embedding, unless the checkpoint has an output matrix of other numbers.
     """
     tensors: dict[str, Tensor] = {}
+    sources: dict[str, Tensor] = {}
     experts: dict[str, dict[int, Tensor]] = {}
     unknown = []
     n_layer, ahead = config.size("block_count"), config.size("num_nextn_predict_layers", 0)
@@ -56,16 +58,12 @@ def our_tensors(
         for target in to:
             place = target.name if isinstance(target, To) else target
             ours = place.format(*numbers) + suffix
-            if tied and ours.startswith(
-                "output."
-            ):  # transformers shares the embedding, whatever the file has
-                continue
             if len(numbers) == place.count("{}") + 1:
                 experts.setdefault(ours, {})[numbers[-1]] = tensor
                 continue
             if ours in tensors:
                 raise WeightsError(f"{config.path.parent}: {name[:200]!r} is a second tensor that is {ours}")
-            tensors[ours] = _changed(config, target, ours, tensor)
+            tensors[ours], sources[ours] = _changed(config, target, ours, tensor), tensor
     if unknown:
         raise ArchitectureError(
             f"{config.path.parent}: {family.architecture} has no place for {len(unknown)} tensors: "
@@ -74,10 +72,32 @@ def our_tensors(
         )
     for ours, of in experts.items():
         tensors[ours] = _stacked(config.path.parent, ours, of)
+    if tied:
+        _tie(tensors, sources)
     _check_output(config, tensors, tied)
     for ours, values in config.tensors.items():
         tensors[ours] = Tensor(ours, "f32", values.shape, values.reshape(-1).view(np.uint8), mapped=False)
     return tensors
+
+
+def _tie(tensors: dict[str, Tensor], sources: Mapping[str, Tensor]) -> None:
+    """One matrix for embedding and logits as `PreTrainedModel.tie_weights` does: the one that is there.
+
+    Two of other numbers stay, whatever config.json says: a trained head beside an untouched config. sources:
+    the tensors of the checkpoint. Where there is a bias of the logits, the embedding has both names.
+    """
+    embedding, output = sources.get(EMBEDDING), sources.get(OUTPUT)
+    if embedding is None and output is not None:
+        tensors[EMBEDDING] = _named(EMBEDDING, tensors[OUTPUT])
+    if embedding is None or output is None or _same(embedding, output):
+        tensors.pop(OUTPUT, None)
+        if "output.bias" in tensors and EMBEDDING in tensors:
+            tensors[OUTPUT] = _named(OUTPUT, tensors[EMBEDDING])
+
+
+def _same(left: Tensor, right: Tensor) -> bool:
+    """Whether two tensors have the same numbers; of other dtypes they count as others."""
+    return (left.dtype, left.shape) == (right.dtype, right.shape) and np.array_equal(left.data, right.data)
 
 
 Entry = tuple[str | To, ...]
@@ -134,7 +154,7 @@ def _stacked(path: Path, ours: str, of: Mapping[int, Tensor]) -> Tensor:
 
 def _check_output(config: HfConfig, tensors: Mapping[str, Tensor], tied: bool) -> None:
     """Without a matrix of their own, logits would silently be products with the embedding."""
-    if not tied and "token_embd.weight" in tensors and "output.weight" not in tensors:
+    if not tied and EMBEDDING in tensors and OUTPUT not in tensors:
         raise WeightsError(
             f"{config.path}: tie_word_embeddings is false, and the checkpoint has no output matrix: it is "
             "not of a model with a language-modelling head, or a shard is missing"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from graphml.errors import WeightsError
+from graphml.loading.huggingface.added_tokens import add_tokens, numbered_tokens, special_tokens
 from graphml.loading.huggingface.json_files import read_json, read_text
 from graphml.system.read_files import guarded, plain_bytes
 from graphml.weights.metadata import StoredValue, stored
@@ -88,12 +89,8 @@ def _add(
     types: list[int],
     n_vocab: int,
 ) -> None:
-    """Append added tokens of tokenizer_config.json, and fill up to the rows of the embedding."""
-    added = settings.get("added_tokens_decoder")
-    by_id: dict[int, tuple[str, bool]] = {}
-    for id, token in added.items() if isinstance(added, dict) else ():
-        if str(id).isdecimal() and isinstance(token, dict) and isinstance(token.get("content"), str):
-            by_id[int(id)] = token["content"], bool(token.get("special"))
+    """Append the added tokens of other files, and fill up to the rows of the embedding."""
+    by_id = {id: (token["content"], token["special"]) for id, token in _numbered(path, settings, tokens)}
     count = max(len(tokens), n_vocab, *(id + 1 for id in by_id)) if by_id else max(len(tokens), n_vocab)
     most = min(max(len(tokens), n_vocab) + MAX_UNUSED, MAX_TOKENS)
     if count > most:
@@ -105,6 +102,21 @@ def _add(
     for id, (content, special) in by_id.items():
         if tokens[id] != content or types[id] == UNUSED:
             tokens[id], types[id] = content, CONTROL if special else USER_DEFINED
+
+
+def _numbered(
+    path: Path, settings: Mapping[str, Any], tokens: list[str]
+) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Added tokens with their ids; special ones that are not there come behind all others."""
+    numbered = numbered_tokens(path.parent, settings)
+    yield from numbered.items()
+    known = {*tokens, *(token["content"] for token in numbered.values())}
+    last = max(len(tokens), *(id + 1 for id in numbered)) if numbered else len(tokens)
+    for token in special_tokens(path.parent, settings):
+        if token["content"] not in known:
+            known.add(token["content"])
+            yield last, token
+            last += 1
 
 
 def _last_bytes(fields: Mapping[int, list[Field]], number: int) -> bytes:
@@ -199,6 +211,8 @@ def _json_metadata(path: Path, settings: Mapping[str, Any], n_vocab: int) -> dic
     whole = json.loads(text)
     model, added = whole["model"], whole.get("added_tokens") or []
     vocabulary = _vocabulary(model)
+    if add_tokens(path.parent, settings, added, vocabulary):
+        text = json.dumps({**whole, "added_tokens": added}, ensure_ascii=False)
     entries = [(_name(token["content"]), int(token["id"]), bool(token.get("special"))) for token in added]
     ids = {**vocabulary, **{content: id for content, id, _ in entries}}
     count = max([n_vocab, *(id + 1 for id in ids.values())])

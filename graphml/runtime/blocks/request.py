@@ -29,11 +29,17 @@ class AppliedAdapter:
     start: int = 0
 
 
-def extra_of(source: Array, adapters: tuple[AppliedAdapter, ...] | None, salt: bytes) -> bytes:
-    """What besides ids decides about keys and values, and who shares them; others for other arguments."""
+def extra_of(
+    source: Array, adapters: tuple[AppliedAdapter, ...] | None, salt: bytes, is_long: bool = False
+) -> bytes:
+    """What besides ids decides about keys and values, and who shares them; others for other arguments.
+
+    is_long: of a prompt whose keys are others than those of a short one; see `ir.long_texts`.
+    """
+    long = b"long " if is_long else b""
     if not len(source) and adapters is None and not salt:
-        return b""
-    return repr((source.tobytes(), adapters, salt)).encode()
+        return long
+    return long + repr((source.tobytes(), adapters, salt)).encode()
 
 
 @dataclass(frozen=True, eq=False)

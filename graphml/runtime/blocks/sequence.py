@@ -156,6 +156,11 @@ class Sequence:
         first = int(same.argmin())  # the first that differs, else 0
         return size if same[first] else first
 
+    @property
+    def n_text(self) -> int:
+        """How many tokens of it are known, computed or not, without a draft."""
+        return len(self.ids)
+
     def table(self, n_tokens: int) -> Array:
         """The blocks of its first tokens, at least so many, int32 [n]."""
         return np.array(self.blocks, np.int32)

@@ -12,6 +12,7 @@ import numpy as np
 from graphml.compiler.options import CompileOptions
 from graphml.ir.cell_groups import CellGroup
 from graphml.ir.cells import BLOCK_SIZE, TABLE_WIDTH, cells_of
+from graphml.ir.long_texts import LongerThan, long_values
 from graphml.ir.op import Array
 from graphml.passes.lora import FACTORS
 from graphml.runtime.blocks.window_blocks import WindowBlocks
@@ -26,7 +27,7 @@ class PlanInputs:
     """Writes the inputs of plans on `n_blocks` blocks, and on those of windows, for groups that have one.
 
     sizes: the dims that are the same in every step, of its states too. windows: group -> its blocks; None:
-    the sequences' own.
+    the sequences' own. longer: inputs that say which rows are of long texts; n_ctx: tokens of a context.
     """
 
     def __init__(
@@ -37,8 +38,11 @@ class PlanInputs:
         max_sequences: int,
         adapters: RequestAdapters,
         options: CompileOptions,
+        longer: Mapping[str, LongerThan],
+        n_ctx: int,
     ) -> None:
         self._max_sequences, self._adapters, self._options = max_sequences, adapters, options
+        self._longer, self._n_ctx = longer, n_ctx
         self._windows = {group: windows.get(group) for group in groups}
         self.sizes = {"S": max_sequences, "C": n_blocks * BLOCK_SIZE}
         without = [group.input("cells") for group, window in self._windows.items() if window is None]
@@ -85,6 +89,9 @@ class PlanInputs:
             "tokens": tokens, "positions": positions, "cells": cells, "sequences": slots,
             "output_rows": np.array(outputs or [0], np.int32), "lengths": lengths,
         }  # fmt: skip
+        if self._longer:
+            of_texts = [length for rows in plan.rows for length in [rows.sequence.n_text] * rows.count]
+            inputs |= long_values(self._longer, np.maximum(of_texts, positions + 1), self._n_ctx)
         for name, parts in of_groups.items():
             inputs[name] = np.concatenate(parts)
         write(feed, {**inputs, **plan.inputs})

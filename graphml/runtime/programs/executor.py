@@ -23,6 +23,7 @@ from graphml.compiler.options import DEFAULT, CompileOptions
 from graphml.errors import UsageError
 from graphml.ir.cell_groups import CellGroup
 from graphml.ir.graph import Graph
+from graphml.ir.long_texts import LongerThan
 from graphml.ir.op import Array
 from graphml.loading.architecture import EMBEDDING, Architecture
 from graphml.passes.cell_moves import CellMoves
@@ -127,6 +128,12 @@ class Executor:
     def order_of_sums(self) -> str:
         """What decides the bits of keys and values where the model is `deterministic`; "" where it is not."""
         return str(self.backend.describe().get("instruction set", "")) if self.deterministic else ""
+
+    @property
+    def long_inputs(self) -> Mapping[str, LongerThan]:
+        """The inputs of steps that say which rows are of long texts; see `ir.long_texts`."""
+        _ = self.recurrent  # known when a graph was built
+        return self.graphs.long_inputs
 
     @property
     def cell_groups(self) -> tuple[CellGroup, ...]:

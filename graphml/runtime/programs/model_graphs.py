@@ -6,6 +6,7 @@ Knows the file, the architecture and its configuration; nothing of devices, prog
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -16,6 +17,7 @@ from graphml.ir.cell_groups import CellGroup, groups_among
 from graphml.ir.cells import BLOCK_SIZE, MAX_CELLS
 from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
+from graphml.ir.long_texts import LongerThan, long_inputs
 from graphml.ir.node import Node
 from graphml.ir.plain_states import INSTEAD, check_plain_states, described, plain_states
 from graphml.loading.architecture import Architecture, Keys, Tensors, blamed, check_logits
@@ -58,6 +60,7 @@ class ModelGraphs:
         self.file, self.architecture, self.config, self.cache_dtype = file, architecture, config, cache_dtype
         self.swa_full = swa_full
         self.cell_groups: tuple[CellGroup, ...] = ()
+        self.long_inputs: Mapping[str, LongerThan] = {}
         self.unused_tensors: list[str] = []
         self.recurrent: bool | None = None
         self.by_token = False
@@ -91,6 +94,7 @@ class ModelGraphs:
         self.by_token = bool(plain_states(graph))
         self.recurrent = self.by_token or any(node.op.recurrent for node in graph.nodes)
         self.cell_groups = groups_among(graph.leaves("input"))
+        self.long_inputs = long_inputs(graph.leaves("input"))
         return graph
 
     def _build(

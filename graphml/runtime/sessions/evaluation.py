@@ -73,7 +73,8 @@ def evaluate(
     n_vocab = work[0][0].room.executor.n_vocab
     lengths, logits, tops = list[int](), list[Floats](), dict[int, TopK]()
     try:
-        for _, ids in work:
+        for sequence, ids in work:
+            sequence.n_prompt = sequence.n_computed + len(ids)
             lengths.append(len(ids))
             logits.append(np.empty((0 if by else len(ids) if all_logits else 1, n_vocab), np.float32))
     except MemoryError as error:

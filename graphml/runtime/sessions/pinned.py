@@ -63,10 +63,16 @@ class Pinned(sequence.Sequence):
         super().__init__(Request(NO_IDS), slot)
         self.slot, self.n_ctx, self.n_source = slot, n_ctx, 0
         self.shares = False
+        self.n_prompt = 0  # tokens after the prompt that is evaluated
         self.states = KeptStates() if recurrent else None
         self._rings, self._ends = tuple(rings), [0] * len(rings)
         count = -(-n_ctx // BLOCK_SIZE)
         self._table: Array = np.arange(slot * count, (slot + 1) * count, dtype=np.int32)
+
+    @property
+    def n_text(self) -> int:
+        """Tokens that it holds after the prompt that is evaluated; of later ones rows say where they are."""
+        return self.n_prompt
 
     def table(self, n_tokens: int) -> Array:
         """The blocks of its first tokens, int32 [n]."""
@@ -219,7 +225,7 @@ class Pinned(sequence.Sequence):
         for group in (None, *(ring.group for ring in self._rings)):
             cells, symbol = ("cells", "C") if group is None else (group.input("cells"), group.symbol)
             sources, targets = self.cells(first, count, group), self.cells(first - by, count, group)
-            move = CellMove(sources, targets, -by, runner.sizes[symbol], cells)
+            move = CellMove(sources, targets, -by, runner.sizes[symbol], self.n_ctx, cells)
             move_cells(runner.executor, runner.state, move)
 
 
@@ -280,7 +286,13 @@ class Room:
         n_blocks = -(-n_ctx // BLOCK_SIZE) * n_sequences
         try:
             self.runner = Runner(
-                executor, n_blocks, n_sequences, windows=self._rings, pinned=options, alone=alone
+                executor,
+                n_blocks,
+                n_sequences,
+                windows=self._rings,
+                pinned=options,
+                alone=alone,
+                n_ctx=n_ctx,
             )
         except MemoryError as error:
             wanted = state_bytes(executor, executor.pinned_sizes(n_ctx, n_sequences))
@@ -390,6 +402,9 @@ class Room:
         count = sum(map(len, ids.values()))
         if not 0 < count <= executor.n_batch or not all(map(len, ids.values())):
             raise UsageError(f"step: wanted 1 to {executor.n_batch} ids, some of each sequence; got {count}")
+
+        for pinned, some in ids.items():
+            pinned.n_prompt = pinned.n_computed + len(some)
 
         def take(outputs: Mapping[str, Array], end: int) -> None:
             copies.append(outputs[executor.architecture.output].copy())

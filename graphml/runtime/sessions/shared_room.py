@@ -20,6 +20,7 @@ from graphml.backend import LazyStateDevice
 from graphml.compiler.options import CompileOptions
 from graphml.errors import BackendError
 from graphml.ir.cells import BLOCK_SIZE, MAX_CELLS
+from graphml.ir.long_texts import is_long
 from graphml.ir.op import Array
 from graphml.runtime.blocks.state_rows import copy_rows
 from graphml.runtime.programs.executor import Executor
@@ -163,7 +164,7 @@ class SharedRoom(Room):
         longest: tuple[int, int | None] = (0, None)
         for slot, known in list(self._known.items()):
             held = None if slot in self._hidden or slot == sequence.slot else known()
-            if held is not None:
+            if held is not None and not is_long(self.executor.long_inputs, max(len(held), len(ids))):
                 n_shared = _shared(np.asarray(held, np.int32), ids)
                 longest = max(longest, (n_shared, slot), key=lambda match: match[0])
         return longest

@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from graphml.backend import Backend, Device, Program, State
 from graphml.compiler.compile import compile_graph
 from graphml.compiler.multi_device import PartsDevice
 from graphml.compiler.options import CompileOptions
 from graphml.compiler.parts_program import PartsState
 from graphml.errors import UsageError
+from graphml.ir.long_texts import long_values
 from graphml.ir.op import Array
 from graphml.passes.cell_moves import (
     SOURCES,
@@ -49,14 +52,15 @@ class CellMove:
     """Cells of a cache of `n_cells` whose rows go to others, and their positions by a difference.
 
     sources, targets: int32 [n]; a source that is also a target is so at its own place or a later one: nothing
-    is read after it was written. difference 0: a copy, to the last bit. cells: the input of the step's graph
-    that says where such rows are written.
+    is read after it was written. difference 0: a copy, to the last bit. n_ctx: tokens of a text that is moved
+    since its context is full. cells: the input of the step's graph that says where such rows are written.
     """
 
     sources: Array
     targets: Array
     difference: int
     n_cells: int
+    n_ctx: int
     cells: str = "cells"
 
 
@@ -78,7 +82,10 @@ def move_cells(executor: Executor, state: State, move: CellMove) -> None:
             for start in range(0, count if moves.graph.nodes else 0, MAX_ROWS):
                 rows = slice(start, min(start + MAX_ROWS, count))
                 dims["T"] = rows.stop - start
-                inputs = {SOURCES: move.sources[rows], TARGETS: move.targets[rows]}
+                inputs = {
+                    SOURCES: move.sources[rows], TARGETS: move.targets[rows],
+                    **long_values(executor.long_inputs, np.full(dims["T"], move.n_ctx), move.n_ctx),
+                }  # fmt: skip
                 for name, feed in program.inputs.items():
                     feed[: dims["T"]] = inputs.get(name, move.difference)
                 program.run(dims, own)

@@ -71,7 +71,8 @@ class Runner:
     compiled by `prepare_texts`.
     pinned: sequences have blocks of their own (`sessions.pinned`): programs are compiled as plans want
     them, by these options where a plan says nothing else, and memory is taken as it is touched, where a
-    device can. alone: a step of one sequence runs by the program for one sequence.
+    device can. alone: a step of one sequence runs by the program for one sequence. n_ctx: the most tokens of
+    a sequence; 0: as many as there are cells.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Runner:
         pooling: str = "",
         pinned: CompileOptions | None = None,
         alone: bool = False,
+        n_ctx: int = 0,
     ) -> None:
         if not pooling and pinned is None:
             executor.check_continues()
@@ -108,7 +110,10 @@ class Runner:
             graph, *_ = [self._program(rows).graph for rows in self._sizes_of_steps]
         by_group, groups = {window.group: window for window in windows}, executor.cell_groups
         own = pinned or executor.options
-        self._inputs = PlanInputs(groups, by_group, n_blocks, max_sequences, self._adapters, own)
+        self.n_ctx = n_ctx or n_blocks * BLOCK_SIZE
+        self._inputs = PlanInputs(
+            groups, by_group, n_blocks, max_sequences, self._adapters, own, executor.long_inputs, self.n_ctx
+        )
         self.of_source = set[str]()
         self.leaves = leaves = graph.leaves("state")
         if executor.encodes:  # the encoder writes what the decoder reads, in blocks of another pool
@@ -357,7 +362,9 @@ class Runner:
             for move in rows.moves:
                 for cells in self._inputs.of_blocks:
                     n_cells = self.n_blocks * BLOCK_SIZE
-                    cell_move = CellMove(move.sources, move.targets, move.difference, n_cells, cells)
+                    cell_move = CellMove(
+                        move.sources, move.targets, move.difference, n_cells, self.n_ctx, cells
+                    )
                     move_cells(self.executor, self.state, cell_move)
             if rows.states_of is not None:
                 source, target = np.array([rows.states_of]), np.array([rows.sequence.slot])

@@ -58,6 +58,4 @@ FAMILY = Family(
     defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "head_dim": 128, "route_scale": 1.0,
               "num_dense_layers": 1, "num_experts": 64, "num_experts_per_tok": 6, "num_shared_experts": 2,
               "moe_intermediate_size": 1408, "sliding_window": 1024, "mup_enabled": False},
-    ignored=("load_balance_coeff", "num_expert_groups", "num_limited_groups", "use_grouped_mm", "n_group",
-             "topk_group"),
 )  # fmt: skip

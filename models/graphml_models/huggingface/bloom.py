@@ -30,8 +30,5 @@ FAMILY = Family(
         "h.{}.mlp.dense_4h_to_h": "blk.{}.ffn_down",
     },
     defaults={"layer_norm_epsilon": 1e-5, "tie_word_embeddings": True},
-    ignored=(
-        "attention_softmax_in_fp32", "bias_dropout_fusion", "masked_softmax_fusion", "offset_alibi",
-        "skip_bias_add", "skip_bias_add_qkv", "slow_but_exact",
-    ),
+    ignored=("slow_but_exact",),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from graphml.loading.huggingface.config import HfConfig, Value, decoder_keys
 from graphml.loading.huggingface.family import Change, Family, To
-from graphml.loading.huggingface.rope import rope_keys
+from graphml.loading.huggingface.rope import rope_keys, stated_rope
 from graphml.weights import Tensor
 from graphml.weights.deferred import DeferredTensor
 from graphml_models.huggingface._names import EXPERTS, GATED, NORMS, TOP
@@ -45,8 +45,8 @@ def latent_keys(config: HfConfig) -> dict[str, Value]:
 
 def _magnitude(config: HfConfig, metadata: dict[str, Value]) -> dict[str, Value]:
     """Of yarn: heads are not multiplied, scores are, by a square that GGUF has a tenth of."""
-    rope = config.get("rope_parameters", "rope_scaling")
-    if isinstance(rope, dict) and rope.get("truncate", True) is not True:
+    rope = stated_rope(config)
+    if rope.get("truncate", True) is not True:
         raise config.error("rope truncate is false: latent attention knows yarn with rounded bounds")
     if metadata.get("rope.scaling.type") != "yarn":
         return {}
@@ -96,5 +96,4 @@ FAMILY = Family(
     },
     defaults={"hidden_act": "silu", "rms_norm_eps": 1e-6, "norm_topk_prob": True, "n_group": 8,
               "topk_group": 4, "routed_scaling_factor": 2.5, "rope_interleave": True},
-    ignored=("ep_size",),
 )  # fmt: skip

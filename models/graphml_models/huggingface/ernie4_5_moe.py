@@ -33,5 +33,4 @@ FAMILY = Family(
     defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
               "tie_word_embeddings": True, "moe_k": 6, "moe_num_experts": 64, "moe_layer_start_index": 1,
               "moe_intermediate_size": 1536},
-    ignored=("moe_gate", "moe_capacity", "moe_use_aux_free"),
 )  # fmt: skip

@@ -70,5 +70,5 @@ FAMILY = Family(
               "num_attention_heads": 8, "num_key_value_heads": 2, "num_kv_shared_layers": 15,
               "hidden_size_per_layer_input": 256, "final_logit_softcapping": 30.0, "altup_num_inputs": 4,
               "altup_active_idx": 0, "rope_local_base_freq": 10000.0},
-    ignored=("altup_coef_clip", "laurel_rank", "altup_lr_multiplier", "query_pre_attn_scalar"),
+    ignored=("altup_coef_clip", "laurel_rank"),
 )  # fmt: skip

@@ -52,6 +52,7 @@ def _full_heads(config: HfConfig, windowed: list[Any], kv: int) -> tuple[int, in
     width, count = config.get("global_head_dim"), config.get("num_global_key_value_heads")
     by_layer = config.get("per_layer_config")
     if isinstance(by_layer, dict) and by_layer:
+        by_layer = {layer.lstrip("0") or "0": fields for layer, fields in by_layer.items()}  # "05" of twelve
         known = {str(i): by_layer.get(str(i)) for i, is_local in enumerate(windowed) if not is_local}
         first = next(iter(known.values()), None)
         if (

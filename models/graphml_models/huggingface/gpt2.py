@@ -34,5 +34,5 @@ FAMILY = Family(
         "h.{}.attn.masked_bias": None,
     },
     defaults={"activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True},
-    ignored=("reorder_and_upcast_attn", "n_ctx"),
+    ignored=("reorder_and_upcast_attn",),
 )

@@ -36,7 +36,5 @@ FAMILY = Family(
     },
     defaults={"activation_function": "gelu_pytorch_tanh", "layer_norm_epsilon": 1e-5,
               "tie_word_embeddings": True, "multi_query": True},
-    ignored=("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "inference_runner",
-             "max_batch_size", "max_sequence_length", "pad_key_length", "pre_allocate_kv_cache",
-             "validate_runner_input"),
+    ignored=("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32"),
 )  # fmt: skip

@@ -74,5 +74,4 @@ FAMILY = Family(
     defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 150000.0, "head_dim": 64,
               "num_local_experts": 128, "num_experts_per_tok": 4, "sliding_window": 128,
               "num_attention_heads": 64, "num_key_value_heads": 8},
-    ignored=("initial_context_length", "experts_per_token"),
 )  # fmt: skip

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from graphml.loading.huggingface.config import HfConfig, Value, decoder_keys
 from graphml.loading.huggingface.family import Family, Names
-from graphml.loading.huggingface.rope import rope_keys
+from graphml.loading.huggingface.rope import rope_keys, stated_rope
 from graphml_models.huggingface._names import LLAMA
 
 HEAD_NORMS: Names = {
     "layers.{}.self_attn.query_layernorm": "blk.{}.attn_q_norm",
     "layers.{}.self_attn.key_layernorm": "blk.{}.attn_k_norm",
 }
-IGNORED = (
-    "add_classification_head", "anyres_pooling_size", "anyres_vit_max_image_size", "anyres_vit_two_views",
-    "class_num", "cla_share_factor", "eod_token_id", "eot_token_id", "mask_init_id", "norm_type", "pool_type",
-    "text_end_id", "text_start_id", "sep_id", "im_start_id", "im_end_id", "im_newline_id",
-)  # fmt: skip
 
 
 def keys(config: HfConfig) -> dict[str, Value]:
@@ -26,8 +21,8 @@ def keys(config: HfConfig) -> dict[str, Value]:
     for name in ("use_qk_norm", "use_rotary_pos_emb"):
         config.only(name, True)
     metadata = decoder_keys(config)
-    rope = config.get("rope_parameters", "rope_scaling") or {}
-    if not isinstance(rope, dict) or rope.get("alpha") is None:
+    rope = stated_rope(config)
+    if rope.get("alpha") is None:
         return metadata | rope_keys(config, metadata)
     kind = rope.get("rope_type", rope.get("type"))
     if kind != "dynamic":
@@ -47,5 +42,4 @@ FAMILY = Family(
     keys=keys,
     names={**LLAMA, **HEAD_NORMS},
     defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5},
-    ignored=(*IGNORED, "num_experts", "moe_topk", "attention_head_dim"),
 )

@@ -42,7 +42,4 @@ FAMILY = Family(
         "layers.{}.mlp.shared_mlp.down_proj": "blk.{}.ffn_down_shexp",
     },
     defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "num_experts": 1, "moe_topk": 1},
-    ignored=(*hunyuan_v1_dense.IGNORED, "capacity_factor", "moe_drop_tokens", "moe_layer_num_skipped",
-             "moe_random_routing_dropped_token", "group_limited_greedy", "attention_head_dim",
-             "sep_token_id"),
 )  # fmt: skip

@@ -63,6 +63,5 @@ FAMILY = Family(
     defaults={"hidden_act": "silu", "rms_norm_eps": 1e-6, "num_key_value_heads": 8, "num_experts": 16,
               "num_experts_per_tok": 2, "attn_layer_period": 8, "attn_layer_offset": 4, "mamba_d_state": 16,
               "mamba_d_conv": 4, "mamba_expand": 2},
-    ignored=("calc_logits_for_entire_prompt", "mamba_conv_bias", "mamba_inner_layernorms",
-             "num_logits_to_keep", "use_associative_scan", "use_mamba_kernels", "use_mambapy"),
+    ignored=("mamba_conv_bias", "use_associative_scan", "use_mamba_kernels", "use_mambapy"),
 )  # fmt: skip

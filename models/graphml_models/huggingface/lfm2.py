@@ -25,13 +25,6 @@ NAMES: Names = {
     "layers.{}.feed_forward.w2": "blk.{}.ffn_down",
     "layers.{}.feed_forward.w3": "blk.{}.ffn_up",
 }
-# Widths, which the tensors have, and how weights were initialised.
-IGNORED = (
-    "block_auto_adjust_ff_dim", "block_dim", "block_ff_dim", "block_ffn_dim_multiplier",
-    "block_mlp_init_scale", "block_multiple_of", "block_norm_eps", "block_out_init_scale",
-    "block_use_swiglu", "block_use_xavier_init", "conv_dim", "conv_dim_out", "conv_use_xavier_init",
-    "use_pos_enc", "num_heads", "theta",
-)  # fmt: skip
 
 
 def keys(config: HfConfig) -> dict[str, Value]:
@@ -58,5 +51,5 @@ FAMILY = Family(
     names=NAMES,
     defaults={"norm_eps": 1e-5, "rope_theta": 1e6, "tie_word_embeddings": True, "conv_L_cache": 3,
               "num_key_value_heads": 8, "num_attention_heads": 32},
-    ignored=IGNORED,
+    ignored=("block_auto_adjust_ff_dim", "block_ff_dim", "block_ffn_dim_multiplier", "block_multiple_of"),
 )  # fmt: skip

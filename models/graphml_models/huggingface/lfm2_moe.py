@@ -39,5 +39,4 @@ FAMILY = Family(
     defaults={**lfm2.FAMILY.defaults, "norm_topk_prob": True, "routed_scaling_factor": 1.0,
               "num_dense_layers": 2, "num_experts": 32, "num_experts_per_tok": 4,
               "moe_intermediate_size": 1792},
-    ignored=lfm2.IGNORED,
 )  # fmt: skip

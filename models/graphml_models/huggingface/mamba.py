@@ -49,13 +49,6 @@ def keys(config: HfConfig) -> dict[str, Value]:
     }
 
 
-# How weights were initialised, and which of several programs computes the same.
-INITIAL = (
-    "rescale_prenorm_residual", "time_step_floor", "time_step_init_scheme", "time_step_max", "time_step_min",
-    "time_step_scale", "use_associative_scan", "use_conv_bias", "use_mambapy", "use_falcon_mambapy",
-    "ssm_cfg", "rms_norm", "fused_add_norm", "d_inner", "pad_vocab_size_multiple", "n_layer",
-)  # fmt: skip
-
 FAMILY = Family(
     model_types=("mamba", "falcon_mamba"),
     architecture="mamba",
@@ -68,5 +61,6 @@ FAMILY = Family(
     },
     defaults={"hidden_act": "silu", "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True, "expand": 2,
               "conv_kernel": 4, "state_size": 16},
-    ignored=INITIAL,
+    ignored=("time_step_floor", "time_step_init_scheme", "time_step_max", "time_step_min", "time_step_scale",
+             "use_associative_scan", "use_conv_bias", "use_mambapy", "use_falcon_mambapy"),
 )  # fmt: skip

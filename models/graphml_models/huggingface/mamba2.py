@@ -73,5 +73,6 @@ FAMILY = Family(
     },
     defaults={"hidden_act": "silu", "layer_norm_epsilon": 1e-5, "tie_word_embeddings": False, "expand": 2,
               "conv_kernel": 4, "state_size": 128, "n_groups": 8, "num_heads": 128, "head_dim": 64},
-    ignored=(*mamba.INITIAL, "chunk_size", "time_step_rank", "norm_before_gate"),
+    ignored=("time_step_floor", "time_step_max", "time_step_min", "use_conv_bias", "chunk_size",
+             "time_step_rank"),
 )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphml.loading.huggingface.config import HfConfig, Value, decoder_keys
 from graphml.loading.huggingface.family import Family
-from graphml.loading.huggingface.rope import rope_keys
+from graphml.loading.huggingface.rope import rope_keys, stated_rope
 from graphml_models.huggingface._names import LLAMA, PAIRED, no_window
 
 SCALING, LENGTH = "llama_4_scaling_beta", "original_max_position_embeddings"
@@ -15,8 +15,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
     config.activation("silu")
     metadata = decoder_keys(config)
     no_window(config, metadata)
-    rope = config.get("rope_parameters", "rope_scaling") or {}
-    beta = rope.get(SCALING) if isinstance(rope, dict) else None
+    beta = stated_rope(config).get(SCALING)
     metadata |= rope_keys(config, metadata, known=(SCALING, "max_position_embeddings"))
     if beta is None:
         return metadata

@@ -54,6 +54,4 @@ FAMILY = Family(
         "blocks.{}.ffn.down_proj": "blk.{}.ffn_down",
     },
     defaults={"layer_norm_epsilon": 1e-5, "tie_word_embeddings": True},
-    ignored=("emb_pdrop", "init_config", "init_device", "learned_pos_emb", "norm_type", "tokenizer_name",
-             "verbose"),
 )  # fmt: skip

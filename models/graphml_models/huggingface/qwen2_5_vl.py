@@ -6,4 +6,9 @@ from dataclasses import replace
 
 from graphml_models.huggingface import qwen2
 
-FAMILY = replace(qwen2.FAMILY, model_types=("qwen2_vl_text", "qwen2_5_vl_text"), architecture="qwen2vl")
+FAMILY = replace(
+    qwen2.FAMILY,
+    model_types=("qwen2_vl_text", "qwen2_5_vl_text"),
+    architecture="qwen2vl",
+    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5},
+)

@@ -18,7 +18,6 @@ NAMES: Names = {
     "layers.{}.linear_attn.A_log": To("blk.{}.ssm_a", after(_delta_net.DECAY, values)),
     "layers.{}.linear_attn.out_proj": To("blk.{}.ssm_out", columns),
 }
-IGNORED = ("mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings")
 
 FAMILY = Family(
     model_types=("qwen3_5_text",),
@@ -26,5 +25,4 @@ FAMILY = Family(
     keys=_delta_net.keys,
     names={**NAMES, **GATED},
     defaults={**_delta_net.DEFAULTS, "num_key_value_heads": 4},
-    ignored=IGNORED,
 )

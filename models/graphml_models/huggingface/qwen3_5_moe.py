@@ -23,5 +23,4 @@ FAMILY = Family(
     names={**qwen3_5.NAMES, **EXPERTS, **SHARED},
     defaults={**_delta_net.DEFAULTS, "num_key_value_heads": 2, "num_experts": 256, "num_experts_per_tok": 8,
               "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512},
-    ignored=qwen3_5.IGNORED,
 )  # fmt: skip

@@ -1,0 +1,89 @@
+"""No published model is refused for a field without influence; none that the class reads is passed over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphml.errors import ArchitectureError
+from graphml.loading import discovery
+from graphml.loading.huggingface.config import HfConfig, class_fields
+from graphml.loading.huggingface.folder import metadata_keys
+from tests.folder_records import RECORDS, about
+from tests.published_configs import Published, published
+
+MODELS = list(published())
+# Fields that trainers, exporters and transformers 3 and 4 wrote into any model's config.
+WRITTEN = {"is_llama_config": True, "rope_interleaved": False, "transformers.js_config": {"a": "b"},
+           "torchscript": False, "pruned_heads": {}, "chunk_size_feed_forward": 0, "temperature": 1.0,
+           "_attn_implementation": "eager", "use_bfloat16": False, "unsloth_version": "2025.1"}  # fmt: skip
+
+
+def read(fields: dict[str, Any]) -> HfConfig:
+    """The config after its family has read it."""
+    kind = fields["model_type"]
+    family = discovery.families()[kind]
+    config = HfConfig(Path("config.json"), fields, family.defaults, reads=class_fields().get(kind))
+    metadata_keys(config, family)
+    return config
+
+
+@pytest.mark.parametrize("model", MODELS, ids=[model.model for model in MODELS])
+def test_a_published_config_is_understood(model: Published) -> None:
+    read(model.config)
+
+
+@pytest.mark.parametrize("kind", sorted({str(about(name)[0]["model_type"]) for name in RECORDS}))
+def test_fields_that_the_class_never_reads_pass(kind: str) -> None:
+    name = next(name for name in RECORDS if about(name)[0].get("model_type") == kind)
+    config = about(name)[0]
+    read({**config, **WRITTEN, **config.get("text_config", {})})
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [("qwen2", "is_causal", False), ("gemma3n", "use_bidirectional_attention", True),
+     ("llama", "kv_sharing_modes", ["reuse"]), ("olmoe", "sliding_window", 8),
+     ("hunyuan_v1_moe", "num_local_experts", 3), ("gpt2", "layer_types", ["sliding_attention"] * 2)],
+)  # fmt: skip
+def test_fields_that_the_class_reads_are_refused_by_name_and_value(
+    name: str, field: str, value: object
+) -> None:
+    config = about(name)[0]
+    with pytest.raises(ArchitectureError, match=rf"not understood .*: {field} = "):
+        read({**config.get("text_config", config), field: value})
+    read({**config, "is_causal": True})  # as the class has it where nothing is said
+
+
+def test_families_that_transformers_lacks_refuse_what_they_do_not_know() -> None:
+    config = about("falcon")[0] | {"model_type": "RefinedWeb"}
+    assert "RefinedWeb" not in class_fields()
+    read(config)
+    with pytest.raises(ArchitectureError, match=r"not understood .*: a_new_field = 3"):
+        read(config | {"a_new_field": 3})
+
+
+def test_of_several_names_of_a_fact_the_one_that_the_class_reads_counts() -> None:
+    config = about("qwen2")[0]
+    assert read({**config, "kv_channels": 2}).size("attention.key_length", 8) == 8
+    own = {name: value for name, value in config.items() if name != "max_position_embeddings"}
+    assert read({**own, "seq_length": 99}).size("context_length", 2048) == 2048
+
+
+def test_what_is_ignored_is_read_by_the_class_and_defaults_are_its_own() -> None:
+    wrong = []
+    fields = class_fields()
+    for kind, reads in fields.items():
+        family = discovery.families()[kind]
+        unread = [
+            name
+            for name in family.ignored
+            if not any(name in fields.get(of, ()) for of in family.model_types)
+        ]
+        wrong += [f"{kind}: {name} is not read" for name in unread]
+        for name, value in family.defaults.items():
+            if reads.get(name) is not None and reads[name] != value:
+                wrong.append(f"{kind}: {name} is {value}, not {reads[name]}")
+    assert not wrong
