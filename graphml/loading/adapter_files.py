@@ -1,7 +1,7 @@
-"""Reads LoRA adapters and control vectors: GGUF files as llama.cpp's converters write them.
+"""Reads LoRA adapters and control vectors: GGUF files as llama.cpp's converters write them, folders of PEFT.
 
-Knows the two formats (`src/llama-adapter.cpp`, `common/common.cpp` of llama.cpp) and the shapes of a model's
-tensors; nothing of graphs.
+Knows GGUF's two formats (`src/llama-adapter.cpp`, `common/common.cpp` of llama.cpp) and the shapes of a
+model's tensors; nothing of graphs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import numpy as np
 
 from graphml.errors import WeightsError
 from graphml.ir.op import Array
+from graphml.loading import discovery
+from graphml.loading.huggingface.peft_folder import PeftFolder, files_of
 from graphml.passes.control_vectors import ControlVectors
 from graphml.passes.lora import EMBEDDING, Adapter
 from graphml.system.read_files import guarded
@@ -23,10 +25,16 @@ A, B = ".lora_a", ".lora_b"
 
 
 def read_adapter(path: Path, model: ModelFile) -> Adapter:
-    """The low-rank adapter of a file; WeightsError where it is none, or one of another model.
+    """The low-rank adapter of a GGUF file or of a folder of PEFT.
 
-    Tensors of norms are left out, as llama.cpp leaves them out.
+    Of a file tensors of norms are left out, as llama.cpp leaves them out. WeightsError where it is none, or
+    one of another model.
     """
+    if path.is_dir():
+        with guarded(path, WeightsError):
+            peft = PeftFolder(path, model, discovery.families().values())
+            digest = hashlib.sha256("".join(map(_hash, files_of(path))).encode()).hexdigest()
+            return Adapter(path.name, digest, peft.pairs, peft.invocation, peft.offsets)
     with guarded(path, WeightsError), open_model(path) as file:
         _check_says(file, "general.type", "adapter")
         _check_says(file, "adapter.type", "lora")

@@ -37,21 +37,32 @@ class Adapter:
     `alpha / rank` multiplied into a. a [r, in] and b [out, r] of a matrix; [expert, r, in] and
     [expert, out, r] of experts; [n_vocab, r] and [n_embd, r] of the embedding table. invocation: the ids from
     which on it is meant to work (activated LoRA, Greenewald et al. 2025, arXiv:2504.12397); empty: all.
+    offsets: tensor of the model -> [out], added to the products with it, times the factor: biases.
     """
 
     name: str = field(compare=False)
     fingerprint: str
     pairs: Mapping[str, tuple[Array, Array]] = field(compare=False, repr=False)
     invocation: tuple[int, ...] = field(default=(), compare=False)
+    offsets: Mapping[str, Array] = field(default_factory=dict, compare=False, repr=False)
+
+    def changes(self, tensor: str) -> bool:
+        """Whether it adds to products with this tensor."""
+        return tensor in self.pairs or tensor in self.offsets
 
     def weight_names(self, tensor: str) -> tuple[str, str]:
         """The names of a pair's leaves in a graph."""
         start = f"adapter.{self.fingerprint[:16]}.{tensor}"
         return f"{start}.lora_a", f"{start}.lora_b"
 
+    def offset_name(self, tensor: str) -> str:
+        """The name of an offset's leaf, [out, 1], in a graph."""
+        return f"adapter.{self.fingerprint[:16]}.{tensor}.lora_offset"
+
     def arrays(self) -> dict[str, Array]:
         """Name of the leaf -> its array."""
-        return {
+        offsets = {self.offset_name(tensor): array[:, None] for tensor, array in self.offsets.items()}
+        return offsets | {
             name: array
             for tensor, pair in self.pairs.items()
             for name, array in zip(self.weight_names(tensor), pair, strict=True)
@@ -91,7 +102,7 @@ class _Adapting:
         if node.op not in (mul_mat, mul_mat_id, get_rows):
             return None
         leaf = _undecoded(node.inputs[0])
-        if leaf.op is not weight_leaf or not any(leaf.name in adapter.pairs for adapter in self._adapters):
+        if leaf.op is not weight_leaf or not any(adapter.changes(leaf.name) for adapter in self._adapters):
             return None
         return leaf.name if (node.op is get_rows) == (leaf.name == EMBEDDING) else None
 
@@ -100,7 +111,7 @@ class _Adapting:
             leaf = _undecoded(source)
             known = leaf.op is weight_leaf and node.op.name != "dequantize"
             who = (
-                next((adapter for adapter in self._adapters if leaf.name in adapter.pairs), None)
+                next((adapter for adapter in self._adapters if adapter.changes(leaf.name)), None)
                 if known
                 else None
             )
@@ -124,12 +135,20 @@ class _Adapting:
         tensor = self._tensor(product)
         assert tensor is not None
         total = self._put(replace(node, name=node.name + WITHOUT))
-        chosen = [(i, adapter) for i, adapter in enumerate(self._adapters) if tensor in adapter.pairs]
-        for count, (i, adapter) in enumerate(chosen, 1):
-            name = f"{node.name}.adapter_{i}"
-            delta = self._delta(product, adapter, i, name)
-            total = self._make(add, node.name if count == len(chosen) else f"{name}.sum", total, delta)
+        terms = [(i, self._delta) for i, adapter in enumerate(self._adapters) if tensor in adapter.pairs]
+        terms += [(i, self._offset) for i, adapter in enumerate(self._adapters) if tensor in adapter.offsets]
+        for count, (i, term) in enumerate(terms, 1):
+            name = f"{node.name}.adapter_{i}{'.offset' if term == self._offset else ''}"
+            added = term(product, self._adapters[i], i, name)
+            total = self._make(add, node.name if count == len(terms) else f"{name}.sum", total, added)
         return total
+
+    def _offset(self, product: Node, adapter: Adapter, number: int, name: str) -> Node:
+        """The factor in each row times the offset, as a product of one column."""
+        tensor = self._tensor(product)
+        assert tensor is not None
+        column = self._weight(adapter.offset_name(tensor), adapter.offsets[tensor][:, None])
+        return self._make(mul_mat, name, column, self._factor(product, number, name))
 
     def _delta(self, product: Node, adapter: Adapter, number: int, name: str) -> Node:
         tensor = self._tensor(product)

@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,9 @@ from graphml.weights import ModelFile, open_model
 from graphml.weights.deferred import computed
 from tests import adapter_files, tiny_model
 from tests.folder_records import about, write_folder
+from tests.folders.test_peft_adapters import as_gguf
 from tests.import_records import FOLDER as IMPORTS
+from tests.peft_records import about_peft, write_peft
 from tests.stories import STORIES
 
 Read = Callable[[Path], object]
@@ -218,12 +221,28 @@ def _adapter(folder: Path) -> None:
     adapter_files.write_adapter(folder / "lora.gguf", pairs, alpha=8.0, invocation=(1, 2))
 
 
+@cache
+def _llama() -> ModelFile:
+    """Opened for the whole run: the files are gone, their map stays."""
+    with TemporaryDirectory() as folder:
+        config, tensors, _ = about("llama")
+        path = write_folder(Path(folder), config, tensors)
+        return open_path(as_gguf(path, path))
+
+
+def _peft(folder: Path) -> None:
+    config, tensors, _ = about_peft("llama-biases")
+    write_peft(folder, config, tensors)
+
+
 def _vectors(folder: Path) -> None:
     directions = {layer: np.ones(64, np.float32) for layer in (1, 2)}
     adapter_files.write_vectors(folder / "control.gguf", directions)
 
 
 _add("LoRA adapter", "bytes", "lora.gguf", _adapter, lambda path: read_adapter(path, _model()))
+for _file, _kind in (("adapter_config.json", "json"), ("adapter_model.safetensors", "safetensors")):
+    _add(f"PEFT's {_file}", _kind, _file, _peft, lambda path: read_adapter(path.parent, _llama()))
 _add(
     "control vectors",
     "bytes",

@@ -148,14 +148,19 @@ def _weight_files(path: Path) -> dict[str, set[str] | None]:
                 f"{index}: {missing[0]} is not there: {len(missing)} of {len(files)} files are missing"
             )
         return files
+    refuse_pickles(path, WHOLE)
+    raise WeightsError(f"{path}: wanted {WHOLE} or {INDEX}; the folder has neither")
+
+
+def refuse_pickles(path: Path, wanted: str) -> None:
+    """WeightsError for a folder with pickled weights, where the file that is wanted is not there."""
     pickled = sorted(file.name for file in path.iterdir() if file.suffix in PICKLED)
     if pickled:
         raise WeightsError(
             f"{path}: {pickled[0]} is a pickle: reading it runs whatever code is in it, so graphml does not. "
-            "Wanted model.safetensors: `model.save_pretrained(folder)` of transformers writes it, and the "
+            f"Wanted {wanted}: `model.save_pretrained(folder)` of transformers or PEFT writes it, and the "
             "hub has it for nearly every model"
         )
-    raise WeightsError(f"{path}: wanted {WHOLE} or {INDEX}; the folder has neither")
 
 
 def read_index(index: Path) -> dict[str, set[str] | None]:

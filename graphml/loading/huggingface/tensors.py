@@ -49,7 +49,7 @@ def our_tensors(
     for name, tensor in checkpoint.items():
         if LEFT_OUT.fullmatch(name):
             continue
-        to, numbers, suffix = _looked_up(family, name)
+        to, numbers, suffix = looked_up(family, name)
         if ahead and numbers and numbers[0] >= n_layer:  # layers that predict further tokens
             continue
         if to is None:
@@ -103,7 +103,7 @@ def _same(left: Tensor, right: Tensor) -> bool:
 Entry = tuple[str | To, ...]
 
 
-def _looked_up(family: Family, name: str) -> tuple[Entry | None, list[int], str]:
+def looked_up(family: Family, name: str) -> tuple[Entry | None, list[int], str]:
     """What becomes of a tensor (None: it is not known), the numbers in its name, and our suffix."""
     short = next((name.removeprefix(prefix) for prefix in PREFIXES if name.startswith(prefix)), name)
     numbers = [int(digits) for digits in _NUMBER.findall(short)]

@@ -18,6 +18,7 @@ from graphml.compiler.options import CompileOptions
 from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.loading.adapter_files import read_adapter, read_control_vectors
+from graphml.loading.huggingface.peft_folder import files_of
 from graphml.options.argument_checks import items_of, path_of, whole_number
 from graphml.options.option_fields import Real
 from graphml.passes.lora import Adapter
@@ -36,12 +37,13 @@ def checked_files(name: str, value: object) -> list[tuple[Path, float]] | None:
     """Files with their scales as they are given to an option; a file alone has the scale 1."""
     if value is None:
         return None
-    files = []
+    files, folders = [], name == "lora"
     for item in items_of(name, value, "files, each with its scale: (file, scale)"):
         file, scale = item if isinstance(item, tuple | list) and len(item) == 2 else (item, 1.0)
         path = Path(path_of(name, file))
-        if not path.is_file():
-            raise UsageError(f"{name}: wanted a GGUF file; there is none at {str(path)!r}")
+        if not path.is_file() and not (folders and path.is_dir()):
+            wanted = "a GGUF file or a folder of PEFT" if folders else "a GGUF file"
+            raise UsageError(f"{name}: wanted {wanted}; there is none at {str(path)!r}")
         files.append((path, _SCALES.read(f"{name}: scale of {file}", scale)))
     return files
 
@@ -79,16 +81,19 @@ def parse_layers(text: str | None) -> Layers | None:
     return int(first), int(last)
 
 
-_READ: WeakKeyDictionary[ModelFile, OrderedDict[tuple[str, int, int], Adapter]] = WeakKeyDictionary()
+_READ: WeakKeyDictionary[ModelFile, OrderedDict[tuple[tuple[str, int, int], ...], Adapter]] = (
+    WeakKeyDictionary()
+)
 KEPT: Final = 32
 """Adapters of a model that are kept once they were read: of sessions and of requests alike."""
 _LOCK = Lock()
 
 
 def _opened(path: Path, model: ModelFile) -> Adapter:
-    """The adapter of a file, read once as long as the file does not change."""
-    about = path.stat()
-    key = str(path.resolve()), about.st_mtime_ns, about.st_size
+    """The adapter of a file or folder, read once as long as the files do not change."""
+    read_files = files_of(path) if path.is_dir() else (path,)
+    stats = [(file, file.stat()) for file in read_files]
+    key = tuple((str(file.resolve()), stat.st_mtime_ns, stat.st_size) for file, stat in stats)
     with _LOCK:
         kept = _READ.setdefault(model, OrderedDict())
         if key in kept:
@@ -96,7 +101,7 @@ def _opened(path: Path, model: ModelFile) -> Adapter:
             return kept[key]
     adapter = read_adapter(path, model)
     with _LOCK:
-        for old in [known for known in kept if known[0] == key[0]]:
+        for old in [known for known in kept if known[0][0] == key[0][0]]:
             del kept[old]
         kept[key] = adapter
         while len(kept) > KEPT:
