@@ -1,107 +1,63 @@
-"""Matches names of modules against regular expressions of foreign files, in bounded time.
+"""Matches names of modules against regular expressions of a foreign file, in bounded time.
 
-Python's `re` backtracks: a file's pattern could keep it for years. Here the places that a match may have
-come to are a set, so that the time grows with the product of both lengths. Knows characters, `.`, escapes,
-classes, `^`, `$`, groups, `|` and repetitions; anything else is an error. Knows nothing of modules.
+As `re` does, by the package regex, which can be told to stop: a file's pattern could backtrack for years.
+Knows names and seconds; nothing of modules.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+import time
+from pathlib import Path
+from typing import Any
 
-Places = frozenset[int]
-Matcher = Callable[[str, Places], Places]
+from graphml.errors import WeightsError
+
 LONGEST = 4096
-_ATOM = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]|\\[.dDwWsSbB\-_/\[\](){}|*+?^$\\]|[^\\\[()|*+?{}]", re.DOTALL)
-_REPEAT = re.compile(r"(\*|\+|\?|\{(\d{0,3})(,?)(\d{0,3})\})[?]?(?![*+?{])")
-_DEEPEST = 32
+SECONDS = 5.0
+"""All matches of a file's patterns together."""
+
+
+class Patterns:
+    """The patterns of one file, whose matches share a time. WeightsError where it is over."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._left = path, SECONDS
+
+    def pattern(self, text: str) -> Pattern:
+        """A regular expression; ValueError that says what is wrong with it."""
+        return Pattern(text, self)
+
+    def matches(self, expression: Any, name: str) -> bool:
+        """Whether a compiled expression matches the whole name."""
+        begin = time.monotonic()
+        try:
+            matched = self._left > 0 and expression.fullmatch(name, timeout=self._left) is not None
+        except TimeoutError:
+            matched = False
+        self._left -= time.monotonic() - begin
+        if self._left <= 0:
+            raise WeightsError(f"{self._path}: wanted patterns of names that match in {SECONDS:.0f} s")
+        return matched
 
 
 class Pattern:
-    """A regular expression; ValueError that says what in it is not known."""
+    """A regular expression of a file."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, patterns: Patterns) -> None:
+        import regex  # costs every start 14 ms
+
         if len(text) > LONGEST:
             raise ValueError(f"a pattern of {len(text)} characters; at most {LONGEST} are allowed")
-        self._text, self._at, self._depth = text, 0, 0
-        self._match = self._alternatives()
-        if self._at < len(text):
-            raise self._unknown()
+        try:
+            self._whole, self._end = regex.compile(text), regex.compile(rf"(.*\.)?({text})")
+        except (regex.error, RecursionError) as error:
+            raise ValueError(f"{text[:80]!r}: {error}") from error
+        self._patterns = patterns
 
     def matches(self, name: str) -> bool:
         """Whether it matches the whole name, as `re.fullmatch`."""
-        return len(name) in self._match(name, frozenset((0,)))
+        return self._patterns.matches(self._whole, name)
 
     def ends(self, name: str) -> bool:
         r"""Whether it matches the name or its end after a dot, as `re.match(r"(.*\.)?(PATTERN)$", name)`."""
-        starts = frozenset((0, *(i + 1 for i, character in enumerate(name) if character == ".")))
-        return len(name) in self._match(name, starts)
-
-    def _unknown(self) -> ValueError:
-        return ValueError(f"{self._text[self._at :][:40]!r} in {self._text[:80]!r} is not understood")
-
-    def _alternatives(self) -> Matcher:
-        branches = [self._sequence()]
-        while self._text[self._at : self._at + 1] == "|":
-            self._at += 1
-            branches.append(self._sequence())
-        return lambda name, places: frozenset().union(*(branch(name, places) for branch in branches))
-
-    def _sequence(self) -> Matcher:
-        parts: list[Matcher] = []
-        while self._at < len(self._text) and self._text[self._at] not in "|)":
-            parts.append(self._repeated(self._part()))
-
-        def match(name: str, places: Places) -> Places:
-            for part in parts:
-                places = part(name, places)
-            return places
-
-        return match
-
-    def _part(self) -> Matcher:
-        if self._text[self._at] == "(":
-            self._at += 3 if self._text.startswith("(?:", self._at) else 1
-            self._depth += 1
-            if self._depth > _DEEPEST or self._text[self._at : self._at + 1] in ("?", "*"):
-                raise self._unknown()
-            inner = self._alternatives()
-            if self._text[self._at : self._at + 1] != ")":
-                raise self._unknown()
-            self._at, self._depth = self._at + 1, self._depth - 1
-            return inner
-        atom = _ATOM.match(self._text, self._at)
-        if atom is None:
-            raise self._unknown()
-        self._at = atom.end()
-        single = re.compile(atom[0], re.DOTALL)
-
-        def match(name: str, places: Places) -> Places:
-            found_at = (single.match(name, place) for place in places)
-            return frozenset(match.end() for match in found_at if match is not None)
-
-        return match
-
-    def _repeated(self, part: Matcher) -> Matcher:
-        repeat = _REPEAT.match(self._text, self._at)
-        if repeat is None:
-            return part
-        self._at = repeat.end()
-        least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}.get(repeat[1], (0, 0))
-        if repeat[1].startswith("{"):
-            least = int(repeat[2] or 0)
-            most = int(repeat[4]) if repeat[4] else None if repeat[3] else least
-            if not (repeat[2] or repeat[4]) or (most is not None and most < least):
-                raise self._unknown()
-
-        def match(name: str, places: Places) -> Places:
-            for _ in range(least):
-                places = part(name, places)
-            reached, count = places, least
-            while places and (most is None or count < most):
-                places = part(name, places) - reached
-                reached, count = reached | places, count + 1
-            return reached
-
-        return match
+        return self._patterns.matches(self._end, name)

@@ -15,7 +15,7 @@ from typing import Any
 
 from graphml.errors import WeightsError
 from graphml.loading.huggingface.json_files import read_json
-from graphml.loading.huggingface.module_patterns import Pattern
+from graphml.loading.huggingface.module_patterns import Pattern, Patterns
 
 CONFIG = "adapter_config.json"
 LARGEST_RANK = 1 << 16
@@ -92,6 +92,7 @@ def _named(names: tuple[str, ...] | Pattern, module: str) -> bool:
 class _Fields:
     def __init__(self, path: Path) -> None:
         self._path, self._fields = path, read_json(path)
+        self._known = Patterns(path)
 
     def config(self) -> PeftConfig:
         kind = self._fields.get("peft_type")
@@ -176,8 +177,8 @@ class _Fields:
 
     def _pattern(self, name: str, text: str) -> Pattern:
         try:
-            return Pattern(text)
-        except (ValueError, re.error) as error:
+            return self._known.pattern(text)
+        except ValueError as error:
             raise WeightsError(f"{self._path}: {name}: {error}") from error
 
     def _patterns(self, name: str) -> list[tuple[str, Pattern, str, Any]]:
