@@ -103,7 +103,7 @@ def test_a_command_of_another_meaning_names_ours(name: str) -> None:
     (["run", STORIES, "Hi", "--device", "cuda"], "--device: --backend chooses"),
     (["run", STORIES, "Hi", "-s", "Be brief."], "-s is the seed; the system message is -sys"),
     (["run", STORIES, "Hi", "-o", "out.txt"], "-o: wanted the name of a setting and its value, `-o temperat"),
-    (["run", STORIES, "Hi", "-o", "raw", "1"], "-o: wanted the name of a setting and its value, `-o temperat"),
+    (["run", STORIES, "Hi", "-o", "raw", "1"], "-o: wanted the name of a setting and its value"),
     (["run", STORIES, "Hi", "--show-prompt", "--no-display-prompt"], "--no-display-prompt: the prompt is"),
     (["embed", STORIES, "Hi", "--embd-output-format", "json+"], "--embd-output-format: wanted json, or raw"),
     (["run", STORIES, "Hi", "-fa", "off"], "-fa: wanted on or auto; attention is always"),
