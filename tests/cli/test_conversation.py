@@ -77,7 +77,7 @@ def test_the_help_names_every_command(path: Path) -> None:
     done = chat(path, "/help")
     assert done.stdout == ""
     assert [line.split()[0] for line in done.stderr.splitlines()] == [one.name for one in COMMANDS]
-    assert "/reset               begins anew, with the same system message; also /clear, /new\n" in done.stderr
+    assert "begins anew, with the same system message; also /clear, /new\n" in done.stderr
 
 
 def test_messages_are_saved_and_loaded(path: Path, tmp_path: Path) -> None:
