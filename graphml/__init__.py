@@ -112,11 +112,13 @@ _INSTEAD = {
     "Graph": "graphml.ir.graph.Graph", "Op": "graphml.ir.op.Op",
     **dict.fromkeys(
         (
-            "Llama", "LLM", "LanguageModel", "AutoModel", "AutoModelForCausalLM", "from_pretrained", "open",
+            "Llama", "LanguageModel", "AutoModel", "AutoModelForCausalLM", "from_pretrained", "open",
             "load_model",
         ),
         "graphml.load(path)",
     ),
+    "LLM": "graphml.load(path): its generate([text, ...]) answers several prompts at once, its engine() "
+    "takes requests as they come",
     "AutoTokenizer": "graphml.load_tokenizer(path)", "AsyncLLMEngine": "graphml.load(path).engine()",
     "pipeline": "graphml.load(path).generate(text)", "generate": "graphml.load(path).generate(text)",
     "chat": "graphml.load(path).chat()", "embed": "graphml.load(path).embed(texts)",

@@ -53,7 +53,7 @@ class Result(NamesOthers):
 
     _instead: ClassVar = {
         **dict.fromkeys(("[]", "choices", "outputs", "message"), "text"),
-        "finish_reason": "stop_reason", "usage": "n_prompt and n_gen",
+        "usage": "n_prompt and n_gen",
         **dict.fromkeys(("tps", "tokens_per_second", "speed"), "timings.gen_tps"),
         **dict.fromkeys(("parsed", "json", "to_dict"), "json.loads(result.text), or vars(result)"),
     }  # fmt: skip
@@ -101,6 +101,11 @@ class Result(NamesOthers):
             for token in self.logprobs
         )
         return html_table(repr(self), ("token", "probability", "rank", "most likely"), rows)
+
+    @property
+    def finish_reason(self) -> str:
+        """The stop_reason in OpenAI's words, "stop" or "length"; "cancel" and "deadline" as they are."""
+        return {"end": "stop", "context": "length"}.get(self.stop_reason, self.stop_reason)
 
     @property
     def cumulative_logprob(self) -> float | None:

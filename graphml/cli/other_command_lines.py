@@ -7,7 +7,7 @@ command.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, Final
 
@@ -60,13 +60,10 @@ OPTIONS: Final = {
         for option in ("-o", "--output")
     },
     **dict.fromkeys((("run", "-i"), ("run", "--interactive"), ("run", "-cnv")), "`graphml chat` converses"),
-    ("run", "-no-cnv"): "--raw continues a text without the chat template",
-    ("run", "-st"): "`graphml run` answers one prompt and ends",
     ("run", "--no-display-prompt"): "the prompt is printed with --show-prompt alone",
     **dict.fromkeys((("run", "-r"), ("run", "--reverse-prompt")), "--stop TEXT ends the answer at a text"),
     ("tokenize", "--text"): "the text is behind MODEL, or --prompt",
     ("tokenize", "--no-bos"): "--no-special adds no BOS and EOS",
-    ("embed", "--embd-output-format"): "--json prints an object, without it a line of numbers is printed",
     **dict.fromkeys((("chat", "-p"), ("chat", "--prompt")), _ONE_PROMPT),
     ("embed", "--normalize"): "embeddings have length 1; --embd-normalize -1 leaves them as they are",
     ("embed", "-f"): "each line of stdin is a text: < FILE",
@@ -111,17 +108,19 @@ SAME_OPTIONS: Final = {
         for option in ("--num-predict", "--max-new-tokens")
     },
     ("run", "--prompt-file"): "--file",
+    ("run", "-no-cnv"): "--raw", ("run", "--no-conversation"): "--raw",
     ("compare", "--backends"): "--backend", ("bisect", "--backends"): "--backend",
     ("chat", "--verbose"): "--stats",
 }  # fmt: skip
 """A command and another program's option -> ours with the same meaning and values."""
 _CACHE_TYPES: Final = {"-ctk": 0, "--cache-type-k": 0, "-ctv": 1, "--cache-type-v": 1}
-_AS_IT_IS: Final = ("--stream", "--jinja", "--no-warmup", "--log-disable", "--simple-io", "--no-perf")
+_AS_IT_IS: Final = ("--stream", "--jinja", "--no-warmup", "--log-disable", "--simple-io", "--no-perf",
+    "--no-display-prompt")  # fmt: skip
 """Options of others that ask for what `run` and `chat` do in any case."""
-_CONVERSING: Final = {
-    "chat": ("-cnv", "--conversation"), "run": ("-no-cnv", "--no-conversation"),
-}  # fmt: skip
-"""What says that the command does what it does anyway; of `run` with --raw."""
+_CONVERSING: Final = {"chat": ("-cnv", "--conversation"), "run": ("-st", "--single-turn")}
+"""What says that the command does what it does anyway."""
+_EMBEDDINGS: Final = {"json": ["--json"], "raw": [], "": []}
+"""llama.cpp's forms of embeddings that `embed` prints -> our options."""
 
 
 def in_our_words(name: str, command: Any, words: Sequence[str]) -> list[str]:
@@ -129,7 +128,7 @@ def in_our_words(name: str, command: Any, words: Sequence[str]) -> list[str]:
 
     command: click's. What it has itself stays. UsageError for a value that has no meaning here.
     """
-    own, raw = flags_of(command), "--raw" in _before_values(command, words)
+    own, shows = flags_of(command), "--show-prompt" in _before_values(command, words)
     ours: list[str] = []
     cache: dict[int, str] = {}  # 0, 1: the types of keys and values
     left = list(words)
@@ -147,7 +146,7 @@ def in_our_words(name: str, command: Any, words: Sequence[str]) -> list[str]:
                 raise UsageError(f"{option}: wanted once; got it twice")
             cache[_CACHE_TYPES[option]] = _value(option, equals, value, left)
         else:
-            ours += _as_meant(name, own, word, left, raw)
+            ours += _as_meant(name, own, word, left, shows)
     if cache:
         ours[:0] = ["--kv", "/".join(cache.get(i, "f16") for i in range(2))]
     return [*ours, *left]
@@ -162,8 +161,11 @@ def _before_values(command: Any, words: Iterable[str]) -> Iterator[str]:
             next(left, None)
 
 
-def _as_meant(name: str, own: Container[str], word: str, left: list[str], raw: bool) -> list[str]:
-    """None for an option that says what is so anyway; others stay. left: what values are taken from."""
+def _as_meant(name: str, own: Mapping[str, Any], word: str, left: list[str], shows: bool) -> list[str]:
+    """None for an option that says what is so anyway; others stay. left: what values are taken from.
+
+    shows: whether the prompt is printed.
+    """
     option, equals, value = word.partition("=")
     if (name, option) == ("run", "--format"):
         if (form := _value(option, equals, value, left)) != "json":
@@ -174,9 +176,30 @@ def _as_meant(name: str, own: Container[str], word: str, left: list[str], raw: b
         if has_value and (state := _value(option, equals, value, left)) not in _FLASH_ON:
             raise UsageError(f"{option}: {FLASH}; got {state!r:.80}")
         return []
+    if (name, option) == ("embed", "--embd-output-format"):
+        if (form := _value(option, equals, value, left)) not in _EMBEDDINGS:
+            raise UsageError(
+                f"{option}: wanted json, or raw for lines of numbers; --json prints an object whose "
+                f"`embeddings` are an array; got {form!r:.80}"
+            )
+        return _EMBEDDINGS[form]
+    if word == "-o" and name in ("run", "chat"):
+        return _setting(own, left)
     if word in _AS_IT_IS and name in ("run", "chat"):
-        return []
-    return [] if option in _CONVERSING.get(name, ()) and (raw or name == "chat") else [word]
+        return [word] if word == "--no-display-prompt" and shows else []
+    return [] if option in _CONVERSING.get(name, ()) else [word]
+
+
+def _setting(own: Mapping[str, Any], left: list[str]) -> list[str]:
+    """llm's `-o KEY VALUE` as our option of that name, which has a value."""
+    flag = f"--{left[0].replace('_', '-')}" if left else ""
+    if len(left) < 2 or flag not in own or own[flag].is_flag:
+        raise UsageError(
+            "-o: wanted the name of a setting and its value, `-o temperature 0`, which is `--temp 0`; "
+            f"got {' '.join(left[:2])!r:.80}; the answer is on stdout: > FILE"
+        )
+    left.pop(0)
+    return [flag, left.pop(0)]
 
 
 _FLASH_ON: Final = ("on", "auto", "1", "-1", "true", "enabled")
@@ -205,6 +228,8 @@ def hint(error: Exception, name: str, command: Any, words: Iterable[str]) -> str
         if meant is not None:
             return f"{option}: {meant}"
     message = str(getattr(error, "message", "")).rstrip(".")
+    if getattr(getattr(error, "param", None), "name", None) == "seed" and "-sys" in own:
+        return f"{message}: -s is the seed; the system message is -sys TEXT"
     is_extra = message.startswith(("Got unexpected extra argument", "No such command"))
     return f"{message}: {EXTRA_WORDS[name]}" if is_extra and name in EXTRA_WORDS else ""
 

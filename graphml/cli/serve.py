@@ -243,6 +243,8 @@ def server_options(command: Parsed) -> ServerOptions:
     stated |= {into: values[name] for name, into in RENAMED.items() if name in values}
     stated |= {into: _listed(values[name]) for name, into in LISTED.items() if name in values}
     stated |= {name: Path(values[name]) for name in PATHS if name in values}
+    if (named := command.model or values.get("model")) in fetch.MODELS:
+        stated["short_name"] = named
     if "prefix" in values:
         stated["prefix"] = f"/{values['prefix'].strip('/')}".rstrip("/")
     if values.get("reranking"):

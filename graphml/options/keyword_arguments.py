@@ -30,7 +30,11 @@ SAME_NAMES: Final = {
     ),
     **dict.fromkeys(("n_threads", "num_threads"), ("threads",)), "device": ("backend",),
     **dict.fromkeys(("n_gpu_layers", "ngl"), ("gpu_layers",)), "chat_template": ("template",),
-    **dict.fromkeys(("model", "model_path", "name"), ("path",)), "max_num_seqs": ("max_sequences",),
+    **dict.fromkeys(("model", "model_path", "name"), ("path",)),
+    **dict.fromkeys(
+        ("max_num_seqs", "max_batch_size", "max_batch", "n_parallel", "parallel", "n_slots"),
+        ("max_sequences",),
+    ),
     "prompt": ("prompts",), "messages": ("prompts", "prompt"),
     **dict.fromkeys(("text", "input", "inputs"), ("prompts", "prompt", "texts", "text")),
     "sentences": ("texts",), "token_ids": ("ids",), "tokens": ("ids",),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from graphml.api.mcp_servers import McpServers
 from graphml.api.model import Model
+from graphml.errors import similar
 from graphml.inspect.dumps.without_weights import describe_model
 from graphml.inspect.viewer.page import render
 from graphml.server.access.access_control import AccessControl
@@ -67,6 +69,8 @@ from graphml.server.responses.api_errors import ApiError, as_api_error, style_of
 from graphml.server.responses.json_response import error_response, gone, json_response
 
 LOG = logging.getLogger(__name__)
+MOST_SHOWN = 80
+"""Characters of an unknown path that an error repeats."""
 Handler = Callable[[Service, Request], Awaitable[Any]]
 ServerHandler = Callable[[ServedModels, Request], Awaitable[Any]]
 HANDLERS: tuple[tuple[str, str, Handler], ...] = (
@@ -335,10 +339,23 @@ def graph_page(model: Model) -> str:
 
 async def _not_found(request: Request, error: Exception) -> Any:
     assert isinstance(error, HTTPException)
-    texts = {404: "File Not Found", 405: "this path does not answer that method"}
+    path, routes = request.scope["path"], request.app.routes
+    matching = [route for route in routes if route.path_regex.match(path)]
+    methods = ", ".join(sorted({name for route in matching for name in route.methods}))
+    texts = {
+        404: f"File Not Found{_nearest(path, [route.path for route in routes])}",
+        405: f"this path does not answer that method; it answers {methods}",
+    }
     known = ApiError(error.status_code, texts.get(error.status_code, error.detail))
-    response = error_response(known, style_of(request.scope["path"]))
+    response = error_response(known, style_of(path))
     if error.status_code == 405:
-        matching = [route for route in request.app.routes if route.path_regex.match(request.scope["path"])]
-        response.headers["Allow"] = ", ".join(sorted({name for route in matching for name in route.methods}))
+        response.headers["Allow"] = methods
     return response
+
+
+def _nearest(path: str, known: list[str]) -> str:
+    """A path and the nearest one that there is, to say to a client; of odd characters nothing is said."""
+    if not re.fullmatch(r"[\w/.~-]+", path[:MOST_SHOWN], re.ASCII):
+        return ""
+    near = similar(path[:MOST_SHOWN], known, 1, 0.8)
+    return f": {path[:MOST_SHOWN]}" + (f". Did you mean {near[0]}?" if near else "")

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import graphml
+from graphml.api.token_stream import Timings
 from graphml.errors import BackendError
 from graphml.loading import discovery
 from tests import tiny_model
@@ -184,7 +185,6 @@ MISSES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "result.tps": (lambda m: m.generate("a", max_tokens=1).tps, "Use timings.gen_tps"),
     "length_penalty": (lambda m: m.generate("a", length_penalty=2.0), "argument of Model.beam_search"),
     "ignore_eos": (lambda m: m.generate("a", ignore_eos=True), "logit_bias="),
-    "result.finish_reason": (lambda m: m.generate("a", max_tokens=1).finish_reason, "Use stop_reason"),
     "result.usage": (lambda m: m.generate("a", max_tokens=1).usage, "Use n_prompt and n_gen"),
     "handle.text": (lambda m: m.engine().submit("a", max_tokens=1).text, r"Use result\(\).text"),
     "engine.generate": (lambda m: m.engine().generate("a"), "Use submit"),
@@ -200,6 +200,7 @@ MISSES: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda m: m.tokenizer.apply_chat_template([]), r"Use Model.template.render\(messages\)"
     ),
     "graphml.Llama": (lambda m: graphml.Llama("x"), r"Use graphml.load\(path\)"),
+    "graphml.LLM": (lambda m: graphml.LLM("x"), r"Use graphml.load\(path\): its generate\(.*engine\(\)"),
     "graphml.pipeline": (lambda m: graphml.pipeline("x"), "Use .*generate"),
 }  # fmt: skip
 
@@ -235,6 +236,7 @@ SAME: dict[str, Callable[[Any], tuple[Any, Any]]] = {
     "chat.stream": lambda m: ("".join(m.chat("hello", 3, stream=True)), m.chat("hello", 3).text),
     "chat.close": lambda m: (m.chat("hello", 3).close(), None),
     "result.token_ids": lambda m: (m("a", max_tokens=2).token_ids, m("a", max_tokens=2).tokens),
+    "result.finish_reason": lambda m: (m("a", max_tokens=2).finish_reason, m("a", max_tokens=2).stop_reason),
     "token.text": lambda m: (next(m.session().stream("a")).text, next(m.session().generate("a")).piece),
     "handle.wait": lambda m: (m.engine().submit("a", max_tokens=2).wait(), m("a", max_tokens=2)),
 }  # fmt: skip
@@ -249,6 +251,18 @@ async def _listed(model: graphml.Model) -> list[str]:
 def test_what_another_library_calls_otherwise_is_the_same_here(model: graphml.Model, name: str) -> None:
     by_their_name, by_ours = SAME[name](model)
     assert by_their_name == by_ours
+
+
+@pytest.mark.parametrize("name", ["max_batch_size", "max_batch", "n_parallel", "parallel", "n_slots"])
+def test_the_most_sequences_of_an_engine_by_other_names(model: graphml.Model, name: str) -> None:
+    with pytest.raises(graphml.UsageError, match="max_sequences: wanted"):
+        model.engine(**{name: 0})
+
+
+def test_the_reason_of_an_end_in_openais_words() -> None:
+    reasons = ["end", "stop", "length", "context", "cancel", "deadline"]
+    theirs = [graphml.Result([], "", reason, 1, 0, 0, Timings()).finish_reason for reason in reasons]
+    assert theirs == ["stop", "stop", "length", "length", "cancel", "deadline"]
 
 
 def test_several_prompts_are_not_streamed(model: graphml.Model) -> None:

@@ -77,6 +77,7 @@ def test_the_help_names_every_command(path: Path) -> None:
     done = chat(path, "/help")
     assert done.stdout == ""
     assert [line.split()[0] for line in done.stderr.splitlines()] == [one.name for one in COMMANDS]
+    assert "begins anew, with the same system message; also /clear, /new\n" in done.stderr
 
 
 def test_messages_are_saved_and_loaded(path: Path, tmp_path: Path) -> None:
@@ -208,6 +209,8 @@ WRONG = {
     "/": "unknown command /: /help lists the commands",
     "/undo 3": "/undo: wanted nothing after it, got '3'",
     "/stats maybe": "/stats: wanted on, off or nothing, got 'maybe'",
+    "/load nothere.gguf": "/load nothere.gguf: no such file; /load reads a saved conversation; for another "
+    "model leave and run `graphml chat NAME`",
     "/load ~nobody-of-this-name/x": "/load ~nobody-of-this-name/x: Could not determine home directory.",
 }
 

@@ -101,8 +101,11 @@ def test_a_command_of_another_meaning_names_ours(name: str) -> None:
     (["profile", STORIES, "-p", 512, "--sequences", 2], "--prompt-tokens: wanted at most 448 beside 64"),
     (["compare", STORIES, "--a", "cpu"], "--a: wanted --backend A,B"),
     (["run", STORIES, "Hi", "--device", "cuda"], "--device: --backend chooses"),
-    (["run", STORIES, "Hi", "-st", "-no-cnv"], "-st: `graphml run` answers one prompt"),
-    (["run", STORIES, "Hi", "-no-cnv"], "-no-cnv: --raw continues"),
+    (["run", STORIES, "Hi", "-s", "Be brief."], "-s is the seed; the system message is -sys"),
+    (["run", STORIES, "Hi", "-o", "out.txt"], "-o: wanted the name of a setting and its value, `-o temperat"),
+    (["run", STORIES, "Hi", "-o", "raw", "1"], "-o: wanted the name of a setting and its value"),
+    (["run", STORIES, "Hi", "--show-prompt", "--no-display-prompt"], "--no-display-prompt: the prompt is"),
+    (["embed", STORIES, "Hi", "--embd-output-format", "json+"], "--embd-output-format: wanted json, or raw"),
     (["run", STORIES, "Hi", "-fa", "off"], "-fa: wanted on or auto; attention is always"),
     (["run", STORIES, "Hi", "-ctk", "q9"], "--kv: wanted"),
     (["run", STORIES, "Hi", "-ctk", "f16", "-ctk", "f32"], "-ctk: wanted once"),
@@ -119,14 +122,12 @@ def test_a_command_of_another_meaning_names_ours(name: str) -> None:
     (["models", "--config", "a", "--config", "b"], "--config: wanted once; got 'a' and 'b'"),
     (["--config", "a", "--config", "b", "models"], "--config: wanted once; got 'a' and 'b'"),
     (["--profile", "a", "models", "--profile", "b"], "--profile: wanted once; got 'a' and 'b'"),
-    (["run", STORIES, "Hi", "-n", 9, "-no-cnv"], "-no-cnv: --raw continues"),
+    (["run", STORIES, "Hi", "-n", 9, "-cnv"], "-cnv: `graphml chat` converses"),
     # What is no option of the line is not explained as one.
     (["run", STORIES, "-p", "Hi", "--nonsense", "--", "--device"], "No such option: --nonsense"),
     (["run", STORIES, "Hi", "--nonsense", "--stop", "--device"], "No such option: --nonsense"),
     (["run", STORIES, "Hi", "--stop", "--device", "--temp", "x"], "--temp': Input should be a valid number"),
-    (["run", STORIES, "words", "-no-cnv"], "-no-cnv: --raw continues"),  # words: a parameter's name
-    (["run", STORIES, "Hi", "-no-cnv", "--stop", "--raw"], "-no-cnv: --raw continues"),
-    (["run", STORIES, "Hi", "-no-cnv", "--", "--raw"], "-no-cnv: --raw continues"),
+    (["run", STORIES, "words", "-cnv"], "-cnv: `graphml chat` converses"),  # words: a parameter's name
     (["frobnicate", "--device"], "No such command 'frobnicate'"),
     (["run", STORIES, "Hi", "--logprobs", 3, "--beams", 2, "--device", "x"], "--device: --backend chooses"),
     (["run", STORIES, "-p", "Hi", "-f", "no.txt", "--stop", "--device"], "--file: no.txt"),
@@ -155,7 +156,10 @@ def test_an_error_says_what_to_type(arguments: list[object], said: str) -> None:
     ("-ctk f16 -ctv f32", "--kv f16/f32"),
     ("--cache-type-v=f32", "--kv f16/f32"),
     ("-fa on --raw", "--raw"),
-    ("-fa --raw -no-cnv", "--raw"),
+    ("-fa -no-cnv -st", "--raw"),
+    ("--no-conversation --no-display-prompt", "--raw"),
+    ("-o temperature 0 -o top_k 3", "--temperature 0 --top-k 3"),
+    ("--stop --show-prompt --no-display-prompt", "--stop --show-prompt"),  # a value
     ("--stop -fa -- -ctk", "--stop -fa -- -ctk"),  # a value, and words of the prompt
 ])  # fmt: skip
 def test_an_option_of_the_same_meaning_is_done(theirs: str, ours: str) -> None:
@@ -170,6 +174,8 @@ def test_options_of_other_commands_than_run() -> None:
         ("chat", "-cnv --verbose -ctk f32", "--kv f32/f16 --stats"),
         ("perplexity", "-ctv f32 -fa auto", "--kv f16/f32"),
         ("bench", "-ctk f32 -fa 1", "-ctk f32"),
+        ("embed", "--embd-output-format json", "--json"),
+        ("embed", "--embd-output-format=raw", ""),
         ("compare", "--backends cpu,reference", "--backend cpu,reference"),
         ("tokenize", "--stream", "--stream"),
     ):
@@ -177,6 +183,8 @@ def test_options_of_other_commands_than_run() -> None:
     run = [STORIES, "--raw", "Once", "-n", 4, "--temp", 0, *REFERENCE]
     wanted = graphml_command("run", *run).stdout
     assert graphml_command("run", *run, "-fa", "on", "-no-cnv", "-ctk", "f16").stdout == wanted
+    spoken = [STORIES, "Once", "-n", 4, "-o", "temperature", 0, "--no-conversation", "--no-display-prompt"]
+    assert graphml_command("run", *spoken, *REFERENCE).stdout == wanted
 
 
 def test_fields_are_a_schema() -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from graphml.cli.main import COMMANDS
+from tests.stories import STORIES
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """
@@ -95,6 +96,14 @@ def test_every_command_has_its_help() -> None:
     assert codes == {f"{command} --help": 0 for command in COMMANDS}, errors[-3000:]
     assert "--temp" in out
     assert errors == ""
+
+
+def test_structured_answers_want_no_extra() -> None:
+    run = ["run", str(STORIES), "--raw", "Once", "-n", "4", "--temp", "0", "--backend", "reference"]
+    codes, out, errors = bare([*run, "--format", "json"], [*run, "--json-schema", '{"type": "array"}'])
+    assert set(codes.values()) == {0}, errors[-3000:]
+    assert "{" in out
+    assert "[" in out
 
 
 @pytest.mark.parametrize(

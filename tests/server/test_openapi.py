@@ -59,3 +59,18 @@ def test_a_wrong_method_is_told_which_are_right(server: Running) -> None:
     refused = server.http.delete("/props")
     assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD, POST")
     assert refused.json()["error"]["code"] == 405
+    assert refused.json()["error"]["message"].endswith("that method; it answers GET, HEAD, POST")
+
+
+def test_an_unknown_path_is_named_with_the_nearest(server: Running) -> None:
+    for path, said in (
+        ("/v1/chat/completion", ": /v1/chat/completion. Did you mean /v1/chat/completions?"),
+        ("/v1/completion", ": /v1/completion. Did you mean /v1/completions?"),
+        ("/api/pull", ": /api/pull"),
+        ("/" + "a" * 200, ": /" + "a" * 79),
+        ("/%3Cb%3E", ""), ("/a%0Aforged%20line", ""), ("/%1b[2J", ""), ("/%E2%80%AEx", ""),
+    ):  # fmt: skip
+        answer = server.http.get(path)
+        assert answer.status_code == 404
+        body = answer.json()["error"]
+        assert (body if isinstance(body, str) else body["message"]) == f"File Not Found{said}"

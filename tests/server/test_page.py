@@ -102,6 +102,31 @@ def test_an_empty_conversation_names_the_model_and_what_may_be_asked(chromium: B
         assert text.count('"') == 4
 
 
+def test_a_person_writes_at_once(chromium: Browser) -> None:
+    focused = "document.activeElement.id"
+    with opened(chromium, Script([[*pieces("first"), *END]])) as page:
+        assert page.evaluate(focused) == "message"
+        say(page, "a question")
+        for name in ("New conversation", "a question"):
+            page.click("#show-settings")  # whose first field has the focus
+            page.click(f"#list button:has-text('{name}') >> nth=0")
+            assert page.evaluate(focused) == "message"
+
+
+def test_an_empty_conversation_offers_tokens_by_probability(chromium: Browser) -> None:
+    script = Script([[token("The", -0.1), *END]])
+    with opened(chromium, script) as page:
+        page.click(".empty >> text=Tokens by probability")
+        assert page.get_attribute(".empty button", "aria-pressed") == "true"
+        assert page.is_checked("#set-show_tokens")
+        say(page, "hello")
+        assert page.locator(".tokens .token").all_text_contents() == ["The"]
+        page.click("text=New conversation")
+        page.click(".empty >> text=Tokens by probability")
+        assert page.get_attribute(".empty button", "aria-pressed") == "false"
+        assert not page.is_checked("#set-show_tokens")
+
+
 def test_messages_are_edited_regenerated_stopped_and_kept(chromium: Browser) -> None:
     script = Script([[*pieces("first"), *END], [*pieces("second"), *END], [*pieces("third"), None]])
     with opened(chromium, script) as page:

@@ -15,13 +15,16 @@ from pathlib import Path
 import httpx2
 import pytest
 
+import graphml
 from graphml.cli.serve import check_binding, load_options, server_options
 from graphml.errors import UsageError
 from graphml.server.observing.server_metrics import own_bytes, process_metrics
 from graphml.server.options.command_line import ALONE, BY_NAME, WITH_VALUE, parsed
 from graphml.server.options.key_limits import KeyLimits
+from graphml.server.options.server_options import ServerOptions
 from tests.looped import looped
 from tests.mcp_server import by_stdio
+from tests.server.running_server import running
 from tests.stories import STORIES
 
 
@@ -69,6 +72,18 @@ def test_a_process_says_where_it_is_reads_keys_again_and_drains_at_its_end(tmp_p
     finally:
         process.kill()
         process.communicate()
+
+
+def test_the_short_name_of_a_model_is_an_alias(stories: graphml.Model) -> None:
+    for words, short in (
+        (["stories260k"], "stories260k"), (["-m", "stories260k"], "stories260k"),
+        ([str(STORIES)], ""), (["-hf", "user/stories260k"], ""),
+    ):  # fmt: skip
+        assert server_options(parsed(words)).short_name == short
+    with running(ServerOptions(n_ctx=64, short_name="stories260k"), stories) as server:
+        listed = server.http.get("/v1/models").json()["data"][0]
+        assert (listed["id"], listed["aliases"]) == (STORIES.name, [STORIES.name, "stories260k"])
+        assert server.http.get("/v1/models/stories260k").json()["id"] == STORIES.name
 
 
 def test_a_log_that_cannot_be_written_and_a_hangup_stop_nobody() -> None:

@@ -6,6 +6,7 @@ Knows what each does to the conversation; nothing of keys. Texts of messages go 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -143,7 +144,13 @@ def _table(rows: Iterable[tuple[str, str]]) -> None:
 
 
 def _help(conversation: Conversation, argument: str) -> None:
-    _table((f"{command.name} {command.takes}".rstrip(), command.help) for command in COMMANDS)
+    _table(
+        (
+            f"{command.name} {command.takes}".rstrip(),
+            command.help + (f"; also {', '.join(command.others)}" if command.others else ""),
+        )
+        for command in COMMANDS
+    )
     if sys.stdin.isatty():
         say("")
         _table(KEYS)
@@ -194,6 +201,11 @@ def _save(conversation: Conversation, argument: str) -> None:
 
 def _load(conversation: Conversation, argument: str) -> None:
     path = _file("/load", conversation, argument)
+    if argument and not os.path.lexists(path):
+        raise UsageError(
+            f"/load {argument:.80}: no such file; /load reads a saved conversation; for another model leave "
+            "and run `graphml chat NAME`"
+        )
     if is_saved(path):
         conversation.restore(path)
     else:

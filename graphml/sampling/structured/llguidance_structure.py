@@ -1,7 +1,7 @@
 """Grammars of llguidance over the tokens of one vocabulary: JSON schemas, regular expressions, Lark.
 
 A place in such a grammar can also be moved by bytes, behind the tokens of a text. The only file that imports
-llguidance, which is an extra. It never raises: errors are asked for, and raised here.
+llguidance. It never raises: errors are asked for, and raised here.
 """
 
 from __future__ import annotations
@@ -93,14 +93,9 @@ _TOKENIZERS: WeakKeyDictionary[TokenBytes, dict[type, Any]] = WeakKeyDictionary(
 
 @lru_cache(maxsize=1)
 def library() -> Any:
-    """The module llguidance; UsageError with what to install where it is missing."""
-    try:
-        import llguidance
-    except ImportError as error:
-        raise UsageError(
-            "structured output by JSON schema, regex, Lark or choices wants the package llguidance: "
-            "pip install 'llguidance>=1.9,<2' (GBNF grammars do not)"
-        ) from error
+    """The module llguidance, imported when a structure first wants it."""
+    import llguidance
+
     return llguidance
 
 

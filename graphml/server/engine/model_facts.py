@@ -43,7 +43,8 @@ class Served(Protocol):
 def listing_of(service: Served) -> dict[str, Any]:
     """What `GET /v1/models` answers."""
     model = service.model
-    names = list(service.options.aliases) or [service.name]
+    options = service.options
+    names = filter(None, dict.fromkeys([*(options.aliases or [service.name]), options.short_name]))
     tensors = model.executor.file.tensors.values()
     meta = {
         "vocab_type": 0 if model.tokenizer is None else VOCAB_TYPES.get(model.tokenizer.kind, 0),
@@ -53,7 +54,7 @@ def listing_of(service: Served) -> dict[str, Any]:
         "size": sum(tensor.n_bytes for tensor in tensors),
     }  # fmt: skip
     data = {
-        "id": service.name, "aliases": names, "tags": list(service.options.tags), "object": "model",
+        "id": service.name, "aliases": list(names), "tags": list(options.tags), "object": "model",
         "created": service.began, "owned_by": "graphml", "meta": meta, **_as_anthropic(service),
     }  # fmt: skip
     shown = {"name": service.name, "model": service.name, "type": "model", "capabilities": ["completion"],

@@ -85,7 +85,8 @@ class ServedModels:
         """An entry's name with its aliases, and without the ending of a file."""
         service, source = self._last.get(name), self._sources.get(name)
         options = source.options if source else service.options if service else self.options
-        return {name, without_ending(name), f"{without_ending(name)}.gguf", *options.aliases}
+        files = without_ending(name), f"{without_ending(name)}.gguf"
+        return {name, *files, *options.aliases, options.short_name} - {""}
 
     @contextlib.asynccontextmanager
     async def use(self, name: str | None, autoload: bool | None = None) -> AsyncIterator[Service]:

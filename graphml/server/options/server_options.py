@@ -83,6 +83,7 @@ class RequestLimits:
 class ServerOptions:
     """Where a server listens, what it serves, and how.
 
+    short_name: by which the model was named at the start; an alias, too, but not its id.
     parallel: requests that are computed at a time. n_ctx: tokens of each; None: all that the model was
     trained for. n_predict: most tokens of an answer that does not say. params, seed: likewise; asked: fields
     of params that the model's file does not change.
@@ -100,6 +101,7 @@ class ServerOptions:
     hosts: tuple[str, ...] = ("127.0.0.1",)
     port: int = 8080
     aliases: tuple[str, ...] = ()
+    short_name: str = ""
     tags: tuple[str, ...] = ()
     parallel: int = 4
     n_ctx: int | None = None

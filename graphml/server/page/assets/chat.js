@@ -36,15 +36,29 @@ export class Chat {
     return this.store.current.messages;
   }
 
+  // Let a person write at once; on a phone the keyboard would cover half of the page.
+  focus() {
+    if (!TOUCH.matches) byId("message").focus();
+  }
+
   draw() {
     const busy = this.running?.conversation === this.store.current;
     const options = (i) => ({ tokens: this.settings.values.show_tokens, last: i === this.messages.length - 1, busy: busy && i === this.messages.length - 1, behind: this.messages.slice(i + 1) });
     byId("messages").replaceChildren(...this.messages.map((one, i) => messageElement(one, i, this, options(i))));
-    if (!this.messages.length) byId("messages").append(element("p", { class: "empty dim" }, `${this.model || "The model"} answers here, as to "Explain rainbows in two sentences." or "Write a Python function that counts words." What is written stays in this browser and on this server.`));
+    if (!this.messages.length) byId("messages").append(this.empty());
     byId("messages").children[this.messages.indexOf(this.edited)]?.classList.add("edited");
     byId("send").hidden = Boolean(this.running);
     byId("stop").hidden = !this.running;
     this.drawList();
+  }
+
+  // What may be asked, and that tokens can be shown.
+  empty() {
+    const shown = Boolean(this.settings.values.show_tokens);
+    const change = () => { this.settings.set("show_tokens", !shown || undefined); this.settings.draw(); this.focus(); };
+    return element("div", { class: "empty dim" },
+      element("p", {}, `${this.model || "The model"} answers here, as to "Explain rainbows in two sentences." or "Write a Python function that counts words." What is written stays in this browser and on this server.`),
+      button(`${shown ? "✓ " : ""}Tokens by probability`, change, { "aria-pressed": String(shown), title: "colours each token of an answer, and shows what else might have stood there" }));
   }
 
   // Only the message that is being written is drawn again, at most once a frame.
@@ -60,10 +74,10 @@ export class Chat {
 
   drawList() {
     const item = (one) => element("li", { class: one === this.store.current ? "current" : null },
-      button(one.title || "New conversation", () => { this.store.open(one.id); document.body.classList.remove("list-open"); this.draw(); }, { "aria-current": one === this.store.current ? "true" : null }),
+      button(one.title || "New conversation", () => { this.store.open(one.id); document.body.classList.remove("list-open"); this.draw(); this.focus(); }, { "aria-current": one === this.store.current ? "true" : null }),
       button("×", () => { if (this.running?.conversation !== one) { this.store.remove(one.id); this.draw(); } }, { class: "quiet", "aria-label": `Delete ${one.title || "this conversation"}` }));
     byId("list").replaceChildren(
-      button("New conversation", () => { if (this.messages.length) this.store.begin(); this.draw(); byId("message").focus(); }, { class: "new" }),
+      button("New conversation", () => { if (this.messages.length) this.store.begin(); this.draw(); this.focus(); }, { class: "new" }),
       element("ul", {}, this.store.conversations.map(item)),
       conversationFiles(this.store, () => this.draw()));
   }

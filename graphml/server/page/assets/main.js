@@ -32,6 +32,7 @@ async function start() {
     else if (chat.edited) chat.leaveEdit();
   });
   if (location.hash === "#engine") show("tab-engine", engine);
+  else chat.focus();
   document.body.dataset.ready = "";
   chat.resume();
   let hasMcp = false;
