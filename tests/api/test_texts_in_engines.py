@@ -111,17 +111,6 @@ def test_a_few_texts_of_a_caller_wait_at_a_time(model: graphml.Model) -> None:
         close(rows, of_one)
 
 
-def test_texts_need_no_slot_beside_sequences_that_have_all(model: graphml.Model) -> None:
-    """But of a recurrent model, whose slots hold states."""
-    with model.engine(max_sequences=1, n_ctx=128) as engine:
-        wanted = engine.embed_ids(TEXTS[:1], "last")
-        handle = engine.submit(PROMPTS[1], max_tokens=110)
-        assert next(iter(handle)) is not None
-        close(engine.embed_ids(TEXTS[:1], "last")[0], wanted[0])
-        assert handle.done == model.executor.recurrent
-        assert len(handle.result().tokens) == 110
-
-
 def test_what_cannot_be_is_refused_at_once(model: graphml.Model) -> None:
     engine = model.engine(max_sequences=1, n_ctx=32)
     for texts, said in (([[1] * 33], r"texts\[0\]: wanted 1 to 32"), ([[1], []], r"texts\[1\]: wanted 1")):

@@ -204,3 +204,28 @@ def test_deadlines_are_told() -> None:
         scheduler.add(sequence)
     assert scheduler.expired(0.5) == []
     assert scheduler.expired(1.0) == [soon]
+
+
+@pytest.mark.parametrize("recurrent", [False, True])
+def test_texts_need_no_slot_beside_sequences_that_have_all(recurrent: bool) -> None:
+    """But of a recurrent model, whose slots hold states; a step that is begun ahead waits for texts, too."""
+    scheduler = scheduler_of(8, max_sequences=1, recurrent=recurrent)
+    text = sequence_of(4, 1, 20, pooling="last")
+    scheduler.add(sequence_of(3))
+    first = run(scheduler)
+    scheduler.add(sequence_of(3, 2, 40))
+    scheduler.add(text)
+    again = run(scheduler)
+    assert len(first.rows) == len(again.rows) == 1
+    assert again.texts == (() if recurrent else (text,))
+    assert [waiting.waits_for for waiting in scheduler.waiting] == ["slot"] * (2 if recurrent else 1)
+
+
+def test_no_step_is_begun_ahead_of_a_text_that_waits() -> None:
+    scheduler = scheduler_of(8, max_sequences=1)
+    scheduler.add(sequence_of(3))
+    run(scheduler)
+    plan = scheduler.schedule(100)
+    assert plan is not None
+    scheduler.add(sequence_of(4, 1, 20, pooling="last"))
+    assert scheduler.follow(plan) is None

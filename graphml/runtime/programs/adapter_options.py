@@ -41,9 +41,9 @@ def checked_files(name: str, value: object) -> list[tuple[Path, float]] | None:
     for item in items_of(name, value, "files, each with its scale: (file, scale)"):
         file, scale = item if isinstance(item, tuple | list) and len(item) == 2 else (item, 1.0)
         path = Path(path_of(name, file))
-        if not path.is_file() and not (folders and path.is_dir()):
+        if not str(file) or (not path.is_file() and not (folders and path.is_dir())):
             wanted = "a GGUF file or a folder of PEFT" if folders else "a GGUF file"
-            raise UsageError(f"{name}: wanted {wanted}; there is none at {str(path)!r}")
+            raise UsageError(f"{name}: wanted {wanted}; there is none at {str(file)!r}")
         files.append((path, _SCALES.read(f"{name}: scale of {file}", scale)))
     return files
 
