@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal, overload
 
 from graphml.api.batch import Batch
@@ -29,14 +28,12 @@ from graphml.api.saved_session import AnyPath, restore_session
 from graphml.api.session import Session
 from graphml.api.token_stream import Result
 from graphml.api.tools import tools_of
-from graphml.backend import Progress, no_progress
 from graphml.errors import GraphmlError, TokenizerError, UsageError
 from graphml.ir.cells import MAX_CELLS
 from graphml.options.argument_checks import count_or_none, items_of, whole_number
 from graphml.options.option_fields import Whole
 from graphml.runtime.blocks.overflow import DROP_TURNS, ChatOverflow, Overflow
 from graphml.runtime.programs.adapter_options import Layers, Scaled, with_adapters, with_control
-from graphml.runtime.programs.executor import Executor
 from graphml.runtime.sessions.committed import Committed
 from graphml.runtime.sessions.pinned import Room
 from graphml.runtime.steps.cell_mover import check_shifts
@@ -53,17 +50,8 @@ class Model(EmbeddingModel, Closing):
     What the file says of it: see `OpenModel`.
     """
 
-    def __init__(
-        self,
-        executor: Executor,
-        path: Path,
-        pre: str | None = None,
-        template: str | None = None,
-        progress: Progress = no_progress,
-    ) -> None:
-        super().__init__(executor, path, pre, template, progress)
-        self.draft: DraftModel | None = None
-        self.default_n_ctx: int | None = None
+    draft: DraftModel | None = None
+    default_n_ctx: int | None = None
 
     @hinted
     def session(

@@ -160,7 +160,8 @@ def rows_of_texts(
 ) -> list[Floats]:
     """Have a loop compute requests for rows, and wait for them; raises what one has failed with.
 
-    Texts for a few steps wait at a time. orders: the place of the next one. BackendError for those cancelled.
+    Texts for a few steps wait at a time. orders: returns the place of each next text among all that wait.
+    BackendError where they are cancelled.
     """
     room = AHEAD * loop.scheduler.max_texts
     begun, texts, rows = list[RunningSequence](), deque[_Text](), list[Floats]()

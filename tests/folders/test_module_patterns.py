@@ -9,7 +9,7 @@ import pytest
 
 from graphml.errors import WeightsError
 from graphml.loading.huggingface import module_patterns
-from graphml.loading.huggingface.module_patterns import Patterns
+from graphml.loading.huggingface.module_patterns import NamePatterns
 
 PATH = Path("adapter_config.json")
 NAMES = [
@@ -32,7 +32,7 @@ PATTERNS = [
 
 @pytest.mark.parametrize("text", PATTERNS)
 def test_it_matches_what_re_matches(text: str) -> None:
-    pattern = Patterns(PATH).pattern(text)
+    pattern = NamePatterns(PATH).pattern(text)
     for name in NAMES:
         assert pattern.matches(name) == bool(re.fullmatch(text, name)), name
         assert pattern.ends(name) == bool(re.match(rf"(.*\.)?({text})$", name)), name
@@ -41,13 +41,13 @@ def test_it_matches_what_re_matches(text: str) -> None:
 @pytest.mark.parametrize("text", ["(", ")", "a**", "a{2,1}", "[a", "*", "(" * 40 + ")" * 39, "a" * 5000])
 def test_what_is_no_expression_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match=r": |at most 4096"):
-        Patterns(PATH).pattern(text)
+        NamePatterns(PATH).pattern(text)
 
 
 def test_patterns_that_would_backtrack_forever_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """One match, and many together."""
     monkeypatch.setattr(module_patterns, "SECONDS", 0.05)
     for text in (r"(a|aa|aaa)+\1b?c|(a|aa)+d", "a*"):
-        pattern = Patterns(PATH).pattern(text)
+        pattern = NamePatterns(PATH).pattern(text)
         with pytest.raises(WeightsError, match=r"adapter_config.json: wanted patterns"):
             any(pattern.matches("a" * 200 + "b") for _ in range(10**6))

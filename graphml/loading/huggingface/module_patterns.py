@@ -17,7 +17,7 @@ SECONDS = 5.0
 """All matches of a file's patterns together."""
 
 
-class Patterns:
+class NamePatterns:
     """The patterns of one file, whose matches share a time. WeightsError where it is over."""
 
     def __init__(self, path: Path) -> None:
@@ -43,7 +43,7 @@ class Patterns:
 class Pattern:
     """A regular expression of a file."""
 
-    def __init__(self, text: str, patterns: Patterns) -> None:
+    def __init__(self, text: str, patterns: NamePatterns) -> None:
         import regex  # costs every start 14 ms
 
         if len(text) > LONGEST:

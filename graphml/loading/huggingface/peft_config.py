@@ -15,7 +15,7 @@ from typing import Any
 
 from graphml.errors import WeightsError
 from graphml.loading.huggingface.json_files import read_json
-from graphml.loading.huggingface.module_patterns import Pattern, Patterns
+from graphml.loading.huggingface.module_patterns import NamePatterns, Pattern
 
 CONFIG = "adapter_config.json"
 LARGEST_RANK = 1 << 16
@@ -92,7 +92,7 @@ def _named(names: tuple[str, ...] | Pattern, module: str) -> bool:
 class _Fields:
     def __init__(self, path: Path) -> None:
         self._path, self._fields = path, read_json(path)
-        self._known = Patterns(path)
+        self._known = NamePatterns(path)
 
     def config(self) -> PeftConfig:
         kind = self._fields.get("peft_type")

@@ -63,7 +63,7 @@ class _PlaceInPool:
         TURNS.leave(self.asker)
         if self._watching is not None:
             self._watching.cancel()
-        # Each holds the other, and the request.
+        # Else each keeps the other, and the request, until the garbage collector comes.
         self._watching, self.asker.resting = None, contextlib.nullcontext
 
     @contextlib.contextmanager

@@ -184,7 +184,7 @@ class ServedModels:
             self.room.add(name)
         gone = self.room.entries.keys() - self._sources.keys() - {self._first}
         changed = await asyncio.to_thread(self._changed_sources)
-        await asyncio.gather(*map(self._forget, gone), *map(self._left, changed))
+        await asyncio.gather(*map(self._forget, gone), *map(self._unload, changed))
 
     def _changed_sources(self) -> list[str]:
         """The models that would not be opened as they are now."""
@@ -195,13 +195,13 @@ class ServedModels:
             if isinstance(service, Service) and _origin(source, service) != self._origins.get(name)
         ]
 
-    async def _left(self, name: str) -> None:
+    async def _unload(self, name: str) -> None:
         """Close a model after its last request, if it is loaded."""
         with contextlib.suppress(ApiError):
             await self.room.unload(name)
 
     async def _forget(self, name: str) -> None:
-        await self._left(name)
+        await self._unload(name)
         if name not in self._sources:
             self.room.entries.pop(name, None)
             self._last.pop(name, None)
