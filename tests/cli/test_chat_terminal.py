@@ -92,7 +92,8 @@ def test_a_conversation_at_a_terminal(chat: Callable[..., object], tmp_path: Pat
     def messages() -> list[str]:
         return [one["content"] for one in json.loads(saved.read_text())][::2]
 
-    with chat("xterm", "-n", "2", "--stats") as person:
+    # No answer ends by itself before the person has typed.
+    with chat("xterm", "-n", "2", "--stats", "--logit-bias", f"{tiny_model.END}-inf") as person:
         # Pasted while the model is loaded.
         person.wait_for(PASTES_ARE_MARKED)
         person.type(b"\x1b[200~first line\nsecond line\n\x1b[201~", ENTER)
