@@ -224,9 +224,10 @@ def test_a_list_written_in_parts_is_the_same(count: int) -> None:
     ("held", "path", "body", "n_threads"),
     [
         ((params_structure, "compiled_structure"), "/completion", {"prompt": "a", "n_predict": 1}, AT_A_TIME),
-        ((embeddings, "_rows"), "/v1/embeddings", {}, POOL_THREADS),
+        ((embeddings, "_rows"), "/v1/embeddings", {}, POOL_THREADS["embeddings"]),
+        ((llama_tokens, "_tokens"), "/tokenize", {"x": "x" * request_body.SMALL}, POOL_THREADS["large"]),
     ],
-    ids=["grammars that are compiled", "texts that are embedded"],
+    ids=["grammars that are compiled", "texts that are embedded", "large bodies"],
 )
 def test_plain_requests_do_not_wait_for(
     server: Running, monkeypatch: pytest.MonkeyPatch, held: Any, path: str, body: Any, n_threads: int
@@ -237,11 +238,11 @@ def test_plain_requests_do_not_wait_for(
 
     def late(*arguments: Any) -> Any:
         begun.release()
-        go_on.wait(20)
+        assert go_on.wait(20)
         return work(*arguments)
 
     monkeypatch.setattr(*held, late)
-    own = "regex" if path == "/completion" else "input"
+    own = {"/completion": "regex", "/tokenize": "content"}.get(path, "input")
     with ThreadPoolExecutor(6) as clients:
         try:
             waiting = [clients.submit(server.post, path, {**body, own: f"ab{i}"}) for i in range(6)]

@@ -1,9 +1,9 @@
 """The engine as handlers use it: prompts go in, tokens come out, and nobody waits in the event loop.
 
 Encoding, templates, grammars and submission run in a pool of threads, four at a time; those that wait for
-their turn to compile a grammar do not count, and what embeds texts has threads of its own. What runs is known
-here, so that a disconnect cancels it and `/slots` can show it. Knows the engine and its results; nothing of
-protocols.
+their turn to compile a grammar do not count. What embeds texts has threads of its own, and so have requests
+with large bodies, since half a megabyte of text takes long to encode. What runs is known here, so that a
+disconnect cancels it and `/slots` can show it. Knows the engine and its results; nothing of protocols.
 """
 
 from __future__ import annotations
@@ -38,9 +38,11 @@ from graphml.server.responses.api_errors import ApiError, wrong_field
 from graphml.server.responses.event_stream import client_left
 
 T = TypeVar("T")
-Pool: TypeAlias = Literal["requests", "embeddings"]
-POOL_THREADS = 4
+Pool: TypeAlias = Literal["requests", "large", "embeddings"]
+POOL_THREADS: dict[Pool, int] = {"requests": 4, "large": 2, "embeddings": 4}
 """Of each pool, that work at a time."""
+LARGE = "graphml.large"
+"""Of a scope: whether its body was a big one, so that what is made of it is made in other threads, too."""
 STALLED = 30.0
 """Seconds without a step, while sequences run, after which a server says that it does not work."""
 
@@ -122,9 +124,11 @@ class EngineAccess:
         self.active: dict[int, Generation] = {}
         self.slots = SavedSlots(options)
         self.numbers = itertools.count()
-        most = {"requests": POOL_THREADS + MOST_WAITING + AT_A_TIME, "embeddings": POOL_THREADS}
-        self.pools = {name: ThreadPoolExecutor(n, f"graphml-{name}") for name, n in most.items()}
-        self._free = {name: threading.Semaphore(POOL_THREADS) for name in most}
+        waits = MOST_WAITING + AT_A_TIME  # for a turn to compile, in a thread
+        self.pools = {
+            name: ThreadPoolExecutor(n + waits, f"graphml-{name}") for name, n in POOL_THREADS.items()
+        }
+        self._free = {name: threading.Semaphore(n) for name, n in POOL_THREADS.items()}
         self.generates = model.executor.architecture.output == "logits" and not options.embeddings_only
         self.engine: Engine | None = None
         self.draining = False
@@ -153,6 +157,8 @@ class EngineAccess:
         """
         if self.in_flight.waiting() >= self.options.limits.waiting:
             raise ApiError(429, "too many requests wait; try again later")
+        if pool == "requests" and LARGE in request.scope:
+            pool = "large"
         free = self._free[pool]
         place = _PlaceInPool(request, free)
 

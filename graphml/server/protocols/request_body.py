@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
+from graphml.server.engine.engine_access import LARGE
 from graphml.server.engine.service import Service
 from graphml.server.options.server_options import RequestLimits
 from graphml.server.requests.request_fields import decoded
@@ -29,8 +30,6 @@ DIGITS = 128
 _LONG_NUMBER = re.compile(rb"[0-9]{%d}" % (DIGITS + 1))
 DECODED = "graphml.body"
 """Of a scope: the body, where it was decoded to choose the model."""
-LARGE = "graphml.large"
-"""Of a scope: whether its body was a big one, so that what is made of it is made in a thread, too."""
 _BIG = ThreadPoolExecutor(1, "graphml-bodies")
 """One at a time: their memory is bounded so, and what they hold of the interpreter's lock."""
 
