@@ -39,8 +39,8 @@ from graphml.server.responses.event_stream import client_left
 
 T = TypeVar("T")
 Pool: TypeAlias = Literal["requests", "large", "embeddings"]
-POOL_THREADS: dict[Pool, int] = {"requests": 4, "large": 2, "embeddings": 4}
-"""Of each pool, that work at a time."""
+POOL_THREADS: dict[Pool, int] = {"requests": 4, "large": 1, "embeddings": 4}
+"""Of each pool, that work at a time. Two that encode half a megabyte keep the event loop waiting longer."""
 LARGE = "graphml.large"
 """Of a scope: whether its body was a big one, so that what is made of it is made in other threads, too."""
 STALLED = 30.0
