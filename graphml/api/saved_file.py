@@ -15,6 +15,7 @@ from typing import Any
 
 from graphml.compiler.options import CompileOptions
 from graphml.errors import UsageError
+from graphml.ir.cache_types import cache_form
 from graphml.ir.op import Array
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.store.model_code import own_code_of
@@ -41,7 +42,7 @@ def model_identity(executor: Executor, options: CompileOptions) -> dict[str, str
     return {
         "model": executor.file.fingerprint,
         "architecture": executor.architecture.name,
-        "kv": executor.cache_dtype,
+        "kv": cache_form(executor.cache_dtype),
         "windows": " ".join(group.name for group in executor.cell_groups),
         "code": own_code_of(executor),
         "added": "; ".join(options.added),

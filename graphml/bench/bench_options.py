@@ -16,7 +16,7 @@ from typing import Any
 from graphml.bench import test_plan as plan
 from graphml.bench.row_formats import FORMATS
 from graphml.errors import UsageError
-from graphml.ir.cache_types import CACHE_DTYPES
+from graphml.ir.cache_types import CACHE_DTYPES, CACHE_NAMES
 from graphml.options.option_fields import OneOf, Real, Whole, check, option, options_of, same
 from graphml.runtime.programs.load_options import LoadOptions
 
@@ -78,7 +78,7 @@ def pairs(option: str, texts: Sequence[str]) -> list[tuple[int, int]]:
 
 
 _LOADING = options_of(LoadOptions)
-_CACHE_TYPES = OneOf(CACHE_DTYPES)
+_CACHE_TYPES = OneOf(CACHE_NAMES)
 
 
 def _numbers(default: tuple[int, ...], summary: str, *flags: str, least: int = 0, **more: Any) -> Any:
@@ -164,7 +164,7 @@ class SettingOptions:
         variable=_LOADING["threads"].variable,
     )  # fmt: skip
     cache_type_k: tuple[str, ...] = _names(
-        (), f"Type of the keys: {_CACHE_TYPES}; by default that of the values, else f16.",
+        (), f"Type of the keys: {OneOf(CACHE_DTYPES)}; by default that of the values, else f16.",
         "--cache-type-k", "-ctk", metavar="TYPE", among=_CACHE_TYPES,
     )  # fmt: skip
     cache_type_v: tuple[str, ...] = _names(

@@ -58,6 +58,7 @@ class Builder(StepBuilder):
     rms_norm = norm.rms_norm
     layer_norm = norm.layer_norm
     l2_norm = norm.l2_norm
+    walsh_hadamard = norm.walsh_hadamard
     softmax = norm.softmax
     sum_rows = norm.sum_rows
     max_rows = norm.max_rows

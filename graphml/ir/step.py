@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphml.ir.builder import BaseBuilder
-from graphml.ir.cache_types import cache_types
+from graphml.ir.cache_types import cache_types, transformed
 from graphml.ir.cell_groups import CellGroup
 from graphml.ir.dtype import I32
 from graphml.ir.node import Node
@@ -19,11 +19,15 @@ from graphml.ir.shape import Symbol
 
 @dataclass(frozen=True)
 class WrittenCache:
-    """The keys and values that a layer has written, and to the cells of which group; None: sees all."""
+    """The keys and values that a layer has written, and to the cells of which group; None: sees all.
+
+    blocks: of the Hadamard transforms of keys and of values; 0 for none.
+    """
 
     keys: Node
     values: Node
     group: CellGroup | None
+    blocks: tuple[int, int]
 
 
 class StepBuilder(BaseBuilder):
@@ -60,6 +64,7 @@ class StepBuilder(BaseBuilder):
         self.n_blocks = Symbol("B", -(-max_cells // block_size))
         self.block_size = block_size
         self.k_dtype, self.v_dtype = cache_types(cache_dtype)
+        self.k_transformed, self.v_transformed = transformed(cache_dtype)
 
     @property
     def tokens(self) -> Node:

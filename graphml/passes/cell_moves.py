@@ -12,7 +12,7 @@ nothing of sequences or blocks.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphml.errors import GraphError
 from graphml.ir.builder import BaseBuilder
@@ -20,11 +20,12 @@ from graphml.ir.dtype import I32
 from graphml.ir.graph import Graph
 from graphml.ir.long_texts import long_inputs
 from graphml.ir.node import Node
-from graphml.ir.op import Type, number
+from graphml.ir.op import Type, integer, number
 from graphml.ir.ops.index import get_rows, set_rows
 from graphml.ir.ops.layout import columns, concat
 from graphml.ir.ops.leaf import input_leaf, weight_leaf
 from graphml.ir.ops.position import magnitude, rope, rope_table
+from graphml.ir.ops.walsh_hadamard import walsh_hadamard
 from graphml.ir.plain_states import plain_states
 from graphml.ir.shape import Symbol, fixed
 
@@ -38,10 +39,14 @@ _MIXING = ("leaf", "linear", "attention")  # families of ops whose results have 
 
 @dataclass(frozen=True)
 class Rotated:
-    """Which columns of a state's rows are rotated, and by which node; `first` is the first of them."""
+    """Which columns of a state's rows are rotated, and by which node; `first` is the first of them.
+
+    block: of the Hadamard transform that the rotated rows are kept as; 0 for none.
+    """
 
     rope: Node
     first: int
+    block: int = 0
 
 
 @dataclass(frozen=True)
@@ -131,6 +136,10 @@ def _rotated_before(x: Node, known: dict[Node, Rotated | None]) -> Rotated | Non
     if not origins:
         return None
     i, origin = origins[0]
+    if origin.block:
+        raise GraphError(f"{x.name} is computed from transformed values by {x.op.name}")
+    if x.op is walsh_hadamard:
+        return replace(origin, block=integer(x.attributes, "block"))
     if x.op is concat and len(origins) == 1:
         return Rotated(origin.rope, origin.first + sum(fixed(left.shape[-1]) for left in x.inputs[:i]))
     if x.op.name not in _THROUGH or len(origins) > 1:
@@ -140,6 +149,10 @@ def _rotated_before(x: Node, known: dict[Node, Rotated | None]) -> Rotated | Non
 
 def _rotate(builder: BaseBuilder, rows: Node, rotated: Rotated) -> Node:
     """The rows, of which the rotated columns are rotated by the differences."""
+    if rotated.block:  # its own inverse
+        rows = builder.record(walsh_hadamard, rows, block=rotated.block)
+        rows = _rotate(builder, rows, replace(rotated, block=0))
+        return builder.record(walsh_hadamard, rows, block=rotated.block)
     table = _table(builder, rotated.rope.inputs[1], rows.shape[0])
     mode, width = rotated.rope.attributes["mode"], fixed(rows.shape[-1])
     first, end = rotated.first, rotated.first + fixed(rotated.rope.shape[-1])

@@ -149,6 +149,21 @@ def test_norms() -> None:
     np.testing.assert_allclose(run("l2_norm", tiny, eps=1e-3), [[1e-3] * 4], rtol=1e-6)
 
 
+def test_walsh_hadamard() -> None:
+    """Sums and differences of pairs, of pairs of those, and so on; twice is nothing; lengths stay."""
+    np.testing.assert_allclose(
+        run("walsh_hadamard", np.array([[1.0, 2.0, 3.0, 5.0]], np.float32), block=4), [[5.5, -1.5, -2.5, 0.5]]
+    )
+    x = normal(3, 2, 192)
+    once = run("walsh_hadamard", x, block=64)
+    np.testing.assert_allclose(run("walsh_hadamard", once, block=64), x, atol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(once, axis=-1), np.linalg.norm(x, axis=-1), rtol=1e-6)
+    np.testing.assert_array_equal(once[..., 64:128], run("walsh_hadamard", x[..., 64:128], block=64))
+    for block, width in ((3, 6), (1, 4), (8192, 8192), (64, 96)):
+        with pytest.raises((GraphError, ShapeError), match="blocks"):
+            (g := Builder(4)).walsh_hadamard(g.constant([0.5] * width), block)
+
+
 def test_softmax_and_sums() -> None:
     x = normal(3, 50) * 30
     x[0] += 1e4

@@ -1,8 +1,9 @@
-"""Norms over the last dimension, with the sum before it where they are made together."""
+"""Norms over the last dimension, with the sum before it where they are made together; Hadamard transforms."""
 
 from __future__ import annotations
 
 from graphml.ir.node import Node
+from graphml.ir.op import integer
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.lowering.linear import is_packed
 from graphml_cpu.lowering.step import (
@@ -14,6 +15,7 @@ from graphml_cpu.lowering.step import (
     number,
     one_step,
     row_bytes,
+    rows,
     width,
 )
 
@@ -65,9 +67,19 @@ def _lower_add_norm(node: Node, threads: int) -> list[KernelCall]:
     )  # fmt: skip
 
 
+def _lower_walsh_hadamard(node: Node, threads: int) -> list[KernelCall]:
+    x, block = node.inputs[0], integer(node.attributes, "block")
+    ref = KernelRef(
+        f"walsh_hadamard-{block}", "graphml_cpu.kernels.norms.walsh_hadamard", "make_walsh_hadamard", (block,)
+    )
+    blocks = rows((*x.shape[:-1], width(x) // block))
+    return one_step(ref, x=x, out=node, factor=block**-0.5, blocks=blocks)
+
+
 ADD_NORM = CpuLowering(("add_rms_norm",), _lower_add_norm, refuses=_refuses_add_norm, replicable=True)
 NORM = CpuLowering(
     ("rms_norm", "rms_norm_mul", "layer_norm", "layer_norm_mul", "l2_norm"),
     _lower,
     replicable=True,
 )
+WALSH_HADAMARD = CpuLowering(("walsh_hadamard",), _lower_walsh_hadamard, replicable=True)

@@ -1,8 +1,12 @@
-"""Norms over the last dimension, with the sum before them and the conversion after them where fused."""
+"""Norms over the last dimension, with the sum before them and the conversion after them where fused.
+
+And Walsh-Hadamard transforms.
+"""
 
 from __future__ import annotations
 
 from graphml.ir.node import Node
+from graphml.ir.op import integer
 from graphml_gpu.dispatch import (
     NOTHING,
     DeviceView,
@@ -17,7 +21,8 @@ from graphml_gpu.dispatch import (
 )
 from graphml_gpu.kernels.norms.norm import add_rms_norm, norm
 from graphml_gpu.kernels.norms.row_norm import ADD_ROW_NORM, ROW_NORM
-from graphml_gpu.lowering.groups import WIDEST, for_row, held, in_registers, on_grid
+from graphml_gpu.kernels.norms.walsh_hadamard import walsh_hadamard
+from graphml_gpu.lowering.groups import WIDEST, for_row, held, in_registers, on_grid, per_row
 
 _CONVERTED = "q8_1"
 
@@ -70,6 +75,15 @@ def _lower_add_norm(node: Node, context: DeviceView) -> list[Dispatch]:
     ]  # fmt: skip
 
 
+def _lower_walsh_hadamard(node: Node, context: DeviceView) -> list[Dispatch]:
+    x, block = node.inputs[0], integer(node.attributes, "block")
+    count = rows((*x.shape[:-1], width(x) // block))
+    constants = {"BITS": block.bit_length() - 1}
+    return per_row(
+        walsh_hadamard, count, block // 2, constants, x=x, out=node, blocks=count, factor=block**-0.5
+    )
+
+
 NORM = GpuLowering(
     ("rms_norm", "rms_norm_mul", "layer_norm", "layer_norm_mul", "l2_norm"), _lower, refuses=_f32
 )
@@ -77,3 +91,4 @@ NORM_CONVERTED = GpuLowering(
     ("rms_norm_mul_quantize", "layer_norm_mul_quantize"), _lower, refuses=_refuses_converted
 )
 ADD_NORM = GpuLowering(("add_rms_norm",), _lower_add_norm, refuses=_refuses_add_norm)
+WALSH_HADAMARD = GpuLowering(("walsh_hadamard",), _lower_walsh_hadamard, refuses=_f32)

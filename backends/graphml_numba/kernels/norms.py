@@ -66,6 +66,23 @@ def l2_norm(out: Array, x: Array, begin: int, end: int, eps: float) -> None:
             out[row, i] = x[row, i] * scale
 
 
+@kernel_of("walsh_hadamard")
+def walsh_hadamard(out: Array, x: Array, begin: int, end: int, block: int) -> None:
+    """Each block of x times the orthonormal Walsh-Hadamard matrix, by sums and differences of pairs."""
+    n = x.shape[1]
+    factor = F32(1 / np.sqrt(block))
+    for row in range(begin, end):
+        for i in range(n):
+            out[row, i] = x[row, i] * factor
+        stride = 1
+        while stride < block:
+            for pair in range(0, n, 2 * stride):
+                for i in range(pair, pair + stride):
+                    low, high = out[row, i], out[row, i + stride]
+                    out[row, i], out[row, i + stride] = low + high, low - high
+            stride *= 2
+
+
 @kernel_of("layer_norm")
 def layer_norm(out: Array, x: Array, begin: int, end: int, eps: float) -> None:
     """out = (x - mean(x)) / sqrt(variance(x) + eps)."""

@@ -16,6 +16,7 @@ from graphml.ir.methods.layout import flatten
 from graphml.ir.node import Node
 from graphml.ir.ops import attention as ops
 from graphml.ir.ops import index, relative, sparse
+from graphml.ir.ops.walsh_hadamard import walsh_hadamard
 from graphml.ir.shape import Shape, fixed
 from graphml.ir.step import StepBuilder, WrittenCache
 
@@ -59,9 +60,10 @@ def attend(
     own = g.windows and causal and selected is None and bool(window or chunk)
     group = CellGroup(window, chunk) if own else None
     if k is not None:
-        keys = _write(g, f"{g.caches}.{layer}.k", k, g.k_dtype, group)
-        values = keys if v is None else _write(g, f"{g.caches}.{layer}.v", v, g.v_dtype, group)
-        g.kept[layer] = WrittenCache(keys, values, group)
+        blocks = _blocks(g, k, v)
+        keys = _write(g, f"{g.caches}.{layer}.k", k, g.k_dtype, group, blocks[0])
+        values = keys if v is None else _write(g, f"{g.caches}.{layer}.v", v, g.v_dtype, group, blocks[1])
+        g.kept[layer] = WrittenCache(keys, values, group, blocks)
     if layer not in g.kept:
         raise GraphError(f"[g.attend] wanted keys and values of layer {layer}, which has kept none yet")
     kept = g.kept[layer]
@@ -71,6 +73,7 @@ def attend(
             f"more; got window {window}, chunk {chunk}"
         )
     k_cache, v_cache = kept.keys, kept.values
+    q = _transformed(g, q, kept.blocks[0])
     places = g.positions, g.sequences, g.block_table_of(kept.group)
     extra = () if sinks is None else (sinks,)
     shared: dict[str, Any] = {"scale": scale, "block_size": g.block_size, **_types(k_cache, v_cache)}
@@ -80,12 +83,12 @@ def attend(
         if unfit:
             raise GraphError(f"[g.attend] wanted selected without {', '.join(unfit)}: it has its own blocks")
         operands = (q, k_cache, v_cache, *places, selected, *extra)
-        return flatten(
-            g, g.record(sparse.selected_attention, *operands, selection_block=selection_block, **shared)
-        )
-    ahead = () if causal else (g.lengths,)
-    operands = (q, k_cache, v_cache, *places, *extra, *ahead)
-    return flatten(g, g.record(ops.attention, *operands, causal=causal, **shared, **of_all))
+        y = g.record(sparse.selected_attention, *operands, selection_block=selection_block, **shared)
+    else:
+        ahead = () if causal else (g.lengths,)
+        operands = (q, k_cache, v_cache, *places, *extra, *ahead)
+        y = g.record(ops.attention, *operands, causal=causal, **shared, **of_all)
+    return flatten(g, _transformed(g, y, kept.blocks[1]))
 
 
 @method
@@ -108,7 +111,9 @@ def select(
     >>> g.select(q, g.heads(g.columns(x, 0, 16), 1), layer=0, n=4)
     %selected: i32[T<=8, 4, 4] = select_blocks(%q, %cache_write, %positions, %sequences, %block_table)
     """
-    k_cache = _write(g, f"{g.caches}.{layer}.index", k, g.k_dtype)
+    block, _ = _blocks(g, k, None)
+    k_cache = _write(g, f"{g.caches}.{layer}.index", k, g.k_dtype, block=block)
+    q = _transformed(g, q, block)
     operands = (q, k_cache, g.positions, g.sequences, g.block_table, *(() if weights is None else (weights,)))
     return g.record(
         sparse.select_blocks,
@@ -131,8 +136,10 @@ def attend_relative(
     >>> g.attend_relative(q, k, v, layer=0, bias=g.weight("distances", F32, (32, 4)))
     %reshape: f32[T<=8, 64] = reshape(%relative_attention)
     """
-    k_cache = _write(g, f"{g.caches}.{layer}.k", k, g.k_dtype)
-    v_cache = _write(g, f"{g.caches}.{layer}.v", v, g.v_dtype)
+    of_keys, of_values = _blocks(g, k, v)
+    k_cache = _write(g, f"{g.caches}.{layer}.k", k, g.k_dtype, block=of_keys)
+    v_cache = _write(g, f"{g.caches}.{layer}.v", v, g.v_dtype, block=of_values)
+    q = _transformed(g, q, of_keys)
     ahead = () if g.causal else (g.lengths,)
     y = g.record(
         relative.relative_attention,
@@ -142,7 +149,7 @@ def attend_relative(
         causal=g.causal,
         **_types(k_cache, v_cache),
     )
-    return flatten(g, y)
+    return flatten(g, _transformed(g, y, of_values))
 
 
 @method
@@ -151,8 +158,9 @@ def keep_source(g: StepBuilder, k: Node, v: Node, layer: Index) -> None:
 
     >>> g.keep_source(k, v, layer=0)
     """
-    _write(g, f"source.{layer}.k", k, g.k_dtype)
-    _write(g, f"source.{layer}.v", v, g.v_dtype)
+    of_keys, of_values = _blocks(g, k, v)
+    _write(g, f"source.{layer}.k", k, g.k_dtype, block=of_keys)
+    _write(g, f"source.{layer}.v", v, g.v_dtype, block=of_values)
 
 
 @method
@@ -168,6 +176,8 @@ def attend_source(g: StepBuilder, q: Node, layer: Index, n_head_kv: Count, scale
     shape = g.n_cells, n_head_kv, q.shape[-1]
     k_cache = _cache(g, f"source.{layer}.k", shape, g.k_dtype)
     v_cache = _cache(g, f"source.{layer}.v", shape, g.v_dtype)
+    of_keys, of_values = _blocks(g, q, q)
+    q = _transformed(g, q, of_keys)
     y = g.record(
         ops.attention,
         *(q, k_cache, v_cache),
@@ -178,7 +188,7 @@ def attend_source(g: StepBuilder, q: Node, layer: Index, n_head_kv: Count, scale
         causal=False,
         **_types(k_cache, v_cache),
     )
-    return flatten(g, y)
+    return flatten(g, _transformed(g, y, of_values))
 
 
 def _types(k_cache: Node, v_cache: Node) -> dict[str, Any]:
@@ -186,7 +196,30 @@ def _types(k_cache: Node, v_cache: Node) -> dict[str, Any]:
     return {"k_dtype": k_cache.dtype.name, "v_dtype": v_cache.dtype.name}
 
 
-def _write(g: StepBuilder, name: str, x: Node, kind: DType, group: CellGroup | None = None) -> Node:
+def _blocks(g: StepBuilder, k: Node, v: Node | None) -> tuple[int, int]:
+    """The sizes of blocks by which keys and values of these heads are transformed; 0: they are not.
+
+    As in llama.cpp (`src/llama-kv-cache.cpp`): the largest for keys, at most 64 for values, where small ones lose
+    less. v None: the values are the keys.
+    """
+
+    def block(x: Node, is_transformed: bool) -> int:
+        width = fixed(x.shape[-1])
+        return width & -width if is_transformed else 0
+
+    of_keys = block(k, g.k_transformed)
+    of_values = of_keys if v is None else min(block(v, g.v_transformed), 64)
+    return of_keys, of_values
+
+
+def _transformed(g: StepBuilder, x: Node, block: int) -> Node:
+    return g.record(walsh_hadamard, x, block=block) if block else x
+
+
+def _write(
+    g: StepBuilder, name: str, x: Node, kind: DType, group: CellGroup | None = None, block: int = 0
+) -> Node:
+    x = _transformed(g, x, block)
     state = _cache(g, name, (g.n_cells_of(group), *x.shape[1:]), kind)
     # The runtime gives each token of a step a cell of its own.
     return g.record(

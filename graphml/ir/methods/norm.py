@@ -1,12 +1,13 @@
-"""Methods over the last dimension: norms, softmax, sums, extremes; and means over rows."""
+"""Methods over the last dimension: norms, Hadamard transforms, softmax, sums, extremes; means over rows."""
 
 from __future__ import annotations
 
-from graphml.ir.argument_kinds import NonNegative
+from graphml.ir.argument_kinds import Count, NonNegative
 from graphml.ir.arguments import method
 from graphml.ir.node import Node
 from graphml.ir.ops import elementwise, reduce
 from graphml.ir.ops import norm as ops
+from graphml.ir.ops import walsh_hadamard as transform
 from graphml.ir.step import StepBuilder
 
 
@@ -50,6 +51,19 @@ def l2_norm(g: StepBuilder, x: Node, eps: NonNegative, name: str | None = None) 
     %l2_norm: f32[T<=8, 4, 16] = l2_norm(%q)
     """
     return g.record(ops.l2_norm, x, name=name, eps=eps)
+
+
+@method
+def walsh_hadamard(g: StepBuilder, x: Node, block: Count, name: str | None = None) -> Node:
+    """Each block of the last dimension times the orthonormal Walsh-Hadamard matrix, its own inverse.
+
+    block: a power of two that divides the last dimension. Caches of few bits are spread so
+    (arXiv:2404.00456).
+
+    >>> g.walsh_hadamard(q, 16)
+    %walsh_hadamard: f32[T<=8, 4, 16] = walsh_hadamard(%q)
+    """
+    return g.record(transform.walsh_hadamard, x, name=name, block=block)
 
 
 @method

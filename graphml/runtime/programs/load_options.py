@@ -14,7 +14,7 @@ from pathlib import Path
 from graphml import settings
 from graphml.compiler.options import CompileOptions
 from graphml.errors import UsageError
-from graphml.ir.cache_types import CACHE_DTYPES, read_cache_types
+from graphml.ir.cache_types import CACHE_DTYPES, PLAIN, read_cache_types
 from graphml.ir.cells import MAX_CELLS
 from graphml.options.option_fields import (
     POSITIVE,
@@ -65,7 +65,8 @@ class LoadOptions:
     threads: int | None = with_setting(settings.threads, None, "--threads", "-t", range=Whole(1))
     kv: str = option(
         "f16",
-        f"Data type of the KV cache: {OneOf(CACHE_DTYPES)}; two as KEYS/VALUES, like q8_0/q4_0.",
+        f"Data type of the KV cache: {OneOf(CACHE_DTYPES)}; two as KEYS/VALUES, like q8_0/q4_0; q4_0{PLAIN}: "
+        "without a Walsh-Hadamard transform.",
         "--kv",
         range=Checked(read_cache_types),
         metavar="TYPE",
