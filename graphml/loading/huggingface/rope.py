@@ -39,7 +39,7 @@ def rope_keys(
     rope_values |= _scaling(config, full, n_rot, theta, int(str(keys["context_length"])))
     if local is not None:
         rope_values["rope.freq_base_swa"] = config.checked_number(
-            "rope_theta", local.pop("rope_theta", theta)
+            "rope_theta of sliding_attention", local.pop("rope_theta", None)
         )
         if local.pop("rope_type", "default") != "default" or local:
             raise config.error(f"rope of sliding_attention: wanted none but a base; got {str(local)[:80]}")
@@ -71,8 +71,9 @@ def _parameters(config: HfConfig, base: float) -> tuple[Fields, Fields | None]:
     if any(kind in parameters for kind in LAYER_KINDS):
         if set(parameters) - set(LAYER_KINDS):
             raise config.error(f"rope_parameters: wanted {LAYER_KINDS} alone; got {sorted(parameters)}")
-        full, local = ({**top, **(parameters.get(kind) or {})} for kind in LAYER_KINDS)
-        return full, local
+        near = {} if local_base is None else {"rope_theta": local_base}
+        full, local = (parameters.get(kind) or {} for kind in LAYER_KINDS)
+        return {**top, **full}, {**near, **local}
     _check_replaced(config, {"rope_theta": base, "partial_rotary_factor": 1.0, **top, **parameters})
     return {**top, **parameters}, None if local_base is None else {"rope_theta": local_base}
 
@@ -93,10 +94,7 @@ def _scaling(config: HfConfig, scaling: Fields, n_rot: int, base: float, n_ctx: 
     kind = str(scaling.pop("rope_type", None) or scaling.get("type") or "default")
     for name in ("type", "mrope_section", "mrope_interleaved"):  # of a text all axes have one position
         scaling.pop(name, None)
-    original = scaling.pop("original_max_position_embeddings", None)
-    outer = config.get("original_max_position_embeddings")
-    original = original or outer or n_ctx
-    original = int(config.checked_number("original_max_position_embeddings", original))
+    original = _original(config, scaling, kind in ("longrope", "su"), n_ctx)
     keys: dict[str, Value] = {}
     if kind in ("linear", "llama3", "yarn"):
         factor = config.checked_number("rope factor", scaling.pop("factor", None))
@@ -107,6 +105,10 @@ def _scaling(config: HfConfig, scaling: Fields, n_rot: int, base: float, n_ctx: 
     elif kind == "llama3":
         low = config.checked_number("low_freq_factor", scaling.pop("low_freq_factor", None))
         high = config.checked_number("high_freq_factor", scaling.pop("high_freq_factor", None))
+        if low < 0 or high < 0:
+            raise config.error(
+                f"low_freq_factor, high_freq_factor: wanted numbers from 0 up; got {low}, {high}"
+            )
         config.tensors["rope_freqs.weight"] = _llama3(n_rot, base, factor, low, high, original)
     elif kind == "yarn":
         exact = not scaling.pop("truncate", True)
@@ -124,6 +126,20 @@ def _scaling(config: HfConfig, scaling: Fields, n_rot: int, base: float, n_ctx: 
             f"rope of type {kind[:40]!r}: parameters that are not understood: {str(left)[:120]}"
         )
     return keys
+
+
+def _original(config: HfConfig, scaling: Fields, is_long: bool, n_ctx: int) -> int:
+    """The context before the scaling. With LongRoPE the class reads two places, for two things."""
+    name = "original_max_position_embeddings"
+    inner, outer = scaling.pop(name, None), config.get(name)
+    if is_long and None not in (inner, outer) and inner != outer:
+        got = f"{str(inner)[:20]} in the rope, {str(outer)[:20]} beside it"
+        raise config.error(f"{name}: wanted one number; got {got}")
+    stated = next((value for value in (inner, outer) if value is not None), n_ctx)
+    original = int(config.checked_number(name, stated))
+    if original < 1:
+        raise config.error(f"{name}: wanted a number above 0; got {original}")
+    return original
 
 
 def _llama3(n_rot: int, base: float, factor: float, low: float, high: float, original: int) -> Any:

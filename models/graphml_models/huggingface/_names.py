@@ -69,7 +69,7 @@ def windows(config: HfConfig, keys: Mapping[str, Value], period: int | None = No
     """The window of layers by `layer_types`, or by a period: of so many layers the last has none."""
     if config.get("layer_types") is not None or period is None:
         return window_keys(config, keys)
-    size = config.size("sliding_window", 0)
+    size = config.window()
     return {"attention.sliding_window": size, "attention.sliding_window_pattern": period} if size else {}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphml.loading.huggingface.config import HfConfig, Value, decoder_keys
+from graphml.loading.huggingface.config_names import ACTIVATIONS
 from graphml.loading.huggingface.family import Family, Names, To, plus_one
 from graphml.loading.huggingface.rope import rope_keys
 from graphml_models.huggingface._names import ATTENTION, GATED, TOP
@@ -15,12 +16,9 @@ NORMS: Names = {
 
 
 def keys(config: HfConfig) -> dict[str, Value]:
-    """As of llama, with GELU in its tanh form, whatever the older field `hidden_act` says."""
-    if config.get("hidden_activation") is None:
-        config.get("hidden_act")
-    else:
-        config.only("hidden_activation", "gelu_pytorch_tanh")
-        config.get("hidden_act")
+    """As of llama, with GELU in its tanh form, also where the older field `hidden_act` says another one."""
+    config.only("hidden_activation", "gelu_pytorch_tanh")
+    config.only("hidden_act", *(name for name, kind in ACTIVATIONS.items() if kind in ("gelu", "gelu_erf")))
     metadata = decoder_keys(config)
     config.only("use_bidirectional_attention", False)
     return metadata | rope_keys(config, metadata)

@@ -19,8 +19,8 @@ def keys(config: HfConfig, period: int = 2) -> dict[str, Value]:
     """As of Gemma, with windows, caps (0: none) and the scale of scores; period: without `layer_types`."""
     metadata = gemma.keys(config)
     metadata["attention.scale"] = config.number("query_pre_attn_scalar") ** -0.5
-    metadata["attn_logit_softcapping"] = config.number("attn_logit_softcapping", 0.0)
-    metadata["final_logit_softcapping"] = config.number("final_logit_softcapping", 0.0)
+    metadata["attn_logit_softcapping"] = config.cap("attn_logit_softcapping")
+    metadata["final_logit_softcapping"] = config.cap("final_logit_softcapping")
     config.get("hybrid_cache", "cache_implementation")
     return metadata | (windows(config, metadata, period) or {"attention.sliding_window": 0})
 

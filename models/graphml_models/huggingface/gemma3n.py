@@ -27,6 +27,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
     """Several residual streams, layers that share caches, gates that keep their largest numbers."""
     config.activation("gelu")
     config.only("altup_correct_scale", True)
+    config.only("altup_active_idx", 0)
     config.only("attn_logit_softcapping", 0.0)
     widths = config.get("intermediate_size")
     if isinstance(widths, list) and widths and all(type(ff_width) is int for ff_width in widths):
@@ -56,7 +57,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
         ],
         "attention.shared_kv_layers": config.size("num_kv_shared_layers"),
         "embedding_length_per_layer_input": config.size("hidden_size_per_layer_input"),
-        "final_logit_softcapping": config.number("final_logit_softcapping", 0.0),
+        "final_logit_softcapping": config.cap("final_logit_softcapping"),
     }
 
 

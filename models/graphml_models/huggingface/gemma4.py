@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from graphml.loading.huggingface.config import HfConfig, Value, decoder_keys, window_keys
 from graphml.loading.huggingface.family import Family, To, as_float32
-from graphml.loading.huggingface.rope import LAYER_KINDS
 from graphml_models.huggingface._names import ATTENTION, GATED, HEAD_NORMS, TOP
 
 STILL = 1e30  # what divides the frequencies of pairs that do not rotate
@@ -35,7 +35,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
         "attention.value_length_swa": local,
         "attention.shared_kv_layers": config.size("num_kv_shared_layers"),
         "embedding_length_per_layer_input": config.size("hidden_size_per_layer_input"),
-        "final_logit_softcapping": config.number("final_logit_softcapping", 0.0),
+        "final_logit_softcapping": config.cap("final_logit_softcapping"),
         **_ropes(config, local, wide),
     }
     config.only("vocab_size_per_layer_input", config.size("vocab_size"))
@@ -73,14 +73,21 @@ def _full_heads(config: HfConfig, windowed: list[Any], kv: int) -> tuple[int, in
     return width, count
 
 
+ROPES: Mapping[str, Mapping[str, Any]] = {
+    "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+}
+"""Where config.json says nothing of a kind of layers."""
+
+
 def _ropes(config: HfConfig, local: int, wide: int) -> dict[str, Value]:
     """Of layers with a window plain; of others a part of the pairs rotates, over the whole width."""
     ropes = config.get("rope_parameters") or {}
-    if not isinstance(ropes, dict) or set(ropes) - set(LAYER_KINDS):
-        raise config.error(f"rope_parameters: wanted {LAYER_KINDS} alone; got {str(ropes)[:100]}")
-    full, near = (dict(ropes.get(kind) or {}) for kind in ("full_attention", "sliding_attention"))
-    kind, part = full.pop("rope_type", "proportional"), full.pop("partial_rotary_factor", 0.25)
-    bases = full.pop("rope_theta", 1e6), near.pop("rope_theta", 1e4)
+    if not isinstance(ropes, dict) or set(ropes) - set(ROPES):
+        raise config.error(f"rope_parameters: wanted {tuple(ROPES)} alone; got {str(ropes)[:100]}")
+    full, near = (dict(ropes.get(kind) or ROPES[kind]) for kind in ROPES)
+    kind, part = full.pop("rope_type", "default"), full.pop("partial_rotary_factor", 1.0)
+    bases = full.pop("rope_theta", None), near.pop("rope_theta", None)
     if kind != "proportional" or full or near.pop("rope_type", "default") != "default" or near:
         raise config.error(f"rope_parameters: wanted proportional and default; got {str(ropes)[:100]}")
     turning = int(config.checked_number("partial_rotary_factor", part) * wide // 2)

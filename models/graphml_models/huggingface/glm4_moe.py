@@ -25,11 +25,14 @@ SHARED: Names = {
 
 def routing_keys(config: HfConfig, gating: int = SIGMOID) -> dict[str, Value]:
     """Experts as DeepSeek-V3 has them; gating: of the scores."""
+    groups, used = config.size("expert_group_count", 0), config.size("expert_group_used_count", 0)
+    if groups > 1 and not 1 <= used <= groups:
+        raise config.error(f"topk_group: wanted 1 to {groups} of the {groups} groups; got {used}")
     return {
         **expert_keys(config),
         "expert_shared_count": config.size("expert_shared_count", 0),
-        "expert_group_count": config.size("expert_group_count", 0),
-        "expert_group_used_count": config.size("expert_group_used_count", 0),
+        "expert_group_count": groups,
+        "expert_group_used_count": used,
         "expert_weights_norm": config.flag("norm_topk_prob"),
         "expert_weights_scale": config.number("expert_weights_scale", 1.0),
         "leading_dense_block_count": config.size("leading_dense_block_count", 0),

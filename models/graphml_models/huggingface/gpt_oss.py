@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from graphml.loading.huggingface.config import HfConfig, Value
 from graphml.loading.huggingface.family import Change, Family, To, as_float32
+from graphml.loading.huggingface.rope import stated_rope
 from graphml.weights import Tensor
 from graphml.weights.deferred import DeferredTensor
 from graphml_models.huggingface._names import ATTENTION, TOP, expert_keys, llama_keys, windows
@@ -23,6 +24,8 @@ def keys(config: HfConfig) -> dict[str, Value]:
     """As of llama, with windows, sinks, and experts whose width is that of the feed-forward."""
     for name, bound in BOUNDS.items():
         config.only(name, bound)
+    if not stated_rope(config):
+        raise config.error("rope_parameters: wanted those of the model, which the class assumes to be YaRN's")
     metadata = llama_keys(config)
     experts = expert_keys(config, width="feed_forward_length")
     return {**metadata, **experts, **windows(config, metadata, period=2)}

@@ -9,7 +9,7 @@ from graphml_models.huggingface._names import LLAMA, llama_keys
 
 def keys(config: HfConfig) -> dict[str, Value]:
     """As of llama, and the window of all layers."""
-    return {**llama_keys(config), "attention.sliding_window": config.size("sliding_window", 0)}
+    return {**llama_keys(config), "attention.sliding_window": config.window()}
 
 
 FAMILY = Family(

@@ -12,7 +12,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
     """As of llama; q, k and v may be clamped."""
     config.activation("silu")
     metadata = decoder_keys(config, eps=LAYER_EPS)
-    metadata["attention.clamp_kqv"] = config.number("clip_qkv", 0.0)
+    metadata["attention.clamp_kqv"] = config.cap("clip_qkv")
     return metadata | rope_keys(config, metadata)
 
 

@@ -10,7 +10,7 @@ from graphml_models.huggingface._names import NORMS, TOP, llama_keys
 def keys(config: HfConfig) -> dict[str, Value]:
     """As of llama, with longrope and the window of all layers."""
     metadata = llama_keys(config)
-    window = config.size("sliding_window", 0)
+    window = config.window()
     return {**metadata, "attention.sliding_window": window, "attention.sliding_window_pattern": 0}
 
 
