@@ -1,11 +1,11 @@
-"""Changes each field of each recorded config.json, and holds graphml beside transformers: a tool for developers.
+"""Changes each field of each recorded config.json, and holds graphml beside transformers: for developers.
 
     PYTHONPATH=.:backends:models:quant VENV/bin/python -m tests.config_mutations [NAME ...] [--keep N]
 
-VENV has torch, transformers and what graphml needs. Each field is left out, made null and given other values, of
-the language model and within its lists of settings. transformers builds the class of what is left, with weights by
-the names of its tensors; graphml opens the same config.json and the same tensors. Either the logits agree, or
-graphml refuses with an error of its own. What transformers does not compute either counts as nothing.
+VENV has torch, transformers and what graphml needs. Each field is left out, made null and given other values,
+of the language model and of its rope. transformers builds the class of what is left, with weights by the names of
+its tensors; graphml opens the same config.json and the same tensors. Either the logits agree, or graphml refuses
+with an error of its own. What transformers does not compute either counts as nothing.
 
 --keep N: write of each name N cases, chosen by chance, to `tests/data/config_mutations`, for the tests.
 """
@@ -38,7 +38,7 @@ OTHERS = ("gelu", "relu", "silu", "gelu_pytorch_tanh", "nothing")
 SAVED_BY = {"architectures", "dtype", "torch_dtype", "transformers_version", "model_type", "_name_or_path"}
 """Fields that say what wrote the file; a model's type is another family."""
 DROP = object()
-NESTED = ("rope_parameters", "attn_config", "per_layer_config")
+NESTED = ("rope_parameters", "attn_config", "per_layer_config", "text_config")
 DETAILS = ("id2label", "label2id")
 
 
@@ -123,7 +123,7 @@ def by_transformers(name: str, config: Mapping[str, Any]) -> Computed | None:
                 logits = model(torch.tensor(TOKENS)[None], use_cache=False).logits[0].numpy()
         except Exception:
             return None
-    if not np.isfinite(logits).all() or np.abs(logits).max() > 1e6:
+    if not np.isfinite(logits).all() or not 0 < np.abs(logits).max() < 1e6:
         return None
     return tensors, logits
 

@@ -199,8 +199,8 @@ def _types(k_cache: Node, v_cache: Node) -> dict[str, Any]:
 def _blocks(g: StepBuilder, k: Node, v: Node | None) -> tuple[int, int]:
     """The sizes of blocks by which keys and values of these heads are transformed; 0: they are not.
 
-    As in llama.cpp (`src/llama-kv-cache.cpp`): the largest for keys, at most 64 for values, since small blocks
-    lose less there. v None: the values are the keys.
+    As in llama.cpp (`src/llama-kv-cache.cpp`): the largest for keys, at most 64 for values, since small
+    blocks lose less there. v None: the values are the keys.
     """
 
     def block(x: Node, is_transformed: bool) -> int:

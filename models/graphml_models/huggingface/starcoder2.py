@@ -12,7 +12,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
     """Layer norms, a plain feed-forward with GELU, the window of all layers."""
     metadata = decoder_keys(config, eps=LAYER_EPS, field="norm_epsilon")
     metadata["hidden_activation"] = config.activation("gelu", "gelu_erf")
-    metadata["attention.sliding_window"] = config.size("sliding_window", 0)
+    metadata["attention.sliding_window"] = config.window()
     metadata["attention.sliding_window_pattern"] = 0
     return metadata | rope_keys(config, metadata)
 
