@@ -52,7 +52,8 @@ def open_folder(path: Path, families: Mapping[str, Family], stated_family: Famil
     ArchitectureError for a model_type or a field that is not known, WeightsError for missing, damaged or
     pickled files.
     """
-    fields = language_model(read_json(path / CONFIG))
+    whole = read_json(path / CONFIG)
+    fields = language_model(whole)
     kind = fields.get("model_type")
     family = stated_family or _family(path / CONFIG, kind, families)
     opened: list[FileMap] = []
@@ -68,7 +69,8 @@ def open_folder(path: Path, families: Mapping[str, Family], stated_family: Famil
             config = HfConfig(path / CONFIG, fields, family.defaults, _largest(stored_tensors), reads)
             packing = read_packing(config.path, config.get("quantization_config"))
             keys, tied = metadata_keys(config, family)
-            tensors = our_tensors(config, family, unpacked(path, packing, stored_tensors), tied)
+            held_tensors = unpacked(path, packing, stored_tensors)
+            tensors = our_tensors(config, family, held_tensors, tied, fields is not whole)
             own = {f"{family.architecture}.{key}": stored(value) for key, value in keys.items()}
         values: dict[str, StoredValue] = {
             "general.architecture": stored(family.architecture),
