@@ -88,7 +88,8 @@ def open_folder(path: Path, families: Mapping[str, Family], stated_family: Famil
 
 def metadata_keys(config: HfConfig, family: Family) -> tuple[dict[str, Value], bool]:
     """The keys of a config as its family has them, and whether the output matrix is the embedding."""
-    config.only("is_encoder_decoder", False)
+    if family.logits:
+        config.only("is_encoder_decoder", False)
     tied = config.flag("tie_word_embeddings", False)
     keys = dict(family.keys(config))
     config.check_all_read(family.ignored)

@@ -22,7 +22,8 @@ from graphml.weights.filemap import Bytes
 # First parts of names, which depend on the class, and on whether there is more than a language model.
 PREFIXES = (
     "model.language_model.", "language_model.model.", "language_model.", "model.text_model.", "model.",
-    "transformer.", "backbone.", "gpt_neox.",
+    "transformer.", "backbone.", "gpt_neox.", "bert.", "roberta.", "distilbert.transformer.", "distilbert.",
+    "nomic_bert.",
 )  # fmt: skip
 # Parts that see or hear, by the first word of their names: text alone is evaluated.
 SEEING = (
@@ -90,7 +91,10 @@ def our_tensors(
         tensors[ours] = _stacked(config.path.parent, ours, of)
     if tied:
         _tie(tensors, sources)
-    _check_output(config, tensors, tied)
+    if family.logits:
+        _check_output(config, tensors, tied)
+    elif "cls.output.weight" not in tensors:  # a pooler, or a head for training
+        tensors = {ours: tensor for ours, tensor in tensors.items() if not ours.startswith("cls.")}
     for ours, values in config.tensors.items():
         tensors[ours] = Tensor(ours, "f32", values.shape, values.reshape(-1).view(np.uint8), mapped=False)
     return tensors
@@ -157,6 +161,10 @@ def looked_up(family: Family, name: str) -> tuple[Entry | None, list[int], str]:
         stem = pattern.removesuffix(suffix)
         if stem != pattern and stem in family.names:
             return _entry(family.names[stem]), numbers, suffix
+    first = _NUMBER.sub("{}", short, count=1)  # a further number may be a part of the name
+    for suffix in (".weight", ".bias") if len(numbers) > 1 else ():
+        if first.removesuffix(suffix) in family.names:
+            return _entry(family.names[first.removesuffix(suffix)]), numbers[:1], suffix
     return None, numbers, ""
 
 
