@@ -42,7 +42,6 @@ class Family:
     expert -> ours, or several where a tensor is split; None: of no use to us.
     defaults: fields of config.json that the class assumes where it lacks them. ignored: fields that the
     class reads without influence on the results. logits: False for an encoder, which has no output matrix.
-    second_text: whether the class's tokenizers give tokens of a pair's second text a kind of their own.
     """
 
     model_types: tuple[str, ...]
@@ -52,7 +51,6 @@ class Family:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
     logits: bool = True
-    second_text: bool = False
 
 
 def permuted(

@@ -135,11 +135,11 @@ def _tie(tensors: dict[str, Tensor], sources: Mapping[str, Tensor]) -> None:
     """
     embedding, output = sources.get(EMBEDDING), sources.get(OUTPUT)
     if embedding is None and output is not None:
-        tensors[EMBEDDING] = _named(EMBEDDING, tensors[OUTPUT])
+        tensors[EMBEDDING] = renamed(EMBEDDING, tensors[OUTPUT])
     if embedding is None or output is None or _same(embedding, output):
         tensors.pop(OUTPUT, None)
         if "output.bias" in tensors and EMBEDDING in tensors:
-            tensors[OUTPUT] = _named(OUTPUT, tensors[EMBEDDING])
+            tensors[OUTPUT] = renamed(OUTPUT, tensors[EMBEDDING])
 
 
 def _same(left: Tensor, right: Tensor) -> bool:
@@ -175,10 +175,11 @@ def _entry(target: str | To | tuple[To, ...] | None) -> Entry:
 def _changed(config: HfConfig, to: str | To, ours: str, tensor: Tensor) -> Tensor:
     if isinstance(to, To):
         tensor = to.change(config, ours, tensor)
-    return _named(ours, tensor)
+    return renamed(ours, tensor)
 
 
-def _named(ours: str, tensor: Tensor) -> Tensor:
+def renamed(ours: str, tensor: Tensor) -> Tensor:
+    """The same tensor by our name."""
     if isinstance(tensor, DeferredTensor):
         return DeferredTensor.of(ours, tensor.dtype, tensor.shape, lambda: tensor.data)
     return Tensor(ours, tensor.dtype, tensor.shape, tensor.data, tensor.mapped)

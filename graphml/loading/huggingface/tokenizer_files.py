@@ -182,12 +182,19 @@ FURTHER_ENDS = ("eot_token_id", "eom_token_id")
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 
 
-def tokenizer_metadata(path: Path, config: Mapping[str, Any], n_vocab: int) -> dict[str, StoredValue]:
-    """The keys that begin with `tokenizer.`; none of a vocabulary where the folder has none."""
+def tokenizer_metadata(
+    path: Path, config: Mapping[str, Any], n_vocab: int, lowercase: bool = False
+) -> dict[str, StoredValue]:
+    """The keys that begin with `tokenizer.`; none of a vocabulary where the folder has none.
+
+    lowercase: texts become lower case before all else.
+    """
     settings = _object(path / "tokenizer_config.json")
     metadata: dict[str, StoredValue] = {}
     if (path / "tokenizer.json").is_file():
-        metadata = _from_json(path / "tokenizer.json", settings, n_vocab)
+        metadata = _from_json(path / "tokenizer.json", settings, n_vocab, lowercase)
+    elif lowercase:
+        raise WeightsError(f"{path}: do_lower_case is true: wanted a tokenizer.json")
     elif (path / "tokenizer.model").is_file():
         metadata = sentencepiece_metadata(path / "tokenizer.model", settings, n_vocab)
     with guarded(path / "tokenizer_config.json", WeightsError):
@@ -197,21 +204,37 @@ def tokenizer_metadata(path: Path, config: Mapping[str, Any], n_vocab: int) -> d
         return metadata | _templates(path, settings)
 
 
+def gives_kinds(path: Path) -> bool:
+    """Whether tokens of the second text of a pair have a kind of their own, as `AutoTokenizer` has it."""
+    settings = _object(path / "tokenizer_config.json")
+    names, kind = settings.get("model_input_names"), settings.get("tokenizer_class")
+    if isinstance(names, list):
+        return "token_type_ids" in names
+    return kind is None or str(kind).startswith("BertTokenizer")
+
+
 def _object(path: Path) -> dict[str, Any]:
     return read_json(path) if path.is_file() else {}
 
 
-def _from_json(path: Path, settings: Mapping[str, Any], n_vocab: int) -> dict[str, StoredValue]:
+def _from_json(
+    path: Path, settings: Mapping[str, Any], n_vocab: int, lowercase: bool
+) -> dict[str, StoredValue]:
     with guarded(path, WeightsError, "wanted a tokenizer of the `tokenizers` library"):
-        return _json_metadata(path, settings, n_vocab)
+        return _json_metadata(path, settings, n_vocab, lowercase)
 
 
-def _json_metadata(path: Path, settings: Mapping[str, Any], n_vocab: int) -> dict[str, StoredValue]:
+def _json_metadata(
+    path: Path, settings: Mapping[str, Any], n_vocab: int, lowercase: bool
+) -> dict[str, StoredValue]:
     text = read_text(path, LARGEST_TOKENIZER)
     whole = json.loads(text)
     model, added = whole["model"], whole.get("added_tokens") or []
     vocabulary = _vocabulary(model)
-    if add_tokens(path.parent, settings, added, vocabulary):
+    if add_tokens(path.parent, settings, added, vocabulary) or lowercase:
+        if lowercase and not _has(whole.get("normalizer"), "Lowercase"):
+            steps = [{"type": "Lowercase"}, *filter(None, [whole.get("normalizer")])]
+            whole["normalizer"] = {"type": "Sequence", "normalizers": steps}
         text = json.dumps({**whole, "added_tokens": added}, ensure_ascii=False)
     entries = [(_name(token["content"]), int(token["id"]), bool(token.get("special"))) for token in added]
     ids = {**vocabulary, **{content: id for content, id, _ in entries}}

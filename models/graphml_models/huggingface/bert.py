@@ -64,5 +64,4 @@ FAMILY = Family(
     names=with_old_norms({**EMBEDDINGS, **LAYER, **POOLER, **MASKED}),
     defaults=DEFAULTS,
     logits=False,
-    second_text=True,
 )

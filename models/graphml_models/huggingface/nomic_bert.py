@@ -55,5 +55,4 @@ FAMILY = Family(
     defaults={**bert.DEFAULTS, "hidden_act": "silu", "vocab_size": 30528,
               "max_position_embeddings": 2048},
     logits=False,
-    second_text=True,
 )  # fmt: skip
