@@ -18,12 +18,11 @@ from graphml.loading.huggingface.family import Family
 from graphml.loading.huggingface.generation_settings import sampling_metadata
 from graphml.loading.huggingface.json_files import read_json
 from graphml.loading.huggingface.packed import PER_WORD, read_packing, unpacked
-from graphml.loading.huggingface.sentence_modules import MODULES, SentenceModules, read_modules
+from graphml.loading.huggingface.sentence_modules import embedding_keys, read_modules
 from graphml.loading.huggingface.tensors import our_tensors
-from graphml.loading.huggingface.tokenizer_files import NO_TOKENIZER, gives_kinds, tokenizer_metadata
-from graphml.loading.pooling import KINDS_BY_ID
+from graphml.loading.huggingface.tokenizer_files import NO_TOKENIZER, tokenizer_metadata
 from graphml.system.read_files import guarded
-from graphml.weights import Metadata, ModelFile, Tensor
+from graphml.weights import Metadata, ModelFile
 from graphml.weights.filemap import FileMap
 from graphml.weights.metadata import StoredValue, stored
 from graphml.weights.safetensors import StoredTensor, read_safetensors
@@ -31,7 +30,6 @@ from graphml.weights.safetensors import StoredTensor, read_safetensors
 CONFIG, WHOLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 LARGEST_INDEX = 64 << 20
 MAX_SHARDS = 4096
-POOLED_BY_RANK = 4  # GGUF's number
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
@@ -77,7 +75,8 @@ def open_folder(path: Path, families: Mapping[str, Family], stated_family: Famil
             wrapped, embeds = fields is not whole, modules is not None
             tensors = our_tensors(config, family, held_tensors, tied or embeds, wrapped)
             own = {f"{family.architecture}.{key}": stored(value) for key, value in keys.items()}
-            own |= _embedding_keys(path, family, modules, keys, tensors)
+            n_embd = int(str(keys["embedding_length"]))
+            own |= embedding_keys(path, modules, family.architecture, n_embd, tensors, kind)
             tensors |= {} if modules is None else modules.tensors(opened)
         values: dict[str, StoredValue] = {
             "general.architecture": stored(family.architecture),
@@ -102,25 +101,6 @@ def metadata_keys(config: HfConfig, family: Family) -> tuple[dict[str, Value], b
     keys = dict(family.keys(config))
     config.check_all_read(family.ignored)
     return keys, tied
-
-
-def _embedding_keys(
-    path: Path,
-    family: Family,
-    modules: SentenceModules | None,
-    keys: Mapping[str, Value],
-    tensors: Mapping[str, Tensor],
-) -> dict[str, StoredValue]:
-    """The keys of what follows the model: of its modules, else of a classifier, which scores pairs."""
-    scored = "cls.output.weight" in tensors
-    if modules is None or not modules.pooling:
-        if modules is not None and not scored:
-            raise ArchitectureError(f"{path / MODULES}: wanted a classifier, or a Pooling behind the model")
-        kinds = tensors.get("token_types.weight")
-        by_id = kinds is not None and kinds.shape[0] > 1 and gives_kinds(path)
-        own = {"pooling_type": stored(POOLED_BY_RANK), KINDS_BY_ID: stored(by_id)}
-        return {f"{family.architecture}.{key}": value for key, value in own.items()} if scored else {}
-    return modules.metadata(family.architecture, int(str(keys["embedding_length"])))
 
 
 def _largest(held: Mapping[str, StoredTensor]) -> int:

@@ -17,6 +17,8 @@ from graphml.errors import ArchitectureError, WeightsError
 from graphml.loading.huggingface.json_files import LARGEST_BYTES, read_json
 from graphml.loading.huggingface.packed import plain
 from graphml.loading.huggingface.tensors import renamed
+from graphml.loading.huggingface.tokenizer_classes import gives_kinds
+from graphml.loading.pooling import KINDS_BY_ID
 from graphml.system.read_files import plain_json
 from graphml.weights import Tensor
 from graphml.weights.filemap import FileMap
@@ -24,11 +26,11 @@ from graphml.weights.metadata import StoredValue, stored
 from graphml.weights.safetensors import read_safetensors
 
 MODULES, SETTINGS, PROMPTS = "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"
-DENSE_WEIGHTS = "model.safetensors"
+TOKENIZER, DENSE_WEIGHTS = "tokenizer_config.json", "model.safetensors"
 PACKAGE = "sentence_transformers."
 FIRST_DENSE, MOST_MODULES, MOST_PROMPTS = 2, 16, 256
-MODES = {"mean": 1, "cls": 2, "lasttoken": 3}
-"""GGUF's numbers of the modes that are computed."""
+MODES, SCORED = {"mean": 1, "cls": 2, "lasttoken": 3}, 4
+"""GGUF's numbers of the modes that are computed, and of scores."""
 FLAGS = {
     "pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max",
     "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens", "pooling_mode_lasttoken": "lasttoken",
@@ -96,7 +98,9 @@ class SentenceModules:
             opened.append(FileMap(path))
             held = read_safetensors(opened[-1])
             wide, narrow = config["in_features"], config["out_features"]
-            wanted = {"linear.weight": (narrow, wide)} | ({"linear.bias": (narrow,)} if config["bias"] else {})
+            wanted = {"linear.weight": (narrow, wide)} | (
+                {"linear.bias": (narrow,)} if config["bias"] else {}
+            )
             shapes = {name: tuple(tensor.shape) for name, tensor in held.items()}
             if shapes != wanted:
                 raise WeightsError(f"{path}: wanted {wanted}; got {dict(list(shapes.items())[:4])}")
@@ -137,6 +141,29 @@ def read_modules(folder: Path) -> SentenceModules | None:
     return SentenceModules(pooling, width, tuple(dense), **_texts(folder, settings))
 
 
+def embedding_keys(
+    folder: Path,
+    modules: SentenceModules | None,
+    architecture: str,
+    n_embd: int,
+    tensors: Mapping[str, Tensor],
+    model_type: Any,
+) -> dict[str, StoredValue]:
+    """The keys of what follows a model: of its modules, else of its classifier, which scores pairs."""
+    if modules is not None and modules.pooling:
+        return modules.metadata(architecture, n_embd)
+    if "cls.output.weight" not in tensors:
+        if modules is not None:
+            raise ArchitectureError(f"{folder / MODULES}: wanted a classifier, or a Pooling behind the model")
+        return {}
+    kinds, settings = tensors.get("token_types.weight"), _optional(folder / TOKENIZER)
+    by_id = kinds is not None and kinds.shape[0] > 1 and gives_kinds(settings, model_type)
+    return {
+        f"{architecture}.pooling_type": stored(SCORED),
+        f"{architecture}.{KINDS_BY_ID}": stored(by_id),
+    }
+
+
 def _kind(path: Path, module: Any) -> str:
     """The class of a module; those that change nothing of a computed row count as known."""
     stated = module.get("type") if isinstance(module, dict) else None
@@ -175,11 +202,17 @@ def _pooling(path: Path) -> tuple[int, int]:
     modes = [stated] if isinstance(stated, str) else list(stated) if isinstance(stated, list) else [stated]
     if len(modes) != 1 or modes[0] not in MODES:
         more = ", which are concatenated" if len(modes) > 1 else ""
-        raise ArchitectureError(f"{path}: pooling_mode {str(modes)[:80]}{more}: wanted one of {', '.join(MODES)}")
+        raise ArchitectureError(
+            f"{path}: pooling_mode {str(modes)[:80]}{more}: wanted one of {', '.join(MODES)}"
+        )
     if flags and flags != modes:
-        raise ArchitectureError(f"{path}: pooling_mode is {modes[0]!r} beside {' and '.join(flags)}: wanted one")
+        raise ArchitectureError(
+            f"{path}: pooling_mode is {modes[0]!r} beside {' and '.join(flags)}: wanted one"
+        )
     if config.get("include_prompt", True) is not True:
-        raise ArchitectureError(f"{path}: include_prompt: wanted true: rows of a prompt's tokens are pooled, too")
+        raise ArchitectureError(
+            f"{path}: include_prompt: wanted true: rows of a prompt's tokens are pooled, too"
+        )
     left = set(config) - {*FLAGS, "pooling_mode", "include_prompt", "word_embedding_dimension",
                           "embedding_dimension"}  # fmt: skip
     if left:
@@ -213,7 +246,9 @@ def _dense(path: Path, before: Sequence[tuple[Path, Mapping[str, Any]]]) -> dict
 
 
 def _check_settings(path: Path, settings: Mapping[str, Any]) -> None:
-    left = {name: value for name, value in settings.items() if value is not None and name not in SETTINGS_READ}
+    left = {
+        name: value for name, value in settings.items() if value is not None and name not in SETTINGS_READ
+    }
     modalities = settings.get("modality_config") or {}
     inputs = set(modalities) if isinstance(modalities, dict) else {"?"}
     left |= {"modality_config": modalities} if inputs - {"text"} else {}
@@ -228,8 +263,10 @@ def _texts(folder: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     """What is done to texts: their length, their case, prompts."""
     longest = settings.get("max_seq_length")
     if longest is None:
-        longest = _optional(folder / "tokenizer_config.json").get("model_max_length")
-    if longest is not None and (isinstance(longest, bool) or not isinstance(longest, int | float) or longest < 1):
+        longest = _optional(folder / TOKENIZER).get("model_max_length")
+    if longest is not None and (
+        isinstance(longest, bool) or not isinstance(longest, int | float) or longest < 1
+    ):
         raise WeightsError(f"{folder / SETTINGS}: max_seq_length: wanted a number; got {str(longest)[:40]!r}")
     lowercase = settings.get("do_lower_case", False)
     if not isinstance(lowercase, bool):
@@ -241,6 +278,8 @@ def _texts(folder: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     if not known or any(not isinstance(text, str) for text in prompts.values()):
         raise WeightsError(f"{path}: prompts: wanted texts by name, at most {MOST_PROMPTS}")
     if default is not None and default not in prompts:
-        raise WeightsError(f"{path}: default_prompt_name is {str(default)[:60]!r}: wanted one of {sorted(prompts)}")
+        raise WeightsError(
+            f"{path}: default_prompt_name is {str(default)[:60]!r}: wanted one of {sorted(prompts)}"
+        )
     return {"longest": math.inf if longest is None else longest, "prompts": prompts,
             "default_prompt": default or "", "lowercase": lowercase}  # fmt: skip

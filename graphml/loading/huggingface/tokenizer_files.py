@@ -17,6 +17,7 @@ from typing import Any
 from graphml.errors import WeightsError
 from graphml.loading.huggingface.added_tokens import add_tokens, numbered_tokens, special_tokens
 from graphml.loading.huggingface.json_files import read_json, read_text
+from graphml.loading.huggingface.tokenizer_classes import steps_of_class
 from graphml.system.read_files import guarded, plain_bytes
 from graphml.weights.metadata import StoredValue, stored
 
@@ -192,7 +193,8 @@ def tokenizer_metadata(
     settings = _object(path / "tokenizer_config.json")
     metadata: dict[str, StoredValue] = {}
     if (path / "tokenizer.json").is_file():
-        metadata = _from_json(path / "tokenizer.json", settings, n_vocab, lowercase)
+        kind = config.get("model_type")
+        metadata = _from_json(path / "tokenizer.json", settings, n_vocab, kind, lowercase)
     elif lowercase:
         raise WeightsError(f"{path}: do_lower_case is true: wanted a tokenizer.json")
     elif (path / "tokenizer.model").is_file():
@@ -204,37 +206,27 @@ def tokenizer_metadata(
         return metadata | _templates(path, settings)
 
 
-def gives_kinds(path: Path) -> bool:
-    """Whether tokens of the second text of a pair have a kind of their own, as `AutoTokenizer` has it."""
-    settings = _object(path / "tokenizer_config.json")
-    names, kind = settings.get("model_input_names"), settings.get("tokenizer_class")
-    if isinstance(names, list):
-        return "token_type_ids" in names
-    return kind is None or str(kind).startswith("BertTokenizer")
-
-
 def _object(path: Path) -> dict[str, Any]:
     return read_json(path) if path.is_file() else {}
 
 
 def _from_json(
-    path: Path, settings: Mapping[str, Any], n_vocab: int, lowercase: bool
+    path: Path, settings: Mapping[str, Any], n_vocab: int, model_type: Any, lowercase: bool
 ) -> dict[str, StoredValue]:
     with guarded(path, WeightsError, "wanted a tokenizer of the `tokenizers` library"):
-        return _json_metadata(path, settings, n_vocab, lowercase)
+        return _json_metadata(path, settings, n_vocab, model_type, lowercase)
 
 
 def _json_metadata(
-    path: Path, settings: Mapping[str, Any], n_vocab: int, lowercase: bool
+    path: Path, settings: Mapping[str, Any], n_vocab: int, model_type: Any, lowercase: bool
 ) -> dict[str, StoredValue]:
     text = read_text(path, LARGEST_TOKENIZER)
     whole = json.loads(text)
     model, added = whole["model"], whole.get("added_tokens") or []
     vocabulary = _vocabulary(model)
-    if add_tokens(path.parent, settings, added, vocabulary) or lowercase:
-        if lowercase and not _has(whole.get("normalizer"), "Lowercase"):
-            steps = [{"type": "Lowercase"}, *filter(None, [whole.get("normalizer")])]
-            whole["normalizer"] = {"type": "Sequence", "normalizers": steps}
+    steps = steps_of_class(whole, settings, model_type, lowercase)
+    whole |= steps
+    if add_tokens(path.parent, settings, added, vocabulary) or steps:
         text = json.dumps({**whole, "added_tokens": added}, ensure_ascii=False)
     entries = [(_name(token["content"]), int(token["id"]), bool(token.get("special"))) for token in added]
     ids = {**vocabulary, **{content: id for content, id, _ in entries}}
