@@ -85,8 +85,10 @@ SENTENCES: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
         "modules.json": [*POOLED, module("Dense", "2_Dense"), module("Dense", "3_Dense"),
                          module("Normalize", "4_Normalize")],
         "1_Pooling/config.json": {"embedding_dimension": 32, "pooling_mode": "cls", "include_prompt": True},
-        "2_Dense/config.json": {"in_features": 32, "out_features": 24, "bias": True, "activation_function": TANH},
-        "3_Dense/config.json": {"in_features": 24, "out_features": 16, "bias": False, "activation_function": NONE},
+        "2_Dense/config.json": {"in_features": 32, "out_features": 24, "bias": True,
+                                "activation_function": TANH},
+        "3_Dense/config.json": {"in_features": 24, "out_features": 16, "bias": False,
+                                "activation_function": NONE},
         "sentence_bert_config.json": {"max_seq_length": 40, "do_lower_case": True}}),
     "unigram": ("xlm-roberta", "unigram", {"modules.json": POOLED, "1_Pooling/config.json": pooling("mean")}),
     "bytes": ("roberta", "bytes", {"modules.json": NORMED, "1_Pooling/config.json": pooling("cls")}),
@@ -107,7 +109,14 @@ VARIANTS: Mapping[str, list[dict[str, Any]]] = {
     "bytes": [{}, ROBERTA, {**ROBERTA, "add_prefix_space": True}],
 }
 TEXT = "The cat SAT naïve café 東京 the mat"
-CORPUS = ["The cat sat on the mat.", "hello world, hello there", "what is a cat? The cat is a cat."] * 4
+CORPUS = [
+    "The cat sat on the mat.",
+    "hello world, hello there",
+    "what is a cat? The cat is a cat.",
+    "a naive cafe",
+] * 4
+OTHER_ROLES = {"bos_token": "<s>", "cls_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>",
+               "sep_token": "</s>", "unk_token": "<unk>"}  # fmt: skip
 ROLES = ["pad_token", "unk_token", "cls_token", "sep_token", "mask_token"]
 
 
@@ -143,14 +152,11 @@ def tokenizer(kind: str) -> tuple[Any, dict[str, Any]]:
     made.train_from_iterator(CORPUS, trainer)
     ends = [(token, made.token_to_id(token)) for token in (begin, end)]
     second = f"$B:1 {end}:1" if kind.startswith("wordpiece") else f"{end} $B {end}"
-    made.post_processor = processors.TemplateProcessing(
-        f"{begin} $A {end}", f"{begin} $A {end} {second}", ends
-    )
-    roles = dict(zip(ROLES, names, strict=False)) if names[0] == "[PAD]" else {
-        "bos_token": "<s>", "cls_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "sep_token": "</s>",
-        "unk_token": "<unk>",
-    }  # fmt: skip
-    return made, {"tokenizer_class": style, "model_max_length": 60, **roles}
+    single = f"{begin} $A {end}"
+    made.post_processor = processors.TemplateProcessing(single, f"{single} {second}", ends)
+    ours = dict(zip(ROLES, names, strict=False)) if names[0] == "[PAD]" else OTHER_ROLES
+    more = {"do_lower_case": False} if "cased" in kind else {}
+    return made, {"tokenizer_class": style, "model_max_length": 60, **ours, **more}
 
 
 def write(path: Path, files: Mapping[str, Any], tensors: Mapping[str, list[int]]) -> Path:

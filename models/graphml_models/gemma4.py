@@ -109,7 +109,7 @@ def own_inputs(g: Builder, config: Config, weights: Tensors, x_TD: Node, shorter
     width = config.n_layer * config.n_input
     table = weights["per_layer_token_embd"]
     n_vocab, rows = fixed(weights["token_embd"].shape[0]), fixed(table.shape[0])
-    if table.shape[1:] != (width,) or not (rows == n_vocab or shorter and rows < n_vocab):
+    if table.shape[1:] != (width,) or not (rows == n_vocab or (shorter and rows < n_vocab)):
         raise ArchitectureError(
             f"tensor {table.name}: wanted {width} numbers for each id of token_embd; got {table.type}"
         )

@@ -1,4 +1,4 @@
-"""Folders of encoders and of sentence-transformers, held to what these packages compute (`encoder_records`)."""
+"""Folders of encoders and of sentence-transformers, held to what they compute (`encoder_records`)."""
 
 from __future__ import annotations
 
@@ -132,24 +132,41 @@ def test_a_text_is_at_most_as_long_as_the_folder_says(tmp_path: Path) -> None:
 
 
 def test_an_unknown_prompt_is_refused(tmp_path: Path) -> None:
-    with opened(folder(tmp_path, "mean")) as model:
-        with pytest.raises(
-            UsageError, match="prompt_name: .*wanted one of 'document', 'query'; got 'passage'"
-        ):
-            model.embed("a", prompt_name="passage")
+    with (
+        opened(folder(tmp_path, "mean")) as model,
+        pytest.raises(UsageError, match=r"prompt_name: .*wanted one of 'document', 'query'; got 'passage'"),
+    ):
+        model.embed("a", prompt_name="passage")
     with opened(folder(tmp_path, "bytes")) as model, pytest.raises(UsageError, match="its file has none"):
         model.embed("a", prompt_name="query")
 
 
 def test_a_folder_without_modules_says_nothing_of_pooling(tmp_path: Path) -> None:
-    with opened(folder(tmp_path, "mean", **{MODULES: None, PROMPTS: None})) as model:
-        with pytest.raises(UsageError, match="says none"):
-            model.embed("a")
+    path = folder(tmp_path, "mean", **{MODULES: None, PROMPTS: None})
+    with opened(path) as model, pytest.raises(UsageError, match="says none"):
+        model.embed("a")
+
+
+@pytest.mark.parametrize("name", ["bert", "modernbert"])
+def test_a_pooler_and_a_head_for_training_are_no_classifier(name: str, tmp_path: Path) -> None:
+    with open_path(folder(tmp_path, name)) as file:
+        assert not [tensor for tensor in file.tensors if tensor.startswith("cls")]
+
+
+def test_modernbert_in_the_style_of_transformers_4_says_the_same(tmp_path: Path) -> None:
+    old = {"rope_parameters": None, "layer_types": None, "global_attn_every_n_layers": 3,
+           "global_rope_theta": 160000.0, "local_rope_theta": 10000.0}  # fmt: skip
+    with (
+        open_path(folder(tmp_path, "modernbert")) as file,
+        open_path(folder(tmp_path / "old", "modernbert", **{"config.json": old})) as older,
+    ):
+        assert dict(file.metadata) == dict(older.metadata)
 
 
 WRONG: list[tuple[str, str, Any, str]] = [
     ("mean", POOLING, None, r"1_Pooling/config\.json is not there, which modules\.json names"),
-    ("mean", POOLING, {"pooling_mode_max_tokens": True}, r"pooling_mode .*'mean', 'max'.*, which are concatenated"),
+    ("mean", POOLING, {"pooling_mode_max_tokens": True},
+     r"pooling_mode .*'mean', 'max'.*, which are concatenated"),
     ("mean", POOLING, {"pooling_mode_mean_tokens": False, "pooling_mode_weightedmean_tokens": True},
      r"pooling_mode \['weightedmean'\]: wanted one of mean, cls, lasttoken"),
     ("dense", POOLING, {"pooling_mode": "median"}, r"pooling_mode \['median'\]"),
@@ -161,9 +178,10 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("dense", DENSE, {"in_features": 31}, "in_features: wanted the model's 32; got 31"),
     ("dense", "3_Dense/config.json", {"in_features": 25}, "wanted 24 of the layer before; got 25"),
     ("dense", DENSE, {"out_features": 0}, "in_features, out_features, bias: wanted numbers"),
-    ("dense", DENSE, {"activation_function": "os.system"}, r"activation_function: wanted .*Tanh.*got 'os\.system'"),
+    ("dense", DENSE, {"activation_function": "os.system"},
+     r"activation_function: wanted .*Tanh.*got 'os\.system'"),
     ("dense", DENSE, {"use_residual": True}, "use_residual"),
-    ("dense", DENSE, {"module_input_name": "token_embeddings"}, "module_input_name: wanted sentence_embedding"),
+    ("dense", DENSE, {"module_input_name": "token_embeddings"}, "module_input_name: wanted"),
     ("dense", DENSE, {"bias": False}, r"2_Dense/model\.safetensors: wanted .*linear\.weight"),
     ("mean", SETTINGS, {"do_lower_case": "yes"}, "do_lower_case: wanted true or false"),
     ("mean", SETTINGS, {"max_seq_length": "long"}, "max_seq_length: wanted a number"),
@@ -211,7 +229,7 @@ def test_modules_in_another_order_or_of_others_are_refused(listed: Any, message:
 def test_pickled_dense_layers_are_refused(tmp_path: Path) -> None:
     path = folder(tmp_path, "dense")
     (path / "2_Dense" / "model.safetensors").rename(path / "2_Dense" / "pytorch_model.bin")
-    with pytest.raises(WeightsError, match="is not there, which modules.json names; pickles are not read"):
+    with pytest.raises(WeightsError, match=r"is not there, which modules\.json names; pickles are not read"):
         open_path(path)
 
 

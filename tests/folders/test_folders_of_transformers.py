@@ -39,7 +39,7 @@ def test_every_family_has_a_record() -> None:
     recorded = {one.get("text_config", one)["model_type"] for one in configs}
     assert sorted(RECORDS) == sorted(path.stem for path in FOLDER.glob("*.npz"))
     assert recorded <= set(families)
-    for family in families.values():
+    for family in (family for family in families.values() if family.logits):
         assert recorded & set(family.model_types), family.model_types
         assert discovery.architecture(family.architecture)
 

@@ -52,7 +52,7 @@ def larger(path: Path, name: str, *more: str) -> Path:
     }
     whole = {"model_type": name, "vision_config": {}, "text_config": config}
     whole["tie_word_embeddings"] = config.get("tie_word_embeddings", record == "qwen2_vl")
-    return write_folder(path, whole, text | dict.fromkeys([*parts, *more], [4, 6]))
+    return write_folder(path, whole, text | {key: [4, 6] for key in [*parts, *more]})
 
 
 @pytest.mark.parametrize("name", LARGER)

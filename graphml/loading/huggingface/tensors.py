@@ -48,19 +48,12 @@ def our_tensors(
     tied: logits are products with the embedding, unless the checkpoint has an output matrix of other numbers.
     wrapped: the language model is a part of a larger one, whose other parts are left out.
     """
-    outside = _outside(family, checkpoint) if wrapped else _SEEING.fullmatch
-    parts: dict[str, int] = {}  # first words of names that are left out -> how many tensors
     tensors: dict[str, Tensor] = {}
     sources: dict[str, Tensor] = {}
     experts: dict[str, dict[int, Tensor]] = {}
     unknown = []
     n_layer, ahead = config.size("block_count"), config.size("num_nextn_predict_layers", 0)
-    for name, tensor in checkpoint.items():
-        if outside(name):
-            part = ".".join(name.split(".")[: 2 if name.startswith("model.") else 1])
-            parts[part] = parts.get(part, 0) + 1
-        if outside(name) or LEFT_OUT.fullmatch(name):
-            continue
+    for name, tensor in _of_text(config, family, checkpoint, wrapped).items():
         to, numbers, suffix = looked_up(family, name)
         if ahead and numbers and numbers[0] >= n_layer:  # layers that predict further tokens
             continue
@@ -82,22 +75,37 @@ def our_tensors(
             f"{', '.join(repr(name[:100]) for name in unknown[:4])}. What they would compute cannot be "
             "left out"
         )
+    for ours, of in experts.items():
+        tensors[ours] = _stacked(config.path.parent, ours, of)
+    if tied:
+        _tie(tensors, sources)
+    _check_output(config, tensors, tied or not family.logits)
+    if "cls.output.weight" not in tensors:  # a pooler, or a head for training
+        tensors = {ours: tensor for ours, tensor in tensors.items() if not ours.startswith("cls.")}
+    for ours, values in config.tensors.items():
+        tensors[ours] = Tensor(ours, "f32", values.shape, values.reshape(-1).view(np.uint8), mapped=False)
+    return tensors
+
+
+def _of_text(
+    config: HfConfig, family: Family, checkpoint: Mapping[str, Tensor], wrapped: bool
+) -> dict[str, Tensor]:
+    """The tensors without those of parts that see or hear, which are said, and without others of no use."""
+    outside = _outside(family, checkpoint) if wrapped else _SEEING.fullmatch
+    kept: dict[str, Tensor] = {}
+    parts: dict[str, int] = {}  # first words of names that are left out -> how many tensors
+    for name, tensor in checkpoint.items():
+        if outside(name):
+            part = ".".join(name.split(".")[: 2 if name.startswith("model.") else 1])
+            parts[part] = parts.get(part, 0) + 1
+        elif not LEFT_OUT.fullmatch(name):
+            kept[name] = tensor
     if parts:
         LOG.warning(
             "%s: text alone is evaluated: %d tensors of other parts are left out: %s",
             config.path.parent, sum(parts.values()), ", ".join(sorted(parts)[:16]),
         )  # fmt: skip
-    for ours, of in experts.items():
-        tensors[ours] = _stacked(config.path.parent, ours, of)
-    if tied:
-        _tie(tensors, sources)
-    if family.logits:
-        _check_output(config, tensors, tied)
-    elif "cls.output.weight" not in tensors:  # a pooler, or a head for training
-        tensors = {ours: tensor for ours, tensor in tensors.items() if not ours.startswith("cls.")}
-    for ours, values in config.tensors.items():
-        tensors[ours] = Tensor(ours, "f32", values.shape, values.reshape(-1).view(np.uint8), mapped=False)
-    return tensors
+    return kept
 
 
 def _outside(family: Family, names: Iterable[str]) -> Callable[[str], object]:

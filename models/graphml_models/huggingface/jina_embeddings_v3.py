@@ -1,4 +1,4 @@
-"""Jina Embeddings 3: `JinaEmbeddingsV3Model`, with one of its adapters merged or none."""
+"""Jina Embeddings 3: `JinaEmbeddingsV3Model`, without its adapters."""
 
 from __future__ import annotations
 

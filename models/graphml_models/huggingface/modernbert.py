@@ -53,7 +53,6 @@ FAMILY = Family(
               "classifier_activation": "gelu", "classifier_pooling": "cls", "vocab_size": 50368,
               "hidden_size": 768, "intermediate_size": 1152, "num_hidden_layers": 22,
               "num_attention_heads": 12, "max_position_embeddings": 8192},
-    ignored=("classifier_bias", "decoder_bias", "norm_bias", "initializer_cutoff_factor",
-             "deterministic_flash_attn", "sparse_prediction", "sparse_pred_ignore_index", "cls_token_id"),
+    ignored=("deterministic_flash_attn",),
     logits=False,
 )  # fmt: skip

@@ -53,6 +53,6 @@ FAMILY = Family(
     },
     defaults={"feed_forward_proj": "relu", "layer_norm_epsilon": 1e-6, "relative_attention_num_buckets": 32,
               "relative_attention_max_distance": 128, "vocab_size": 32128, "d_kv": 64},
-    ignored=("num_decoder_layers", "scale_decoder_outputs"),
+    ignored=("num_decoder_layers",),
     logits=False,
 )  # fmt: skip
