@@ -63,6 +63,8 @@ class EmbeddingModel(InspectedModel):
         self._open()
         chosen = chosen_pooling(self.executor, pooling)
         prompt = prompt_of(self.executor, prompt_name)
+        if prompt and self.encode(prompt) != self.encode(prompt, parse_special=True):
+            raise UsageError(f"{self.path}: prompt {prompt[:80]!r} spells control tokens: wanted text alone")
         rows = self._embedded([self.encode(prompt + text) for text in texts_of(texts)], chosen)
         rows = normalized(rows) if normalize and chosen != "rank" else rows
         return rows[0] if isinstance(texts, str) else rows

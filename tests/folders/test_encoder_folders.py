@@ -141,6 +141,14 @@ def test_an_unknown_prompt_is_refused(tmp_path: Path) -> None:
         model.embed("a", prompt_name="query")
 
 
+def test_a_prompt_that_spells_control_tokens_is_refused(tmp_path: Path) -> None:
+    prompts = {"prompts": {"query": "[SEP] query"}, "default_prompt_name": None}
+    with opened(folder(tmp_path, "mean", **{PROMPTS: prompts})) as model:
+        model.embed("a")
+        with pytest.raises(UsageError, match=r"prompt '\[SEP\] query' spells control tokens"):
+            model.embed("a", prompt_name="query")
+
+
 def test_a_folder_without_modules_says_nothing_of_pooling(tmp_path: Path) -> None:
     path = folder(tmp_path, "mean", **{MODULES: None, PROMPTS: None})
     with opened(path) as model, pytest.raises(UsageError, match="says none"):
@@ -190,6 +198,9 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("mean", SETTINGS, {"transformer_task": "sequence-classification"}, "Pooling behind a classifier"),
     ("mean", PROMPTS, {"default_prompt_name": "passage"}, r"wanted one of \['document', 'query'\]"),
     ("mean", PROMPTS, {"prompts": {"query": 1}}, "prompts: wanted texts by name"),
+    ("dense", POOLING, {"pooling_mode": [{}]}, "modules.json"),
+    ("dense", DENSE, {"activation_function": []}, "modules.json"),
+    ("mean", PROMPTS, {"default_prompt_name": []}, "modules.json"),
 ]  # fmt: skip
 
 

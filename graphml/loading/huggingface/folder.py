@@ -18,7 +18,7 @@ from graphml.loading.huggingface.family import Family
 from graphml.loading.huggingface.generation_settings import sampling_metadata
 from graphml.loading.huggingface.json_files import read_json
 from graphml.loading.huggingface.packed import PER_WORD, read_packing, unpacked
-from graphml.loading.huggingface.sentence_modules import embedding_keys, read_modules
+from graphml.loading.huggingface.sentence_modules import MODULES, embedding_keys, read_modules
 from graphml.loading.huggingface.tensors import our_tensors
 from graphml.loading.huggingface.tokenizer_files import NO_TOKENIZER, tokenizer_metadata
 from graphml.system.read_files import guarded
@@ -57,7 +57,8 @@ def open_folder(path: Path, families: Mapping[str, Family], stated_family: Famil
     fields = language_model(whole)
     kind = fields.get("model_type")
     family = stated_family or _family(path / CONFIG, kind, families)
-    modules = read_modules(path)
+    with guarded(path / MODULES, WeightsError):
+        modules = read_modules(path)
     opened: list[FileMap] = []
     try:
         stored_tensors: dict[str, StoredTensor] = {}
