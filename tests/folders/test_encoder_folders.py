@@ -237,6 +237,17 @@ def test_modules_in_another_order_or_of_others_are_refused(listed: Any, message:
         open_path(path)
 
 
+def test_modules_of_a_classifier_want_one(tmp_path: Path) -> None:
+    settings = {SETTINGS: {"transformer_task": "sequence-classification"}}
+    scored, path = folder(tmp_path, "pairs", **settings), folder(tmp_path, "mean", **settings)
+    for place in (scored, path):
+        (place / MODULES).write_text(json.dumps(modules("Transformer")))
+    with open_path(scored) as file:
+        assert file.metadata["bert.pooling_type"] == 4
+    with pytest.raises(ArchitectureError, match=r"modules\.json: wanted a classifier, or a Pooling"):
+        open_path(path)
+
+
 def test_pickled_dense_layers_are_refused(tmp_path: Path) -> None:
     path = folder(tmp_path, "dense")
     (path / "2_Dense" / "model.safetensors").rename(path / "2_Dense" / "pytorch_model.bin")

@@ -21,9 +21,12 @@ def test_the_default_prompt_is_before_texts_and_not_before_ids(tmp_path: Path) -
     wanted = about("mean")[2]
     with opened(folder(tmp_path, "mean")) as model:
         ids = [model.encode(text) for text in TEXTS]
+        mixed = [2, "the cat", 3]  # a prompt of ids and a text
         with running(ServerOptions(parallel=2, embeddings_only=True), model) as server:
             assert np.abs(rows(server, [*TEXTS]) - wanted["embeddings"]).max() <= NEAR
             assert np.abs(rows(server, [*ids]) - wanted["documents"]).max() <= NEAR
+            same = [2, *model.encode("the cat", add_special=False), 3]
+            assert np.abs(np.diff(rows(server, [mixed, same]), axis=0)).max() <= NEAR
             long = server.post("/v1/embeddings", {"input": "cat " * 30, "model": "x"})
             assert long.status_code == 400
             assert "at most 24" in long.text
