@@ -95,6 +95,11 @@ def test_a_tensor_of_the_text_without_a_place_is_refused(name: str, tensor: str,
         open_path(larger(tmp_path, name, tensor))
 
 
+def test_a_bias_of_the_logits_is_not_left_out(tmp_path: Path) -> None:
+    with open_path(larger(tmp_path, "ovis2", "lm_head.bias")) as file:
+        assert file.tensors["output.bias"].shape == (4, 6)
+
+
 def test_parts_of_an_unknown_text_are_not_left_out(tmp_path: Path) -> None:
     config, tensors, _ = about("llama")
     whole = {"model_type": "larger", "text_config": config, "tie_word_embeddings": False}

@@ -90,7 +90,7 @@ def our_tensors(
 def _of_text(
     config: HfConfig, family: Family, checkpoint: Mapping[str, Tensor], wrapped: bool
 ) -> dict[str, Tensor]:
-    """The tensors without those of parts that see or hear, which are said, and without others of no use."""
+    """The tensors but those of parts that see or hear, which a warning names, and others of no use."""
     outside = _outside(family, checkpoint) if wrapped else _SEEING.fullmatch
     kept: dict[str, Tensor] = {}
     parts: dict[str, int] = {}  # first words of names that are left out -> how many tensors
@@ -130,7 +130,7 @@ def _outside(family: Family, names: Iterable[str]) -> Callable[[str], object]:
             return True
         if not root:
             return name.partition(".")[0] not in words
-        return not name.startswith(root) and OUTPUT not in places(name)
+        return not name.startswith(root) and not any(place.startswith("output.") for place in places(name))
 
     return is_outside
 
