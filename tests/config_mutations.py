@@ -3,8 +3,8 @@
     PYTHONPATH=.:backends:models:quant VENV/bin/python -m tests.config_mutations [NAME ...] [--keep N]
 
 VENV has torch, transformers and what graphml needs. Each field is left out, made null and given other values,
-of the language model and of its rope. transformers builds the class of what is left, with weights by the names
-of its tensors; graphml opens the same config.json and the same tensors. Either the logits agree, or graphml
+of the language model and of its rope. transformers builds the class of what is left, with weights by the
+names of its tensors; graphml opens the same config.json and the same tensors. The logits agree, or graphml
 refuses with an error of its own. What transformers does not compute either counts as nothing.
 
 --keep N: write of each name N cases, chosen by chance, to `tests/data/config_mutations`, for the tests.

@@ -12,7 +12,16 @@ import numpy as np
 
 from graphml.api.inspected_model import InspectedModel
 from graphml.api.keywords import hinted
-from graphml.api.text_rows import TOGETHER, Cancellation, TextEngines, chosen_pooling, normalized, texts_of
+from graphml.api.text_rows import (
+    TOGETHER,
+    Cancellation,
+    TextEngines,
+    chosen_pooling,
+    normalized,
+    pair_ids,
+    prompt_of,
+    texts_of,
+)
 from graphml.backend import Progress, no_progress
 from graphml.errors import UsageError
 from graphml.ir.op import Floats
@@ -35,18 +44,28 @@ class EmbeddingModel(InspectedModel):
         self._texts = TextEngines(executor)
 
     @hinted
-    def embed(self, texts: str | Sequence[str], pooling: str | None = None, normalize: bool = True) -> Floats:
+    def embed(
+        self,
+        texts: str | Sequence[str],
+        pooling: str | None = None,
+        normalize: bool = True,
+        prompt_name: str | None = None,
+    ) -> Floats:
         """The embedding of a text, float32 [d], or of each of several, [n, d].
 
         pooling: what the rows of a text's tokens become: `mean`, `cls` (the first), `last`, or `rank`, the
         scores of a classifier; None: what the file says, else `last` of a decoder. Any model does it, by the
-        rows that its logits are made of. normalize: bring rows, not scores, to length 1. A text must have at
-        most `n_batch` tokens. UsageError for other arguments, or an encoder whose file says nothing of
-        pooling; TokenizerError without a vocabulary.
+        rows that its logits are made of. normalize: bring rows, not scores, to length 1. prompt_name: which
+        prompt of a folder of sentence-transformers is put before each text; None: its default one, if any.
+        A text must have at most `n_batch` tokens. UsageError for other arguments, or an encoder whose file
+        says nothing of pooling; TokenizerError without a vocabulary.
         """
         self._open()
         chosen = chosen_pooling(self.executor, pooling)
-        rows = self._embedded([self.encode(text) for text in texts_of(texts)], chosen)
+        prompt = prompt_of(self.executor, prompt_name)
+        if prompt and self.encode(prompt) != self.encode(prompt, parse_special=True):
+            raise UsageError(f"{self.path}: prompt {prompt[:80]!r} spells control tokens: wanted text alone")
+        rows = self._embedded([self.encode(prompt + text) for text in texts_of(texts)], chosen)
         rows = normalized(rows) if normalize and chosen != "rank" else rows
         return rows[0] if isinstance(texts, str) else rows
 
@@ -61,7 +80,9 @@ class EmbeddingModel(InspectedModel):
         Query and text are together in one sequence, as llama.cpp joins them. Errors as of `embed`.
         """
         self._open()
-        rows = self._embedded([self._needed().pair(query, text) for text in texts_of(texts)], "rank")
+        tokenizer = self._needed()
+        pairs = [pair_ids(self.executor, tokenizer, query, text) for text in texts_of(texts)]
+        rows = self._embedded(pairs, "rank")
         return rows[0] if isinstance(texts, str) else rows
 
     def _embedded(self, ids: list[list[int]], pooling: str) -> Floats:

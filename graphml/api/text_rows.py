@@ -18,7 +18,7 @@ from graphml.backend import Progress, no_progress
 from graphml.errors import BackendError, UsageError
 from graphml.ir.cells import BLOCK_SIZE
 from graphml.ir.op import Floats
-from graphml.loading.pooling import POOLINGS
+from graphml.loading.pooling import KINDS_BY_ID, POOLINGS
 from graphml.options.argument_checks import items_of, text_of
 from graphml.runtime.blocks.block_pool import BlockPool
 from graphml.runtime.blocks.request import Request
@@ -29,9 +29,12 @@ from graphml.runtime.loop.step_budget import StepBudget
 from graphml.runtime.loop.step_loop import StepLoop
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.steps.runner import Runner
+from graphml.text.tokenizer import Tokenizer
 
 TOGETHER = 8
 """Texts of one step at most, of a model's own engine of texts."""
+LONGEST, DEFAULT_PROMPT = "sentence_transformers.max_seq_length", "sentence_transformers.default_prompt"
+PROMPTS, PROMPT = "sentence_transformers.prompts", "sentence_transformers.prompt"
 AHEAD = 4
 """Steps for which texts of one caller wait, so that other requests need not wait for all of its texts."""
 
@@ -53,6 +56,15 @@ def chosen_pooling(executor: Executor, pooling: str | None) -> str:
             "choose mean, cls (the first token's) or last, or see embed_tokens"
         )
     return chosen
+
+
+def pair_ids(executor: Executor, tokenizer: Tokenizer, query: str, text: str) -> list[int]:
+    """The ids of a query and a text in one sequence, and their kinds in them where the model knows kinds."""
+    ids, key = tokenizer.pair(query, text), f"{executor.architecture.name}.{KINDS_BY_ID}"
+    if not executor.file.metadata.boolean(key, False):
+        return ids
+    kinds, n_vocab = tokenizer.pair_kinds(query, text), executor.config.n_vocab
+    return [id + n_vocab * kind for id, kind in zip(ids, kinds, strict=True)]
 
 
 def texts_of(texts: str | Sequence[str]) -> list[str]:
@@ -92,13 +104,30 @@ def check_texts(executor: Executor, texts: Sequence[Sequence[int]]) -> None:
     limit = longest_text(executor)
     for i, ids in enumerate(texts):
         if not 0 < len(ids) <= limit:
-            which = "n_batch" if executor.n_batch < executor.config.n_ctx else "the model's context"
+            bounds = {"n_batch": executor.n_batch, "the model's context": executor.config.n_ctx}
+            which = next((name for name, bound in bounds.items() if bound == limit), "max_seq_length")
             raise UsageError(f"texts[{i}]: wanted 1 to {limit} tokens ({which}); got {len(ids)}")
 
 
 def longest_text(executor: Executor) -> int:
-    """Ids of the longest text that becomes rows."""
-    return int(min(executor.n_batch, executor.config.n_ctx))
+    """Ids of the longest text that becomes rows: a folder of sentence-transformers may say fewer."""
+    stated = executor.file.metadata.integer(LONGEST, executor.config.n_ctx)
+    return int(min(executor.n_batch, executor.config.n_ctx, stated))
+
+
+def prompt_of(executor: Executor, name: str | None) -> str:
+    """What a folder of sentence-transformers puts before texts by a name; None: the one by default, if any.
+
+    UsageError for a name that it does not have.
+    """
+    metadata = executor.file.metadata
+    names = metadata[PROMPTS] if metadata.has(PROMPTS) else []
+    if name is None:
+        name = metadata.text(DEFAULT_PROMPT, "")
+    elif name not in names:
+        known = f"wanted one of {', '.join(map(repr, names))}" if names else "its file has none"
+        raise UsageError(f"prompt_name: {executor.file.path}: {known}; got {name!r:.80}")
+    return metadata.text(f"{PROMPT}.{name}") if name else ""
 
 
 class Cancellation:

@@ -54,17 +54,26 @@ def embed(
             "value, to fit int16; -1: none.",
         ),
     ] = None,
+    prompt_name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", show_default=False,
+            help="Prompt of a folder of sentence-transformers before each text; by default its default one.",
+        ),
+    ] = None,
     json: options.Json = False,
 ) -> None:  # fmt: skip
     """Compute embeddings of texts, of length 1, or scores of a reranking model; a line of numbers each."""
     if query is not None and pooling not in (None, "rank"):
         raise UsageError(f"--query: wanted no --pooling but rank; got {pooling!r:.80}")
+    if query is not None and prompt_name is not None:
+        raise UsageError(f"--query: wanted no --prompt-name beside it; got {prompt_name!r:.80}")
     _check_norm("rank" if query is not None else pooling, norm)
     texts = texts_of([*(words or ()), *(text or ())])
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         chosen = "rank" if query is not None else chosen_pooling(opened.executor, pooling)
         _check_norm(chosen, norm)
-        rows = opened.embed(texts, chosen, False) if query is None else opened.rank(query, texts)
+        rows = opened.embed(texts, chosen, False, prompt_name) if query is None else opened.rank(query, texts)
         kind = -1 if chosen == "rank" else 2 if norm is None else norm
         rows = normalized(rows, kind)
         bars.close()

@@ -6,6 +6,7 @@ sequences; nothing of texts.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
 from graphml.errors import ArchitectureError
@@ -20,7 +21,15 @@ Rows: TypeAlias = Literal["all", "first", "last"]
 """Which rows of each sequence a step returns."""
 ROWS: dict[str, Rows] = {"none": "all", "mean": "all", "cls": "first", "last": "last"}
 """Which rows of a text the hidden layers must return."""
+KINDS_BY_ID = "token_type_by_id"
+"""Key of whether ids from the size of the vocabulary on mean those below it as tokens of a second text."""
+Activation: TypeAlias = Callable[[Builder, Node], Node]
+ACTIVATIONS: dict[str, Activation] = {
+    "identity": lambda g, x: x, "tanh": Builder.tanh, "relu": Builder.relu, "gelu_erf": Builder.gelu_erf,
+    "silu": Builder.silu, "sigmoid": Builder.sigmoid,
+}  # fmt: skip
 _UNSPECIFIED = 0xFFFFFFFF
+_FIRST_DENSE, _MOST_DENSE = 2, 16
 
 
 def read_pooling(keys: Keys, key: str = "pooling_type") -> str:
@@ -33,15 +42,37 @@ def read_pooling(keys: Keys, key: str = "pooling_type") -> str:
     return POOLINGS[number]
 
 
-def pooled(g: Builder, weights: Tensors, x_OD: Node, pooling: str, rank: Rank, eps: float) -> Node:
+def read_dense(keys: Keys) -> tuple[Activation, ...]:
+    """The activations of the dense layers that follow pooling, whose tensors are `dense_2` and so on."""
+    activations = []
+    for number in range(_FIRST_DENSE, _FIRST_DENSE + _MOST_DENSE):
+        key = f"dense_{number}.activation"
+        if not keys.has(key):
+            break
+        name = keys.text(key, "")
+        if name not in ACTIVATIONS:
+            raise keys.unsupported(key, ", ".join(ACTIVATIONS))
+        activations.append(ACTIVATIONS[name])
+    return tuple(activations)
+
+
+def pooled(
+    g: Builder, weights: Tensors, x_OD: Node, pooling: str, rank: Rank, eps: float,
+    dense: Sequence[Activation] = (),
+) -> Node:  # fmt: skip
     """Rows of the hidden layer -> embeddings: [O, D], for `mean` [S, D]; for `rank` scores in place of D.
 
     pooling: for `rank`, the rows are pooled by `rank.pooling`. eps: of the norm that some classifiers have.
+    dense: of layers that rows of whole texts go through.
     """
     scored = pooling == "rank"
     if (rank.pooling if scored else pooling) == "mean":
         x_OD = g.mean_rows(x_OD, "mean")
-    return _scores(g, weights, x_OD, rank, eps) if scored else x_OD
+    if scored:
+        return _scores(g, weights, x_OD, rank, eps)
+    for number, activation in enumerate(dense if pooling != "none" else (), _FIRST_DENSE):
+        x_OD = activation(g, weights.linear(x_OD, f"dense_{number}", f"dense_{number}"))
+    return x_OD
 
 
 def _scores(g: Builder, weights: Tensors, x_OD: Node, rank: Rank, eps: float) -> Node:

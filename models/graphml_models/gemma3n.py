@@ -69,7 +69,7 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
     """Logits [O, vocabulary]."""
     tables = {False: config.rope.table(g, weights), True: config.local_rope.table(g, weights)}
     x_TD = g.scale(g.embed(weights["token_embd"], g.tokens), config.n_embd**0.5, name="embedding_scaled")
-    inputs_TLP = gemma4.own_inputs(g, config, weights, x_TD)
+    inputs_TLP = gemma4.own_inputs(g, config, weights, x_TD, shorter=True)
     others = projected(g, weights, "altup_proj", [x_TD] * (config.n_stream - 1), x_TD)
     streams, active, eps = [x_TD, *others], config.active, config.norm_eps
 

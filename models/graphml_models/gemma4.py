@@ -101,15 +101,24 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
     return g.softcap(logits, config.final_logit_softcapping) if config.final_logit_softcapping else logits
 
 
-def own_inputs(g: Builder, config: Config, weights: Tensors, x_TD: Node) -> Node:
-    """What each layer is given of a token beside the residual, [T, L * P]: of a table and the embedding."""
+def own_inputs(g: Builder, config: Config, weights: Tensors, x_TD: Node, shorter: bool = False) -> Node:
+    """What each layer is given of a token beside the residual, [T, L * P]: of a table and the embedding.
+
+    shorter: the table may lack the last ids, which then have the row of id 0.
+    """
     width = config.n_layer * config.n_input
     table = weights["per_layer_token_embd"]
-    if table.shape != (weights["token_embd"].shape[0], width):
+    n_vocab, rows = fixed(weights["token_embd"].shape[0]), fixed(table.shape[0])
+    if table.shape[1:] != (width,) or not (rows == n_vocab or (shorter and rows < n_vocab)):
         raise ArchitectureError(
             f"tensor {table.name}: wanted {width} numbers for each id of token_embd; got {table.type}"
         )
-    looked_up = g.scale(g.embed(table, g.tokens), config.n_input**0.5, name="own_inputs")
+    ids = g.tokens
+    if rows < n_vocab:
+        number_T = g.cast(ids, "f32")  # exact for any id
+        inside_T = g.less(number_T, g.constant(float(rows)))
+        ids = g.cast(g.where(inside_T, number_T, g.constant(0.0)), "i32")
+    looked_up = g.scale(g.embed(table, ids), config.n_input**0.5, name="own_inputs")
     inputs = g.scale(weights.linear(x_TD, "per_layer_model_proj", rows=width), config.n_embd**-0.5)
     inputs = g.rms_norm(g.heads(inputs, config.n_layer), weights["per_layer_proj_norm"], config.norm_eps)
     return g.scale(g.add(g.flatten(inputs), looked_up), 2**-0.5)

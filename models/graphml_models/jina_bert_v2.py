@@ -9,9 +9,9 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Layer, SampleModel, Tensors
 from graphml_models._attention import project
-from graphml_models._encoder import embedded, encoder
+from graphml_models._encoder import Config, embedded, encoder
 from graphml_models._ffn import gated_ffn, halved_ffn
-from graphml_models._layer_norm import Config, norm
+from graphml_models._layer_norm import norm
 from graphml_models._samples import N_EMBD, N_FF, bert_like
 from graphml_models.bert import gelu_ffn
 

@@ -4,7 +4,7 @@ from functools import partial
 
 from graphml.loading.architecture import SampleModel
 from graphml_models import nomic_bert
-from graphml_models._layer_norm import Config as Config
+from graphml_models._encoder import Config as Config
 from graphml_models._samples import bert_like
 from graphml_models.bert import gelu_ffn
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Layer, SampleModel, Tensors
-from graphml_models._encoder import embedded, encoder
+from graphml_models._encoder import Config, embedded, encoder
 from graphml_models._ffn import gated_ffn
-from graphml_models._layer_norm import Config, Part, attend_rotated
+from graphml_models._layer_norm import Part, attend_rotated
 from graphml_models._samples import bert_like
 
 CAUSAL, OUTPUT = False, "embeddings"

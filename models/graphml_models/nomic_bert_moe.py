@@ -8,7 +8,7 @@ from typing import Self
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
-from graphml_models import _config, _layer_norm, nomic_bert
+from graphml_models import _config, _encoder, nomic_bert
 from graphml_models._experts import route
 from graphml_models._samples import N_EMBD, N_FF, bert_like
 from graphml_models.bert import gelu_ffn
@@ -17,7 +17,7 @@ CAUSAL, OUTPUT = False, "embeddings"
 
 
 @dataclass(frozen=True)
-class Config(_layer_norm.Config):
+class Config(_encoder.Config):
     """As of the family; of `period` layers the second has experts, none if 0."""
 
     period: int

@@ -137,6 +137,8 @@ def test_a_command_of_another_meaning_names_ours(name: str) -> None:
     (["chat", "--server", "http://x", "--api-key", "@no.key"], "graphml: --api-key: no.key: cannot be read"),
     # Errors of the library name the flag, not its argument.
     (["embed", STORIES, "x", "--pooling", "none", *REFERENCE], "--pooling: "),
+    (["embed", STORIES, "x", "--prompt-name", "query", *REFERENCE], "graphml: --prompt-name: "),
+    (["embed", STORIES, "x", "--query", "x", "--prompt-name", "query"], "--query: wanted no --prompt-name"),
     (["embed", STORIES, "x", "--pooling", "median", *REFERENCE], "graphml: --pooling: wanted one of"),
     (["run", STORIES, "Hi", "--quant", "q5", *REFERENCE], "graphml: --quant: wanted one of"),
 ])  # fmt: skip

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import graphml
 from tests.api.test_embedding import write
 from tests.cli.test_commands import graphml_command
+from tests.encoder_records import TEXTS, about
+from tests.folders.test_encoder_folders import NEAR, folder
 from tests.stories import STORIES
 
 TEXT = "Once upon a time"
@@ -38,6 +41,25 @@ def test_control_tokens_are_text_where_that_is_asked_for() -> None:
     plain = graphml_command("tokenize", STORIES, "<s>a", "--ids", "--no-special").stdout
     assert 1 not in json.loads(plain)
     assert graphml_command("tokenize", STORIES, "--decode", "[1, 403, 407]").stdout.strip() == "<s> Once upon"
+
+
+def test_texts_are_embedded_behind_a_prompt_of_the_folder(tmp_path: Path) -> None:
+    path, arrays = folder(tmp_path, "mean"), about("mean")[2]
+    options = [
+        "embed",
+        path,
+        *TEXTS[:2],
+        "--backend",
+        "reference",
+        "--kv",
+        "f32",
+        "--quant",
+        "fp32",
+        "--json",
+    ]
+    for further, name in (((), "embeddings"), (("--prompt-name", "document"), "documents")):
+        rows = json.loads(graphml_command(*options, *further).stdout)["embeddings"]
+        assert np.abs(np.asarray(rows) - arrays[name][:2]).max() <= NEAR
 
 
 def test_texts_are_ranked(tmp_path: Path) -> None:

@@ -157,6 +157,15 @@ def test_a_download_brings_the_files_that_name_tokens() -> None:
     assert folder_files([*names, "model.safetensors", "README.md"]) == [*names, "model.safetensors"]
 
 
+def test_a_download_brings_what_modules_name() -> None:
+    names = ["config.json", "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json",
+             "1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors"]  # fmt: skip
+    others = ["2_Dense/pytorch_model.bin", "onnx/model.safetensors", "README.md"]
+    assert folder_files([*names, *others, "model.safetensors"]) == [*names, "model.safetensors"]
+    plain = [name for name in names if name != "modules.json"]
+    assert "1_Pooling/config.json" not in folder_files([*plain, "model.safetensors"])
+
+
 def test_flags_of_an_added_token_are_those_of_the_other_file(tmp_path: Path) -> None:
     path, theirs = with_tokenizer(tmp_path, "bytes")
     number = theirs.token_to_id("<tool>")

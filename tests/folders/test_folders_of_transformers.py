@@ -39,7 +39,7 @@ def test_every_family_has_a_record() -> None:
     recorded = {one.get("text_config", one)["model_type"] for one in configs}
     assert sorted(RECORDS) == sorted(path.stem for path in FOLDER.glob("*.npz"))
     assert recorded <= set(families)
-    for family in families.values():
+    for family in (family for family in families.values() if family.logits):
         assert recorded & set(family.model_types), family.model_types
         assert discovery.architecture(family.architecture)
 
@@ -74,6 +74,7 @@ def test_it_is_on_the_cpu(name: str, tmp_path: Path) -> None:
      ("hunyuan_v1_dense", "rope_parameters", {"rope_type": "yarn", "alpha": 50.0}),
      ("gemma4", "use_bidirectional_attention", "all"), ("granitemoehybrid", "time_step_limit", [0.0, 1.0]),
      ("gemma3n", "activation_sparsity_pattern", [0.0, 0.95, 0.5, 0.0]),
+     ("gemma3n", "vocab_size_per_layer_input", 70),
      ("lfm2", "conv_bias", True), ("ernie4_5_moe", "moe_layer_interval", 2), ("lfm2", "tie_embedding", False),
      ("falcon_h1", "rope_parameters", LLAMA3), ("gemma4", "rope_parameters", LLAMA3)],
 )  # fmt: skip

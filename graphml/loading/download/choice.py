@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 from graphml.errors import DownloadError, UsageError
 from graphml.loading.huggingface.folder import CONFIG, INDEX, WHOLE
+from graphml.loading.huggingface.sentence_modules import MODULES, PROMPTS, SETTINGS
 from graphml.weights.file_names import is_gguf, part_name, without_ending
 
 REFERENCE = re.compile(r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(?::(?P<wanted>.+))?", re.ASCII)
@@ -57,8 +58,10 @@ MOST_NAMED = 20
 READ_OF_FOLDER = (
     CONFIG, "generation_config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json",
     "special_tokens_map.json", "added_tokens.json", "chat_template.json", "chat_template.jinja",
+    MODULES, SETTINGS, PROMPTS,
 )  # fmt: skip
 NAMED_TEMPLATE = re.compile(r"additional_chat_templates/[\w.-]+\.jinja", re.ASCII)
+MODULE_FILE = re.compile(r"\d+_\w+/(config\.json|model\.safetensors)", re.ASCII)
 # Other kinds of files that a user may mistake for a model.
 OTHER_FORMATS = {
     ".safetensors": "safetensors", ".bin": "PyTorch checkpoints", ".pt": "PyTorch checkpoints",
@@ -103,8 +106,9 @@ def folder_files(files: Iterable[str]) -> list[str]:
     weights = next((name for name in (WHOLE, INDEX) if name in there), None)
     if CONFIG not in there or weights is None:
         return []
-    templates = sorted(name for name in there if NAMED_TEMPLATE.fullmatch(name))
-    return [*(name for name in READ_OF_FOLDER if name in there), *templates, weights]
+    further = sorted(name for name in there if NAMED_TEMPLATE.fullmatch(name))
+    further += sorted(name for name in there if MODULES in there and MODULE_FILE.fullmatch(name))
+    return [*(name for name in READ_OF_FOLDER if name in there), *further, weights]
 
 
 def models_of(files: Iterable[str]) -> dict[str, list[str]]:

@@ -41,7 +41,7 @@ class Family:
     (`model.`, `transformer.`) and without `.weight` and `.bias`, with `{}` for the numbers of layer and
     expert -> ours, or several where a tensor is split; None: of no use to us.
     defaults: fields of config.json that the class assumes where it lacks them. ignored: fields that the
-    class reads without influence on the results.
+    class reads without influence on the results. logits: False for an encoder, which has no output matrix.
     """
 
     model_types: tuple[str, ...]
@@ -50,16 +50,23 @@ class Family:
     names: Names
     defaults: Mapping[str, Any] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
+    logits: bool = True
 
 
-def permuted(tensor: Tensor, name: str, order: Callable[[int], NDArray[np.intp]]) -> Tensor:
-    """The tensor's rows in another order, of any dtype; order: from the number of rows to their indices."""
+def permuted(
+    tensor: Tensor, name: str, order: Callable[[int], NDArray[np.intp]], count: int | None = None
+) -> Tensor:
+    """The tensor's rows in another order, of any dtype; order: from the number of rows to their indices.
+
+    count: of the rows that are left, if they are fewer.
+    """
     rows = tensor.shape[0] if tensor.shape else 1
 
     def compute() -> NDArray[np.uint8]:
         return np.ascontiguousarray(tensor.data.reshape(rows, -1)[order(rows)]).reshape(-1)
 
-    return DeferredTensor.of(name, tensor.dtype, tensor.shape, compute)
+    shape = tensor.shape if count is None else (count, *tensor.shape[1:])
+    return DeferredTensor.of(name, tensor.dtype, shape, compute)
 
 
 def calculated(

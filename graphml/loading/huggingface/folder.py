@@ -18,6 +18,7 @@ from graphml.loading.huggingface.family import Family
 from graphml.loading.huggingface.generation_settings import sampling_metadata
 from graphml.loading.huggingface.json_files import read_json
 from graphml.loading.huggingface.packed import PER_WORD, read_packing, unpacked
+from graphml.loading.huggingface.sentence_modules import MODULES, embedding_keys, read_modules
 from graphml.loading.huggingface.tensors import our_tensors
 from graphml.loading.huggingface.tokenizer_files import NO_TOKENIZER, tokenizer_metadata
 from graphml.system.read_files import guarded
@@ -52,9 +53,12 @@ def open_folder(path: Path, families: Mapping[str, Family], stated_family: Famil
     ArchitectureError for a model_type or a field that is not known, WeightsError for missing, damaged or
     pickled files.
     """
-    fields = language_model(read_json(path / CONFIG))
+    whole = read_json(path / CONFIG)
+    fields = language_model(whole)
     kind = fields.get("model_type")
     family = stated_family or _family(path / CONFIG, kind, families)
+    with guarded(path / MODULES, WeightsError):
+        modules = read_modules(path)
     opened: list[FileMap] = []
     try:
         stored_tensors: dict[str, StoredTensor] = {}
@@ -68,15 +72,21 @@ def open_folder(path: Path, families: Mapping[str, Family], stated_family: Famil
             config = HfConfig(path / CONFIG, fields, family.defaults, _largest(stored_tensors), reads)
             packing = read_packing(config.path, config.get("quantization_config"))
             keys, tied = metadata_keys(config, family)
-            tensors = our_tensors(config, family, unpacked(path, packing, stored_tensors), tied)
+            held_tensors = unpacked(path, packing, stored_tensors)
+            wrapped, embeds = fields is not whole, modules is not None
+            tensors = our_tensors(config, family, held_tensors, tied or embeds, wrapped)
             own = {f"{family.architecture}.{key}": stored(value) for key, value in keys.items()}
+            n_embd = int(str(keys["embedding_length"]))
+            own |= embedding_keys(path, modules, family.architecture, n_embd, tensors, kind)
+            tensors |= {} if modules is None else modules.tensors(opened)
         values: dict[str, StoredValue] = {
             "general.architecture": stored(family.architecture),
             "general.name": stored(_name(path)),
             **sampling_metadata(path),
             **own,
         }
-        values |= tokenizer_metadata(path, fields, int(str(keys.get("vocab_size", 0))))
+        lowercase = modules is not None and modules.lowercase
+        values |= tokenizer_metadata(path, fields, int(str(keys.get("vocab_size", 0))), lowercase)
         return ModelFile(path, Metadata(path, values, {"tokenizer.": NO_TOKENIZER}), tensors, opened)
     except BaseException:
         for one_map in opened:
@@ -86,7 +96,8 @@ def open_folder(path: Path, families: Mapping[str, Family], stated_family: Famil
 
 def metadata_keys(config: HfConfig, family: Family) -> tuple[dict[str, Value], bool]:
     """The keys of a config as its family has them, and whether the output matrix is the embedding."""
-    config.only("is_encoder_decoder", False)
+    if family.logits:
+        config.only("is_encoder_decoder", False)
     tied = config.flag("tie_word_embeddings", False)
     keys = dict(family.keys(config))
     config.check_all_read(family.ignored)

@@ -5,8 +5,9 @@ Knows names and shapes; the mathematics is the family's.
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,35 +21,39 @@ from graphml.weights.filemap import Bytes
 
 # First parts of names, which depend on the class, and on whether there is more than a language model.
 PREFIXES = (
-    "model.language_model.", "language_model.model.", "language_model.", "model.", "transformer.",
-    "backbone.", "gpt_neox.",
+    "model.language_model.", "language_model.model.", "language_model.", "model.text_model.", "model.",
+    "transformer.", "backbone.", "gpt_neox.", "bert.", "roberta.", "distilbert.transformer.", "distilbert.",
+    "nomic_bert.",
 )  # fmt: skip
-# Parts that see or hear: text alone is evaluated. Layers that predict further tokens, where they stand apart.
-# And buffers, which are computed.
-LEFT_OUT = re.compile(
-    r"(model\.)?(vision_tower|multi_modal_projector|visual|vision_model|audio_tower|mtp)\..*"
-    r"|.*rotary_emb\.inv_freq"
-)
+# Parts that see or hear, by the first word of their names: text alone is evaluated.
+SEEING = (
+    "aligner", "audio_tower", "connector", "embed_audio", "embed_vision", "image_newline", "image_tower",
+    "mm_projector", "multi_modal_projector", "video_tower", "vision_encoder", "vision_model",
+    "vision_projection", "vision_tower", "visual", "visual_embeddings_table",
+)  # fmt: skip
+_SEEING = re.compile(rf"(model\.)?({'|'.join(SEEING)})(\..*)?")
+# These, layers that predict further tokens, where they stand apart, and buffers, which are computed.
+LEFT_OUT = re.compile(rf"{_SEEING.pattern}|(model\.)?mtp\..*|.*rotary_emb\.inv_freq")
+LOG = logging.getLogger(__name__)
 _NUMBER = re.compile(r"(?<=\.)\d{1,6}(?=\.|$)|^\d{1,6}(?=\.)")
 _MOST_EXPERTS = 1 << 16
 EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
 
 
 def our_tensors(
-    config: HfConfig, family: Family, checkpoint: Mapping[str, Tensor], tied: bool
+    config: HfConfig, family: Family, checkpoint: Mapping[str, Tensor], tied: bool, wrapped: bool = False
 ) -> dict[str, Tensor]:
     """Our name -> tensor; ArchitectureError for tensors that the family does not know.
 
     tied: logits are products with the embedding, unless the checkpoint has an output matrix of other numbers.
+    wrapped: the language model is a part of a larger one, whose other parts are left out.
     """
     tensors: dict[str, Tensor] = {}
     sources: dict[str, Tensor] = {}
     experts: dict[str, dict[int, Tensor]] = {}
     unknown = []
     n_layer, ahead = config.size("block_count"), config.size("num_nextn_predict_layers", 0)
-    for name, tensor in checkpoint.items():
-        if LEFT_OUT.fullmatch(name):
-            continue
+    for name, tensor in _of_text(config, family, checkpoint, wrapped).items():
         to, numbers, suffix = looked_up(family, name)
         if ahead and numbers and numbers[0] >= n_layer:  # layers that predict further tokens
             continue
@@ -74,10 +79,60 @@ def our_tensors(
         tensors[ours] = _stacked(config.path.parent, ours, of)
     if tied:
         _tie(tensors, sources)
-    _check_output(config, tensors, tied)
+    _check_output(config, tensors, tied or not family.logits)
+    if "cls.output.weight" not in tensors:  # a pooler, or a head for training
+        tensors = {ours: tensor for ours, tensor in tensors.items() if not ours.startswith("cls.")}
     for ours, values in config.tensors.items():
         tensors[ours] = Tensor(ours, "f32", values.shape, values.reshape(-1).view(np.uint8), mapped=False)
     return tensors
+
+
+def _of_text(
+    config: HfConfig, family: Family, checkpoint: Mapping[str, Tensor], wrapped: bool
+) -> dict[str, Tensor]:
+    """The tensors but those of parts that see or hear, which a warning names, and others of no use."""
+    outside = _outside(family, checkpoint) if wrapped else _SEEING.fullmatch
+    kept: dict[str, Tensor] = {}
+    parts: dict[str, int] = {}  # first words of names that are left out -> how many tensors
+    for name, tensor in checkpoint.items():
+        if outside(name):
+            part = ".".join(name.split(".")[: 2 if name.startswith("model.") else 1])
+            parts[part] = parts.get(part, 0) + 1
+        elif not LEFT_OUT.fullmatch(name):
+            kept[name] = tensor
+    if parts:
+        LOG.warning(
+            "%s: text alone is evaluated: %d tensors of other parts are left out: %s",
+            config.path.parent, sum(parts.values()), ", ".join(sorted(parts)[:16]),
+        )  # fmt: skip
+    return kept
+
+
+def _outside(family: Family, names: Iterable[str]) -> Callable[[str], object]:
+    """Whether a tensor of a larger model is outside its language model, which is where the embedding is.
+
+    Where that has no part of its own, its tensors begin as the family's do, or with `model.`.
+    """
+    words = {name.partition(".")[0] for name in family.names}
+
+    def places(name: str) -> list[str]:
+        entry, _, suffix = looked_up(family, name)
+        return [(target.name if isinstance(target, To) else target) + suffix for target in entry or ()]
+
+    embedding = next((name for name in names if EMBEDDING in places(name)), None)
+    if embedding is None:
+        return _SEEING.fullmatch
+    root = next((prefix for prefix in PREFIXES if embedding.startswith(prefix)), "")
+    root = root if root == "model." else root.removesuffix("model.")
+
+    def is_outside(name: str) -> bool:
+        if _SEEING.fullmatch(name):
+            return True
+        if not root:
+            return name.partition(".")[0] not in words
+        return not name.startswith(root) and not any(place.startswith("output.") for place in places(name))
+
+    return is_outside
 
 
 def _tie(tensors: dict[str, Tensor], sources: Mapping[str, Tensor]) -> None:
@@ -88,11 +143,11 @@ def _tie(tensors: dict[str, Tensor], sources: Mapping[str, Tensor]) -> None:
     """
     embedding, output = sources.get(EMBEDDING), sources.get(OUTPUT)
     if embedding is None and output is not None:
-        tensors[EMBEDDING] = _named(EMBEDDING, tensors[OUTPUT])
+        tensors[EMBEDDING] = renamed(EMBEDDING, tensors[OUTPUT])
     if embedding is None or output is None or _same(embedding, output):
         tensors.pop(OUTPUT, None)
         if "output.bias" in tensors and EMBEDDING in tensors:
-            tensors[OUTPUT] = _named(OUTPUT, tensors[EMBEDDING])
+            tensors[OUTPUT] = renamed(OUTPUT, tensors[EMBEDDING])
 
 
 def _same(left: Tensor, right: Tensor) -> bool:
@@ -114,6 +169,10 @@ def looked_up(family: Family, name: str) -> tuple[Entry | None, list[int], str]:
         stem = pattern.removesuffix(suffix)
         if stem != pattern and stem in family.names:
             return _entry(family.names[stem]), numbers, suffix
+    first = _NUMBER.sub("{}", short, count=1)  # a further number may be a part of the name
+    for suffix in (".weight", ".bias") if len(numbers) > 1 else ():
+        if first.removesuffix(suffix) in family.names:
+            return _entry(family.names[first.removesuffix(suffix)]), numbers[:1], suffix
     return None, numbers, ""
 
 
@@ -124,10 +183,11 @@ def _entry(target: str | To | tuple[To, ...] | None) -> Entry:
 def _changed(config: HfConfig, to: str | To, ours: str, tensor: Tensor) -> Tensor:
     if isinstance(to, To):
         tensor = to.change(config, ours, tensor)
-    return _named(ours, tensor)
+    return renamed(ours, tensor)
 
 
-def _named(ours: str, tensor: Tensor) -> Tensor:
+def renamed(ours: str, tensor: Tensor) -> Tensor:
+    """The same tensor by our name."""
     if isinstance(tensor, DeferredTensor):
         return DeferredTensor.of(ours, tensor.dtype, tensor.shape, lambda: tensor.data)
     return Tensor(ours, tensor.dtype, tensor.shape, tensor.data, tensor.mapped)

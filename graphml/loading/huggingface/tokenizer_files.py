@@ -17,6 +17,7 @@ from typing import Any
 from graphml.errors import WeightsError
 from graphml.loading.huggingface.added_tokens import add_tokens, numbered_tokens, special_tokens
 from graphml.loading.huggingface.json_files import read_json, read_text
+from graphml.loading.huggingface.tokenizer_classes import steps_of_class
 from graphml.system.read_files import guarded, plain_bytes
 from graphml.weights.metadata import StoredValue, stored
 
@@ -182,12 +183,20 @@ FURTHER_ENDS = ("eot_token_id", "eom_token_id")
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 
 
-def tokenizer_metadata(path: Path, config: Mapping[str, Any], n_vocab: int) -> dict[str, StoredValue]:
-    """The keys that begin with `tokenizer.`; none of a vocabulary where the folder has none."""
+def tokenizer_metadata(
+    path: Path, config: Mapping[str, Any], n_vocab: int, lowercase: bool = False
+) -> dict[str, StoredValue]:
+    """The keys that begin with `tokenizer.`; none of a vocabulary where the folder has none.
+
+    lowercase: texts become lower case before all else.
+    """
     settings = _object(path / "tokenizer_config.json")
     metadata: dict[str, StoredValue] = {}
     if (path / "tokenizer.json").is_file():
-        metadata = _from_json(path / "tokenizer.json", settings, n_vocab)
+        kind = config.get("model_type")
+        metadata = _from_json(path / "tokenizer.json", settings, n_vocab, kind, lowercase)
+    elif lowercase:
+        raise WeightsError(f"{path}: do_lower_case is true: wanted a tokenizer.json")
     elif (path / "tokenizer.model").is_file():
         metadata = sentencepiece_metadata(path / "tokenizer.model", settings, n_vocab)
     with guarded(path / "tokenizer_config.json", WeightsError):
@@ -201,17 +210,23 @@ def _object(path: Path) -> dict[str, Any]:
     return read_json(path) if path.is_file() else {}
 
 
-def _from_json(path: Path, settings: Mapping[str, Any], n_vocab: int) -> dict[str, StoredValue]:
+def _from_json(
+    path: Path, settings: Mapping[str, Any], n_vocab: int, model_type: Any, lowercase: bool
+) -> dict[str, StoredValue]:
     with guarded(path, WeightsError, "wanted a tokenizer of the `tokenizers` library"):
-        return _json_metadata(path, settings, n_vocab)
+        return _json_metadata(path, settings, n_vocab, model_type, lowercase)
 
 
-def _json_metadata(path: Path, settings: Mapping[str, Any], n_vocab: int) -> dict[str, StoredValue]:
+def _json_metadata(
+    path: Path, settings: Mapping[str, Any], n_vocab: int, model_type: Any, lowercase: bool
+) -> dict[str, StoredValue]:
     text = read_text(path, LARGEST_TOKENIZER)
     whole = json.loads(text)
     model, added = whole["model"], whole.get("added_tokens") or []
     vocabulary = _vocabulary(model)
-    if add_tokens(path.parent, settings, added, vocabulary):
+    steps = steps_of_class(whole, settings, model_type, lowercase)
+    whole |= steps
+    if add_tokens(path.parent, settings, added, vocabulary) or steps:
         text = json.dumps({**whole, "added_tokens": added}, ensure_ascii=False)
     entries = [(_name(token["content"]), int(token["id"]), bool(token.get("special"))) for token in added]
     ids = {**vocabulary, **{content: id for content, id, _ in entries}}

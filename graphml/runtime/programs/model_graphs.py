@@ -22,7 +22,7 @@ from graphml.ir.node import Node
 from graphml.ir.plain_states import INSTEAD, check_plain_states, described, plain_states
 from graphml.loading.architecture import Architecture, Keys, Tensors, blamed, check_logits
 from graphml.loading.named_tensors import output_rows
-from graphml.loading.pooling import ROWS, Rows, pooled, read_pooling
+from graphml.loading.pooling import ROWS, Rows, pooled, read_dense, read_pooling
 from graphml.loading.rank import Rank
 from graphml.passes.output_rows import leave_rows_out, with_outputs
 from graphml.weights import ModelFile
@@ -193,7 +193,8 @@ class ModelGraphs:
             )
         hidden = output_rows(g, hidden)
         eps = self._keys.number("attention.layer_norm_epsilon", 1e-5)
-        return {"embeddings": pooled(g, weights, hidden, pooling or self.pooling, self._rank, eps)}
+        kind, dense = pooling or self.pooling, read_dense(self._keys)
+        return {"embeddings": pooled(g, weights, hidden, kind, self._rank, eps, dense)}
 
     @property
     def _keys(self) -> Keys:

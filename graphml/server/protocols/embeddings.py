@@ -17,7 +17,15 @@ from numpy.typing import NDArray
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from graphml.api.text_rows import Cancellation, chosen_pooling, default_pooling, normalized
+from graphml.api.text_rows import (
+    Cancellation,
+    chosen_pooling,
+    default_pooling,
+    longest_text,
+    normalized,
+    pair_ids,
+    prompt_of,
+)
 from graphml.server.access.text_limits import check_fits
 from graphml.server.engine.service import Service
 from graphml.server.observing.request_log import ModelOperation
@@ -86,7 +94,8 @@ async def embedded_texts(
 
     def work() -> tuple[list[list[int]], list[Floats]]:
         most = service.options.limits.embedded
-        every, _ = prompts_of(content, service.tokenizer, most, _most_tokens(service), "input")
+        texts = _prompted(content, prompt_of(service.model.executor, None))
+        every, _ = prompts_of(texts, service.tokenizer, most, _most_tokens(service), "input")
         if truncated:
             every = [_cut(service, ids) for ids in every]
         _check_lengths(service, every)
@@ -110,8 +119,16 @@ async def _unless_left(
 
 
 def _most_tokens(service: Service) -> int:
-    executor = service.model.executor
-    return int(min(executor.n_batch, executor.config.n_ctx))
+    return longest_text(service.model.executor)
+
+
+def _prompted(content: Any, prompt: str) -> Any:
+    """Texts behind the prompt that a folder puts before all texts; ids are taken as they are."""
+    if isinstance(content, list):
+        return content if any(isinstance(part, int) for part in content) else [
+            _prompted(part, prompt) for part in content
+        ]  # fmt: skip
+    return prompt + content if isinstance(content, str) else content
 
 
 def _cut(service: Service, ids: list[int]) -> list[int]:
@@ -179,7 +196,8 @@ async def rerank(service: Service, request: Request) -> Response:
     def work() -> tuple[int, list[float]]:
         for document in documents:
             check_fits([body.query, document], service.tokenizer, _most_tokens(service))
-        every = [service.tokenizer.pair(body.query, document) for document in documents]
+        executor, tokenizer = service.model.executor, service.tokenizer
+        every = [pair_ids(executor, tokenizer, body.query, document) for document in documents]
         _check_lengths(service, every)
         service.access.begin_use(request.scope.get("graphml.key"), sum(map(len, every)))
         rows = _rows(service, request, every, "rank", cancellation)

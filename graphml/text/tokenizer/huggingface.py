@@ -37,11 +37,19 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def pair(self, query: str, text: str) -> list[int]:
         """As of `Tokenizer.pair`, with what the file's post-processor adds."""
+        ids: list[int] = self._pair(query, text).ids
+        return ids
+
+    def pair_kinds(self, query: str, text: str) -> list[int]:
+        """As of `Tokenizer.pair_kinds`, as the file's post-processor has them."""
+        kinds: list[int] = self._pair(query, text).type_ids
+        return kinds
+
+    def _pair(self, query: str, text: str) -> Any:
         first, second = (
             well_formed(text_of(name, value)) for name, value in (("query", query), ("text", text))
         )
-        ids: list[int] = self._plain.encode(first, second, add_special_tokens=True).ids
-        return ids
+        return self._plain.encode(first, second, add_special_tokens=True)
 
     @cached_property
     def _parsing(self) -> Any:

@@ -197,6 +197,10 @@ class Tokenizer(NamesOthers):
             between = [*between, _present(self._vocabulary.roles.separator, "seperator")]
         return [*self._before(), *first, *between, *second, *self._after()]
 
+    def pair_kinds(self, query: str, text: str) -> list[int]:
+        """Return the kind of each id of `pair`: 1 for what counts as the second text, where it is said."""
+        return [0] * len(self.pair(query, text))
+
     @named_arguments
     def decode(self, ids: Iterable[int], skip_special: bool = False) -> str:
         """Return the text of ids; invalid UTF-8 becomes U+FFFD.

@@ -47,7 +47,9 @@ def keys(config: HfConfig) -> dict[str, Value]:
         raise config.error(
             f"activation_sparsity_pattern: wanted {count} shares, 0 or above 0.5; got {str(shares)[:60]}"
         )
-    config.only("vocab_size_per_layer_input", config.size("vocab_size"))
+    rows, n_vocab = config.size("vocab_size_per_layer_input"), config.size("vocab_size")
+    if rows > n_vocab:
+        raise config.error(f"vocab_size_per_layer_input: wanted at most vocab_size, {n_vocab}; got {rows}")
     return {
         **metadata,
         "altup.num_inputs": config.size("altup_num_inputs"),
@@ -68,6 +70,7 @@ FAMILY = Family(
     names={**gemma4.FAMILY.names, **STREAMS},
     defaults={"hidden_activation": "gelu_pytorch_tanh", "rms_norm_eps": 1e-6, "head_dim": 256,
               "tie_word_embeddings": True, "sliding_window": 512, "vocab_size": 262400,
+              "vocab_size_per_layer_input": 262144,
               "num_attention_heads": 8, "num_key_value_heads": 2, "num_kv_shared_layers": 15,
               "hidden_size_per_layer_input": 256, "final_logit_softcapping": 30.0, "altup_num_inputs": 4,
               "altup_active_idx": 0, "rope_local_base_freq": 10000.0},
