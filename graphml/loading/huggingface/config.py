@@ -94,7 +94,7 @@ class HfConfig:
         if value is None and default is not None:
             return default
         number = self.checked_number(" or ".join(names), value)
-        if number == 0 and key in SCALES:  # which GGUF means as none
+        if number == 0 and not SCALES.isdisjoint(names):
             raise self.error(f"{' or '.join(names)}: wanted another number than 0")
         return number
 

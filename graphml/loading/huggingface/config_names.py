@@ -48,9 +48,11 @@ NUMBERS: Mapping[str, tuple[str, ...]] = {
     "logit_scale": ("logit_scale",),
     "expert_weights_scale": ("routed_scaling_factor",),
 }
-SCALES = frozenset(
-    ("embedding_scale", "residual_scale", "attention.scale", "logit_scale", "expert_weights_scale")
-)
+SCALES = frozenset((
+    "attention_multiplier", "embedding_multiplier", "logit_scale", "residual_multiplier", "route_scale",
+    "routed_scaling_factor", "scale_emb",
+))  # fmt: skip
+"""Of which 0 is a factor to transformers, and none to GGUF."""
 ACTIVATIONS = {
     "silu": "silu", "swish": "silu", "swiglu": "silu", "gelu": "gelu_erf", "gelu_new": "gelu",
     "gelu_pytorch_tanh": "gelu", "gelu_tanh": "gelu", "gelu_fast": "gelu", "quick_gelu": "gelu_quick",

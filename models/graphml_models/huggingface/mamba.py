@@ -22,6 +22,7 @@ def shared_keys(config: HfConfig) -> dict[str, Value]:
     """What Mamba 2 has too."""
     config.activation("silu")
     config.only("residual_in_fp32", True, False)
+    config.only("rescale_prenorm_residual", False)  # at which the class divides loaded weights
     return {
         "context_length": config.size("context_length", 1 << 20),
         "vocab_size": config.size("vocab_size"),

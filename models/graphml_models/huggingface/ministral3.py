@@ -15,7 +15,10 @@ def keys(config: HfConfig) -> dict[str, Value]:
     config.activation("silu")
     metadata = decoder_keys(config)
     no_window(config, metadata)
-    beta = stated_rope(config).get(SCALING)
+    rope = stated_rope(config)
+    if not rope:
+        raise config.error("rope_parameters: wanted those of the model, which the class assumes to be YaRN's")
+    beta = rope.get(SCALING)
     metadata |= rope_keys(config, metadata, known=(SCALING, "max_position_embeddings"))
     if beta is None:
         return metadata

@@ -28,13 +28,16 @@ def keys(config: HfConfig) -> dict[str, Value]:
                 f"attn_config: {name} is {str(attn_config[name])[:60]!r}: wanted {allowed[0]!r}"
             )
     clip = attn_config.get("clip_qkv")
+    clip = 0.0 if clip is None else config.checked_number("clip_qkv", clip)
+    if clip < 0:
+        raise config.error(f"attn_config: clip_qkv: wanted null or a number above 0; got {clip}")
     return {
         **decoder_keys(config, eps=LAYER_EPS),
         "hidden_activation": "gelu_erf",
         "attention.max_alibi_bias": config.checked_number(
             "alibi_bias_max", attn_config.get("alibi_bias_max", 8)
         ),
-        "attention.clamp_kqv": 0.0 if clip is None else config.checked_number("clip_qkv", clip),
+        "attention.clamp_kqv": clip,
     }
 
 
