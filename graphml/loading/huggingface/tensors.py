@@ -140,16 +140,21 @@ def _stacked(path: Path, ours: str, of: Mapping[int, Tensor]) -> Tensor:
     parts: Sequence[Tensor] = [of[index] for index in range(len(of))]
     first = parts[0]
     for part in parts:
-        if (part.shape, part.dtype) != (first.shape, first.dtype):
+        if part.shape != first.shape:
             raise WeightsError(
-                f"{path}: tensor {part.name!r}: wanted {first.dtype} {list(first.shape)}, as of the first "
-                f"expert; got {part.dtype} {list(part.shape)}"
+                f"{path}: tensor {part.name!r}: wanted {list(first.shape)}, as of the first expert; got "
+                f"{list(part.shape)}"
             )
+    alike = all(part.dtype == first.dtype for part in parts)  # scales decide the dtype of packed ones
 
     def compute() -> Bytes:
-        return np.concatenate([part.data for part in parts])
+        if alike:
+            return np.concatenate([part.data for part in parts])
+        values = np.concatenate([part.numpy().astype(np.float32).reshape(-1) for part in parts])
+        return values.view(np.uint8)
 
-    return DeferredTensor.of(ours, first.dtype, (len(parts), *first.shape), compute)
+    dtype = first.dtype if alike else "f32"
+    return DeferredTensor.of(ours, dtype, (len(parts), *first.shape), compute)
 
 
 def _check_output(config: HfConfig, tensors: Mapping[str, Tensor], tied: bool) -> None:
