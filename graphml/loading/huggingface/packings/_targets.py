@@ -56,4 +56,4 @@ def _pattern(fields: PackingFields, patterns: NamePatterns, text: str) -> Patter
     try:
         return patterns.pattern(f"(?:{text.removeprefix(PATTERN)})(?s:.*)")
     except ValueError as error:
-        raise fields.error(f"config_groups: {error}") from error
+        raise fields.error(f"config_groups: wanted a regular expression; got {error}") from error

@@ -48,6 +48,8 @@ def unscaled() -> Layout:
 
 def _unpack(block: tuple[int, int] | None, exponents: tuple[str, ...], parts: StoredParts) -> Tensor:
     end = next((end for end in SCALES if end in parts), SCALES[0])
+    if end not in parts:
+        raise parts.wrong(end, f"a scale under this name or {SCALES[1]}", "no such tensor beside the matrix")
     weight = parts.part("", (*FP8, "I8"))
     if weight.dtype == "I8":  # FP4 in pairs, which has no other scales
         return mxfp4_rows(parts, "", end, ("I8",))

@@ -78,10 +78,8 @@ def _zeros(parts: StoredParts, method: _Gptq, stored: NDArray[np.uint8]) -> NDAr
         return zeros
     zeros = (zeros + np.int16(method.first)) & mask
     if method.symmetric and not bool((zeros == half).all()):
-        raise parts.error(
-            f".qzeros: quantization_config has sym = true, which makes all zeros {half}; got "
-            f"{sorted(set(zeros.reshape(-1).tolist()))[:8]}"
-        )
+        got = sorted(set(zeros.reshape(-1).tolist()))[:8]
+        raise parts.wrong(".qzeros", f"zeros of {half}, as quantization_config has sym = true", got)
     return zeros
 
 

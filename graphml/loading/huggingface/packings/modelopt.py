@@ -33,7 +33,7 @@ def read(fields: PackingFields) -> Layout:
         if isinstance(entry, dict)
     }
     if algorithm == MIXED and not of_modules:
-        raise fields.error(f"quantized_layers: wanted the modules of {MIXED}; there are none")
+        raise fields.error(f"quantized_layers: wanted the modules of {MIXED}; got none")
     unpack = partial(_unpack, None if algorithm == MIXED else algorithm, of_modules)
     return Layout(("", SCALE, SECOND), unpack, dtypes=frozenset((*FP8, "U8")))
 
