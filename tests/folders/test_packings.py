@@ -37,7 +37,8 @@ def test_values_are_exact(name: str) -> None:
 DTYPES = {
     "gptq-2": "q4_0", "gptq-3": "q4_0", "gptq-4-middle": "q4_0", "gptq-4": "q8_0", "gptq-8-middle": "q8_0",
     "gptq-8": "f32", "gptq-4-order": "f32", "awq-gemm": "q8_0", "awq-gemv": "q8_0", "awq-gemv_fast": "f32",
-    "mxfp4": "mxfp4", f"{CT}-mxfp4": "mxfp4", f"{CT}-nvfp4": "f32", "fp8-block": "f32",
+    "mxfp4": "mxfp4", f"{CT}-mxfp4": "mxfp4", f"{CT}-nvfp4": "nvfp4", "modelopt-NVFP4": "nvfp4",
+    "fp8-block": "f32",
 }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from graphml.loading.huggingface.packed_matrix import PackedMatrix, ScaledMatrix
 from graphml.loading.huggingface.packings._parts import POWERS, Floats, StoredParts, float_values
 from graphml.weights import Tensor
 from graphml.weights.deferred import DeferredTensor
@@ -18,6 +19,7 @@ from graphml.weights.safetensors import StoredTensor
 
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
 NVFP4_GROUP, MXFP4_BLOCK = 16, 32
+NVFP4_SCALES = 4  # in a block
 Steps = tuple[int, ...]
 """How many elements share a scale, along each axis."""
 
@@ -62,23 +64,36 @@ def scale_steps(
 
 
 def nvfp4(parts: StoredParts, packed: str, scale: str, factor: np.float32, inverse: bool) -> Tensor:
-    """FP4 in pairs, low nibble first, with scales in E4M3 by 16 and one for all; float32.
+    """FP4 in pairs, low nibble first, with scales in E4M3 by 16 and one for all, as blocks of ggml.
 
-    factor: of all; inverse: scales are divided by it.
+    There four groups are a block: their scales, whose sign counts as 0, then 8 bytes each, low nibbles the
+    first half; else it is float32. factor: of all; inverse: scales are divided by it.
     """
     pairs = parts.part(packed, ("U8",), (None, None))
     rows, n_in = pairs.shape[0], 2 * pairs.shape[1]
     if n_in % NVFP4_GROUP:
         raise parts.wrong(packed, "rows of groups of 8 bytes", list(pairs.shape))
-    scales = parts.scales(scale, (rows, n_in // NVFP4_GROUP), dtypes=("F8_E4M3",))
-    factors = scales / factor if inverse else scales * factor
+    shape = (rows, n_in // NVFP4_GROUP)
+    scales = parts.scales(scale, shape, dtypes=("F8_E4M3",))
+    codes = parts.part(scale, ("F8_E4M3",)).data
 
-    def compute() -> Bytes:
-        numbers = _fp4_numbers(pairs.data.reshape(rows, -1)).reshape(rows, -1, NVFP4_GROUP)
-        values: Floats = np.concatenate([E2M1, -E2M1])[numbers] * factors[:, :, None]
-        return values.reshape(-1).view(np.uint8)
+    def values() -> Floats:
+        numbers = _fp4_numbers(pairs.data.reshape(rows, -1)).reshape(*shape, NVFP4_GROUP)
+        by_group = scales / factor if inverse else scales * factor
+        products: Floats = np.concatenate([E2M1, -E2M1])[numbers] * by_group[:, :, None]
+        return products
 
-    return DeferredTensor.of(parts.name, "f32", (rows, n_in), compute)
+    def blocks() -> Bytes:
+        numbers = _fp4_numbers(pairs.data.reshape(-1, NVFP4_GROUP // 2)).reshape(-1, 2, NVFP4_GROUP // 2)
+        body = np.bitwise_or(numbers[:, 0], np.left_shift(numbers[:, 1], 4), dtype=np.uint8)
+        together = [codes.reshape(-1, NVFP4_SCALES), body.reshape(-1, NVFP4_SCALES * NVFP4_GROUP // 2)]
+        joined: Bytes = np.concatenate(together, axis=1).reshape(-1)
+        return joined
+
+    if shape[1] % NVFP4_SCALES or bool((codes & 128).any()):
+        return PackedMatrix.of(parts.name, "f32", (rows, n_in), lambda: values().reshape(-1).view(np.uint8))
+    beside = np.float32(1) / factor if inverse else factor
+    return ScaledMatrix.scaled(parts.name, "nvfp4", (rows, n_in), beside, blocks, values)
 
 
 def mxfp4(

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graphml.loading.huggingface.packed_matrix import PackedMatrix
 from graphml.loading.huggingface.packings._parts import Floats, StoredParts
 from graphml.weights import Tensor
-from graphml.weights.deferred import DeferredTensor
 from graphml.weights.filemap import Bytes
 
 Whole = NDArray[np.integer[Any]]
@@ -53,7 +53,7 @@ def grouped(
             return (scales[:, groups] * differences.astype(np.float32)).reshape(-1).view(np.uint8)
         return _blocks(differences, scales[:, groups[::BLOCK]], dtype)
 
-    return DeferredTensor.of(parts.name, dtype, shape, compute)
+    return PackedMatrix.of(parts.name, dtype, shape, compute)
 
 
 def bit_numbers(words: NDArray[np.int32], bits: int, straddles: bool = True) -> NDArray[np.uint8]:

@@ -14,11 +14,11 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from graphml.loading.huggingface.packed_matrix import PackedMatrix
 from graphml.loading.huggingface.packings._integers import bit_numbers, grouped
 from graphml.loading.huggingface.packings._layout import Layout, Packing, PackingFields
 from graphml.loading.huggingface.packings._parts import StoredParts
 from graphml.weights import Tensor
-from graphml.weights.deferred import DeferredTensor
 from graphml.weights.filemap import Bytes
 
 PER_WORD, BITS = 8, 4
@@ -101,7 +101,7 @@ def _gemv_fast(group: int, parts: StoredParts) -> Tensor:
         values = np.repeat(scales, group, 1) * q.astype(np.float32) + np.repeat(offsets, group, 1)
         return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
 
-    return DeferredTensor.of(parts.name, "f32", (n_out, n_in), compute)
+    return PackedMatrix.of(parts.name, "f32", (n_out, n_in), compute)
 
 
 def _interleaved(words: NDArray[np.int16], n_out: int, n_in: int) -> NDArray[np.uint8]:
