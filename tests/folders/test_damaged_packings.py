@@ -147,3 +147,13 @@ def test_any_config_opens_or_is_refused(name: str) -> None:
             except WeightsError:
                 refusals += 1
     assert refusals
+
+
+def test_scales_of_nvfp4_are_not_negative() -> None:
+    """In blocks of ggml their sign would be lost."""
+    example = EXAMPLES["modelopt-NVFP4"]
+    negative = StoredTensor("x", "F8_E4M3", (16, 8), example.parts["_scale"].data | np.uint8(128))
+    matrix = opened(example.config, example.stem, {**example.parts, "_scale": negative})
+    for read in (matrix.numpy, lambda: matrix.data):
+        with pytest.raises(WeightsError, match=r"weight_scale': wanted scales from 0 up; got -"):
+            read()

@@ -178,7 +178,9 @@ REFUSED: list[tuple[Any, str]] = [
     ({"quant_method": "gptq", "bits": 4, "group_size": 0}, "group_size"),
     ({"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"}, "checkpoint_format"),
     ({"quant_method": "gptq", "bits": 4, "is_marlin_format": True}, "checkpoint_format"),
-    ({"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*down.*": {"bits": 8}}}, "dynamic"),
+    ({"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*down.*": 3}}, r"dynamic\."),
+    ({"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*down.*": {"bits": 5}}}, "bits"),
+    ({"quant_method": "gptq", "bits": 4, "dynamic": {"-:(": {}}}, r"dynamic\."),
     ({"quant_method": "awq", "bits": 8}, "bits"),
     ({"quant_method": "awq", "version": "marlin"}, "version: .*'marlin'"),
     ({"quant_method": "awq", "version": "llm-awq"}, "version"),
@@ -293,3 +295,35 @@ def test_fp8_bytes_are_their_values() -> None:
         assert (e4m3[code], e4m3[code | 0x80]) == (value, -value)
     assert np.isnan(e4m3[[0x7F, 0xFF]]).all()
     assert (np.diff(e4m3[:127]) > 0).all()
+
+
+def test_modules_of_gptq_may_have_bits_of_their_own() -> None:
+    dynamic = {"-:.*lm_head": {}, "+:a": {"bits": 8, "group_size": 32}, "+:.*q_proj": {"bits": 2}, "-:b": {}}
+    for module, bits, group in (("a.q_proj", 8, 32), ("c.q_proj", 2, 64), ("c.k_proj", 4, 64)):
+        example = gptq(bits, group=group)
+        config = {**gptq(4).config, "dynamic": dynamic}
+        assert np.array_equal(
+            opened(config, module, example.parts).numpy(), example.values.astype(np.float32)
+        )
+    for module in ("lm_head", "b.k_proj"):
+        with pytest.raises(WeightsError, match=rf"{module}\.weight: is packed, but dynamic .* leaves it out"):
+            opened({**gptq(4).config, "dynamic": dynamic}, module, gptq(4).parts)
+
+
+def test_experts_of_fbgemm_are_inputs_by_outputs() -> None:
+    rng = np.random.default_rng(6)
+    codes = rng.integers(0, 0x7E, (3, 8, 8)).astype(np.uint8)
+    weight = stored(codes, "F8_E4M3")
+    plain = opened(None, "a.w", {"": weight}).numpy()
+    for shape in ((3, 1, 8), (3, 8, 1)):
+        scales = rng.uniform(0.5, 2, shape).astype(np.float32)
+        matrix = opened(
+            {"quant_method": "fbgemm_fp8"}, "experts.down_proj", {"": weight, "_scale": stored(scales)}
+        )
+        assert np.array_equal(matrix.numpy(), plain * scales.reshape(3, 1, 8))
+    with pytest.raises(WeightsError, match=r"down_proj_scale': wanted a shape of \[3, 1, 8\]; got \[3, 8\]"):
+        opened(
+            {"quant_method": "fbgemm_fp8"},
+            "experts.down_proj",
+            {"": weight, "_scale": stored(np.ones((3, 8), np.float32))},
+        )

@@ -66,18 +66,24 @@ def scale_steps(
 def nvfp4(parts: StoredParts, packed: str, scale: str, factor: np.float32, inverse: bool) -> Tensor:
     """FP4 in pairs, low nibble first, with scales in E4M3 by 16 and one for all, as blocks of ggml.
 
-    There four groups are a block: their scales, whose sign counts as 0, then 8 bytes each, low nibbles the
-    first half; else it is float32. factor: of all; inverse: scales are divided by it.
+    There four groups are a block: their scales, then 8 bytes each, low nibbles the first half; of rows that
+    are no whole blocks it is float32. factor: of all; inverse: scales are divided by it.
     """
     pairs = parts.part(packed, ("U8",), (None, None))
     rows, n_in = pairs.shape[0], 2 * pairs.shape[1]
     if n_in % NVFP4_GROUP:
         raise parts.wrong(packed, "rows of groups of 8 bytes", list(pairs.shape))
     shape = (rows, n_in // NVFP4_GROUP)
-    scales = parts.scales(scale, shape, dtypes=("F8_E4M3",))
-    codes = parts.part(scale, ("F8_E4M3",)).data
+    stored = parts.part(scale, ("F8_E4M3",), shape)
+
+    def checked() -> Floats:  # when they are read: they are a ninth of the file
+        scales = parts.scales(scale, dtypes=("F8_E4M3",))
+        if bool(np.signbit(scales).any()):
+            raise parts.wrong(scale, "scales from 0 up", scales.min())
+        return scales
 
     def values() -> Floats:
+        scales = checked()
         numbers = _fp4_numbers(pairs.data.reshape(rows, -1)).reshape(*shape, NVFP4_GROUP)
         by_group = scales / factor if inverse else scales * factor
         products: Floats = np.concatenate([E2M1, -E2M1])[numbers] * by_group[:, :, None]
@@ -86,11 +92,12 @@ def nvfp4(parts: StoredParts, packed: str, scale: str, factor: np.float32, inver
     def blocks() -> Bytes:
         numbers = _fp4_numbers(pairs.data.reshape(-1, NVFP4_GROUP // 2)).reshape(-1, 2, NVFP4_GROUP // 2)
         body = np.bitwise_or(numbers[:, 0], np.left_shift(numbers[:, 1], 4), dtype=np.uint8)
-        together = [codes.reshape(-1, NVFP4_SCALES), body.reshape(-1, NVFP4_SCALES * NVFP4_GROUP // 2)]
+        checked()
+        together = [stored.data.reshape(-1, NVFP4_SCALES), body.reshape(-1, NVFP4_SCALES * NVFP4_GROUP // 2)]
         joined: Bytes = np.concatenate(together, axis=1).reshape(-1)
         return joined
 
-    if shape[1] % NVFP4_SCALES or bool((codes & 128).any()):
+    if shape[1] % NVFP4_SCALES:
         return PackedMatrix.of(parts.name, "f32", (rows, n_in), lambda: values().reshape(-1).view(np.uint8))
     beside = np.float32(1) / factor if inverse else factor
     return ScaledMatrix.scaled(parts.name, "nvfp4", (rows, n_in), beside, blocks, values)

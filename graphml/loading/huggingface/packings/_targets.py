@@ -54,6 +54,6 @@ class Targets(Generic[Group]):
 def _pattern(fields: PackingFields, patterns: NamePatterns, text: str) -> Pattern:
     """A pattern of the beginning of a name, as `re.match`."""
     try:
-        return patterns.pattern(f"(?:{text.removeprefix(PATTERN)})(?s:.*)")
+        return patterns.beginning(text.removeprefix(PATTERN))
     except ValueError as error:
         raise fields.error(f"config_groups: wanted a regular expression; got {error}") from error

@@ -16,6 +16,7 @@ from graphml.loading.huggingface.packings._parts import FLOATS, FP8, StoredParts
 from graphml.weights import Tensor
 
 SCALES = ("_scale_inv", "_scale")
+FBGEMM = "fbgemm_fp8"
 
 
 def read(fields: PackingFields) -> Layout:
@@ -28,12 +29,8 @@ def read(fields: PackingFields) -> Layout:
     fields.text("activation_scheme")
     exponents = ("U8",) if fields.text("scale_fmt") == "ue8m0" else ()
     steps = (block[0], block[1]) if block and all(block) else None
-    return layout(steps, exponents)
-
-
-def layout(block: tuple[int, int] | None, exponents: tuple[str, ...] = ()) -> Layout:
-    """FP8 in blocks of rows and columns, if there are any; exponents: dtypes of scales that are powers."""
-    return Layout(("", *SCALES), partial(_unpack, block, exponents), dtypes=frozenset(FP8))
+    by_column = fields.text("quant_method") == FBGEMM
+    return Layout(("", *SCALES), partial(_unpack, steps, exponents, by_column), dtypes=frozenset(FP8))
 
 
 def unscaled() -> Layout:
@@ -46,7 +43,9 @@ def unscaled() -> Layout:
     return Layout(("",), unpack, dtypes=frozenset(FP8))
 
 
-def _unpack(block: tuple[int, int] | None, exponents: tuple[str, ...], parts: StoredParts) -> Tensor:
+def _unpack(
+    block: tuple[int, int] | None, exponents: tuple[str, ...], by_column: bool, parts: StoredParts
+) -> Tensor:
     end = next((end for end in SCALES if end in parts), SCALES[0])
     if end not in parts:
         raise parts.wrong(end, f"a scale under this name or {SCALES[1]}", "no such tensor beside the matrix")
@@ -56,6 +55,11 @@ def _unpack(block: tuple[int, int] | None, exponents: tuple[str, ...], parts: St
     if all(end in parts for end in SCALES):
         raise parts.wrong(SCALES[1], f"one scale, and there is {SCALES[0]}", "two")
     scales = parts.scales(end, dtypes=(*FLOATS, "F8_E8M0", *exponents))
+    if by_column and len(weight.shape) == 3:  # experts [E, in, out] with scales [E, 1, out] or [E, out, 1]
+        wanted = (weight.shape[0], 1, weight.shape[2])
+        if scales.shape not in (wanted, (weight.shape[0], weight.shape[2], 1)):
+            raise parts.wrong(end, f"a shape of {list(wanted)}", list(scales.shape))
+        return fp8(parts, weight, scales.reshape(wanted), (1, weight.shape[1], 1))
     scales, steps = scale_steps(parts, end, scales, weight.shape, _allowed(weight.shape, block))
     return fp8(parts, weight, scales, steps)
 
@@ -73,4 +77,4 @@ def _allowed(shape: tuple[int, ...], block: tuple[int, int] | None) -> list[Step
     return allowed
 
 
-PACKING = Packing(("fp8", "fbgemm_fp8"), read)
+PACKING = Packing(("fp8", FBGEMM), read)

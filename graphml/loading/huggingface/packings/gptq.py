@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from graphml.loading.huggingface.module_patterns import NamePatterns, Pattern
 from graphml.loading.huggingface.packings._integers import WORD, bit_numbers, grouped, in_order
 from graphml.loading.huggingface.packings._layout import Layout, Packing, PackingFields
 from graphml.loading.huggingface.packings._parts import StoredParts
@@ -39,15 +40,47 @@ def read(fields: PackingFields) -> Layout:
     if stated not in FORMATS or fields.get("is_marlin_format"):
         got = "is_marlin_format" if stated in FORMATS else stated
         raise fields.error(f"checkpoint_format: wanted {' or '.join(FORMATS)}; got {got!r}")
-    fields.none_of("dynamic", "other bits for single modules are not read")
     first = stated == "gptq"
     ordered = fields.flag("desc_act") and not fields.flag("static_groups")
     group = fields.group_size("group_size", "q_group_size")
     method = _Gptq(bits, group, first, first and fields.flag("sym"), ordered)
-    return Layout((".qweight", ".qzeros", ".scales", ".g_idx"), partial(_unpack, method), whole=".weight")
+    unpack = partial(_unpack, method, _of_modules(fields, method))
+    return Layout((".qweight", ".qzeros", ".scales", ".g_idx"), unpack, whole=".weight")
 
 
-def _unpack(method: _Gptq, parts: StoredParts) -> Tensor:
+def _of_modules(fields: PackingFields, method: _Gptq) -> list[tuple[Pattern, _Gptq | None]]:
+    """The patterns of `dynamic` in order: what modules have in place of method; None: they are not packed."""
+    patterns = NamePatterns(fields.path)
+    found: list[tuple[Pattern, _Gptq | None]] = []
+    for text, stated in fields.table("dynamic").items():
+        place = f"dynamic.{text[:80]}"
+        if not isinstance(stated, dict | None):
+            raise fields.error(f"{place}: wanted an object; got {str(stated)[:60]!r}")
+        own = PackingFields(fields.path, {**fields.values, **(stated or {})})
+        bits = own.whole("bits", default=4, allowed=BITS)
+        symmetric, ordered = method.first and own.flag("sym"), own.flag("desc_act")
+        changed = method._replace(
+            bits=bits,
+            group=own.group_size("group_size", "q_group_size"),
+            symmetric=symmetric,
+            ordered=ordered and not own.flag("static_groups"),
+        )
+        try:
+            pattern = patterns.beginning(text[2:] if text[:2] in ("+:", "-:") else text)
+        except ValueError as error:
+            raise fields.error(f"{place}: wanted a regular expression; got {error}") from error
+        found.append((pattern, None if text.startswith("-:") else changed))
+    return found
+
+
+def _unpack(method: _Gptq, of_modules: list[tuple[Pattern, _Gptq | None]], parts: StoredParts) -> Tensor:
+    module = parts.name.removesuffix(".weight")
+    for pattern, stated in of_modules:
+        if pattern.matches(module):
+            if stated is None:
+                raise parts.error("is packed, but dynamic of quantization_config leaves it out")
+            method = stated
+            break
     bits = method.bits
     qweight = parts.part(".qweight", ("I32",), (None, None))
     n_in, n_out = qweight.shape[0] * WORD // bits, qweight.shape[1]
