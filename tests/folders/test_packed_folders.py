@@ -14,15 +14,16 @@ from graphml_models.huggingface._delta_net import columns
 import graphml
 from graphml.errors import WeightsError
 from graphml.loading.huggingface.config import HfConfig
-from graphml.loading.huggingface.family import transposed
+from graphml.loading.huggingface.family import Family, transposed
 from graphml.loading.huggingface.packed import plain
+from graphml.loading.huggingface.tensors import our_tensors
 from graphml.loading.open_file import open_path
-from graphml.weights import ModelFile
+from graphml.weights import ModelFile, Tensor
 from graphml.weights.filemap import FileMap
 from graphml.weights.safetensors import StoredTensor, read_safetensors
 from tests.folder_records import TOKENS, about, values
 from tests.golden import Floats, nmse
-from tests.packed_parts import EXAMPLES, Example, record, stored
+from tests.packed_parts import EXAMPLES, Example, opened, record, stored
 
 BY_HEADS = ("q_proj", "k_proj", "v_proj")  # matrices [heads * 8, 128], whose rows are permuted
 ONE_BY_ONE = [name for name, example in EXAMPLES.items() if example.values.shape[1:] == (128,)]
@@ -262,3 +263,42 @@ def test_columns_of_heads_are_ordered_in_packed_matrices_too() -> None:
     plain_matrix = columns(config, "x", plain(Path("x"), floats))
     assert np.array_equal(matrix.numpy(), plain_matrix.numpy())
     assert not np.array_equal(matrix.numpy(), example.values)
+
+
+def places(names: dict[str, Any], held: dict[str, Tensor], tied: bool = False) -> dict[str, Tensor]:
+    """Tensors as a family with these names has them."""
+    config = HfConfig(Path("x/config.json"), {"num_hidden_layers": 1}, {})
+    family = Family(model_types=("x",), architecture="x", keys=lambda config: {}, names=names)
+    return our_tensors(config, family, held, tied)
+
+
+def test_blocks_whose_factor_has_no_place_are_floats() -> None:
+    """A vector of one row, an embedding that is the output too, and experts with another scale."""
+    example = EXAMPLES["modelopt-NVFP4"]
+    matrix = example.opened()
+    one_row = opened(
+        example.config,
+        "a.weight",
+        {
+            "": stored(example.parts[""].data[:64].reshape(1, 64)),
+            "_scale": StoredTensor("x", "F8_E4M3", (1, 8), example.parts["_scale"].data[:8]),
+            "_scale_2": example.parts["_scale_2"],
+        },
+    )
+    gate = places({"gate": "blk.0.ffn_gate_inp_shexp"}, {"gate.weight": one_row}, tied=True)
+    assert gate["blk.0.ffn_gate_inp_shexp.weight"].dtype == "f32"
+    assert set(gate) == {"blk.0.ffn_gate_inp_shexp.weight"}
+    output = places({"lm_head": "output"}, {"lm_head.weight": matrix}, tied=True)
+    assert {name: tensor.dtype for name, tensor in output.items()} == {"token_embd.weight": "f32"}
+    assert np.array_equal(output["token_embd.weight"].numpy(), example.values)
+    names = {"down.{}": "down_exps", "router": "down_exps.scale"}
+    router = plain(Path("x"), stored(np.ones(1, np.float32)))
+    both = places(names, {"router": router, "down.0.weight": matrix}, tied=True)
+    assert {name: tensor.dtype for name, tensor in both.items()} == {
+        "down_exps.scale": "f32",
+        "down_exps.weight": "f32",
+    }
+    assert np.array_equal(both["down_exps.weight"].numpy()[0], example.values)
+    names = {"up": "up", "router": "up.scale"}
+    with pytest.raises(WeightsError, match=r"'up\.weight' is a second tensor that is up\.scale"):
+        places(names, {"router": router, "up.weight": matrix}, tied=True)

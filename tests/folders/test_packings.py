@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,24 @@ def test_numbers_of_older_versions_do_not_straddle_words() -> None:
     for i in range(128):
         packed[:, i // 10] |= q[:, i].astype(np.uint32) << np.uint32(3 * (i % 10))
     assert np.array_equal(example.opened(_packed=stored(packed.view(np.int32))).numpy(), example.values)
+    config = json.loads(json.dumps(example.config))
+    config["config_groups"]["group_0"]["weights"]["symmetric"] = False
+    zeros = np.random.default_rng(3).integers(0, 8, (16, 4))
+    words = np.zeros((2, 4), np.uint32)
+    for row in range(16):
+        words[row // 10] |= zeros[row].astype(np.uint32) << np.uint32(3 * (row % 10))
+    parts = {**example.parts, "_zero_point": stored(words.view(np.int32))}
+    straddling = words.copy()  # 16 numbers are 48 bits: two words in either way
+    straddling[:] = 0
+    for row in range(16):
+        for bit in range(3):
+            at = 3 * row + bit
+            straddling[at // 32] |= ((zeros[row] >> bit & 1) << (at % 32)).astype(np.uint32)
+    wanted = scales.repeat(32, 1) * (q - zeros.repeat(32, 1)).astype(np.float32)
+    of_newer = {**parts, "_zero_point": stored(straddling.view(np.int32))}
+    assert np.array_equal(opened(config, example.stem, of_newer).numpy(), wanted.astype(np.float32))
+    of_older = {**parts, "_packed": stored(packed.view(np.int32))}
+    assert np.array_equal(opened(config, example.stem, of_older).numpy(), wanted.astype(np.float32))
 
 
 def groups(**of: tuple[list[str], str]) -> dict[str, Any]:

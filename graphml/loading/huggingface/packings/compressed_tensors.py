@@ -183,9 +183,9 @@ def _packed(scheme: Scheme, parts: StoredParts) -> Tensor:
         zeros = parts.whole_numbers(ZERO, ("I8",)) + np.int16(half)
     elif not scheme.symmetric:
         n_group = by_blocks((n_out, n_in), scheme.steps((n_out, n_in)))[1]
-        shapes = [(_n_word(n_out, bits), n_group), (-(-n_out // (WORD // bits)), n_group)]
-        words = parts.whole_numbers(ZERO, ("I32",), *shapes)
-        zeros = bit_numbers(np.ascontiguousarray(words.T), bits, len(words) == shapes[0][0])[:, :n_out].T
+        n_word = _n_word(n_out, bits) if straddles else -(-n_out // (WORD // bits))
+        words = parts.whole_numbers(ZERO, ("I32",), (n_word, n_group))
+        zeros = bit_numbers(np.ascontiguousarray(words.T), bits, straddles)[:, :n_out].T
     return _with_groups(scheme, parts, (n_out, n_in), numbers, (0, 2 * half - 1), zeros, half)
 
 
