@@ -35,42 +35,41 @@ class _Gptq(NamedTuple):
 
 def read(fields: PackingFields) -> Layout:
     """The layout of a config."""
-    bits = fields.whole("bits", "w_bit", default=4, allowed=BITS)
     stated = fields.text("checkpoint_format", "format", default="gptq")
     if stated not in FORMATS or fields.get("is_marlin_format"):
         got = "is_marlin_format" if stated in FORMATS else stated
         raise fields.error(f"checkpoint_format: wanted {' or '.join(FORMATS)}; got {got!r}")
     first = stated == "gptq"
-    ordered = fields.flag("desc_act") and not fields.flag("static_groups")
-    group = fields.group_size("group_size", "q_group_size")
-    method = _Gptq(bits, group, first, first and fields.flag("sym"), ordered)
-    unpack = partial(_unpack, method, _of_modules(fields, method))
+    unpack = partial(_unpack, _method(fields, first), _of_modules(fields, first))
     return Layout((".qweight", ".qzeros", ".scales", ".g_idx"), unpack, whole=".weight")
 
 
-def _of_modules(fields: PackingFields, method: _Gptq) -> list[tuple[Pattern, _Gptq | None]]:
-    """The patterns of `dynamic` in order: what modules have in place of method; None: they are not packed."""
+def _method(fields: PackingFields, first: bool) -> _Gptq:
+    """How all modules are packed, or single ones; first: in the first format."""
+    return _Gptq(
+        bits=fields.whole("bits", "w_bit", default=4, allowed=BITS),
+        group=fields.group_size("group_size", "q_group_size"),
+        first=first,
+        symmetric=first and fields.flag("sym"),
+        ordered=fields.flag("desc_act") and not fields.flag("static_groups"),
+    )
+
+
+def _of_modules(fields: PackingFields, first: bool) -> list[tuple[Pattern, _Gptq | None]]:
+    """The patterns of `dynamic` in order, with how their modules are packed; None: they are not."""
     patterns = NamePatterns(fields.path)
-    found: list[tuple[Pattern, _Gptq | None]] = []
-    for text, stated in fields.table("dynamic").items():
+    of_modules: list[tuple[Pattern, _Gptq | None]] = []
+    for text, own in fields.table("dynamic").items():
         place = f"dynamic.{text[:80]}"
-        if not isinstance(stated, dict | None):
-            raise fields.error(f"{place}: wanted an object; got {str(stated)[:60]!r}")
-        own = PackingFields(fields.path, {**fields.values, **(stated or {})})
-        bits = own.whole("bits", default=4, allowed=BITS)
-        symmetric, ordered = method.first and own.flag("sym"), own.flag("desc_act")
-        changed = method._replace(
-            bits=bits,
-            group=own.group_size("group_size", "q_group_size"),
-            symmetric=symmetric,
-            ordered=ordered and not own.flag("static_groups"),
-        )
+        if not isinstance(own, dict | None):
+            raise fields.error(f"{place}: wanted an object; got {str(own)[:60]!r}")
+        method = _method(PackingFields(fields.path, {**fields.values, **(own or {})}), first)
         try:
             pattern = patterns.beginning(text[2:] if text[:2] in ("+:", "-:") else text)
         except ValueError as error:
             raise fields.error(f"{place}: wanted a regular expression; got {error}") from error
-        found.append((pattern, None if text.startswith("-:") else changed))
-    return found
+        of_modules.append((pattern, None if text.startswith("-:") else method))
+    return of_modules
 
 
 def _unpack(method: _Gptq, of_modules: list[tuple[Pattern, _Gptq | None]], parts: StoredParts) -> Tensor:
