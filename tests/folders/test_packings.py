@@ -346,3 +346,11 @@ def test_experts_of_fbgemm_are_inputs_by_outputs() -> None:
             "experts.down_proj",
             {"": weight, "_scale": stored(np.ones((3, 8), np.float32))},
         )
+
+
+def test_differences_above_7_are_no_q4_0() -> None:
+    for zero, dtype in ((7, "q8_0"), (8, "q4_0"), (9, "q8_0")):
+        example = gptq(4, zero)
+        matrix = example.opened()
+        assert matrix.dtype == dtype
+        assert np.array_equal(matrix.numpy(), example.values.astype(np.float32))
