@@ -1,6 +1,8 @@
 """Requantises a model's weights: all to float32, or matrices to Q8_0 or Q4_0.
 
 The format of each tensor depends on its name and shape alone; several threads convert tensor by tensor.
+The factor of NVFP4, a tensor `.scale`, becomes part of the numbers: not every product of another format reads
+it.
 Vectors and norms are unchanged: they are small, and combined with activations element by element.
 """
 
@@ -12,6 +14,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import graphml_quant
+import numpy as np
 from graphml_quant import Format, FormatError
 
 from graphml.backend import Progress, no_progress
@@ -95,13 +98,16 @@ def requantised(file: ModelFile, quant: str, threads: int = 1, progress: Progres
             except MemoryError as error:
                 what = f"{file.path}: {name} as {choices[name].dtype}, {total:,} bytes with all other weights"
                 raise pages.out_of_memory(what, error, "give a smaller quant, or none") from None
-            todo = [(tensor, format, data, *rows) for rows in _chunks(tensor)]
+            scale = _scale_of(tensor, file.tensors)
+            todo = [(tensor, format, data, *rows, scale) for rows in _chunks(tensor)]
             try:
                 list(pool.map(_convert, *zip(*todo, strict=True)))
             except FormatError as error:
                 raise WeightsError(f"{file.path}: {name}: {error}") from None
             data.flags.writeable = False
             tensors[name] = replace(tensor, dtype=format.name, data=data, mapped=False)
+            if scale is not None:
+                del tensors[scale.name]
             done += data.nbytes
             file.forget_pages()  # otherwise the file would be in the process's memory beside the result
             progress("converting", done, total)
@@ -116,14 +122,28 @@ def _chunks(tensor: Tensor) -> Iterator[tuple[int, int]]:
     return ((begin, min(begin + step, rows)) for begin in range(0, max(rows, 1), step))
 
 
-def _convert(tensor: Tensor, format: Format, data: Bytes, begin: int, end: int) -> None:
-    """Decode rows begin to end of a tensor and encode them again into their place in `data`."""
+def _scale_of(tensor: Tensor, tensors: Mapping[str, Tensor]) -> Tensor | None:
+    """The factors of an NVFP4 matrix, or of its experts; None where layers that share it have their own."""
+    scale = tensors.get(tensor.name.removesuffix(".weight") + ".scale")
+    if tensor.dtype != "nvfp4" or scale is None or scale.n_elements not in (1, tensor.shape[0]):
+        return None
+    of_layers = (name for name in tensors if name.endswith(".scale"))
+    shares = any(f"{name.removesuffix('.scale')}.weight" not in tensors for name in of_layers)
+    return None if shares else scale
+
+
+def _convert(tensor: Tensor, format: Format, data: Bytes, begin: int, end: int, scale: Tensor | None) -> None:
+    """Decode rows begin to end of a tensor, times scale, and encode them again into their place in `data`."""
     width = tensor.shape[-1] if tensor.shape else 1
     source = graphml_quant.by_name(tensor.dtype)
     source_bytes, wanted = source.bytes_for(width), format.bytes_for(width)
     values = graphml_quant.dequantize(
         source, tensor.data[begin * source_bytes : end * source_bytes], (end - begin, width)
     )
+    if scale is not None:
+        factors = scale.numpy().astype(np.float32).reshape(-1)
+        of_rows = np.repeat(factors, tensor.n_elements // width // len(factors))
+        values = values * of_rows[begin:end, None]
     data[begin * wanted : end * wanted] = graphml_quant.quantize(format, values).reshape(-1)
 
 

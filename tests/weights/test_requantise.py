@@ -145,3 +145,27 @@ def test_a_weight_that_is_no_number_is_named(path: Path, tmp_path: Path) -> None
     with pytest.raises(WeightsError, match=r"nan.gguf: blk.1.attn_k.weight: q8_0: the value at .* is nan"):
         requantised(file, "q8", 2)
     file.close()
+
+
+def test_the_factor_of_nvfp4_becomes_part_of_the_numbers(path: Path) -> None:
+    """Of other formats a product may not read it: left beside them, it would be lost silently."""
+    rng = np.random.default_rng(9)
+    blocks = rng.integers(0, 0x70, (6, 36)).astype(np.uint8).reshape(-1)
+    held = {
+        "a.weight": Tensor("a.weight", "nvfp4", (6, 64), blocks),
+        "a.scale": Tensor("a.scale", "f32", (1,), np.float32([0.3]).view(np.uint8)),
+        "b_exps.weight": Tensor("b_exps.weight", "nvfp4", (2, 3, 64), blocks),
+        "b_exps.scale": Tensor("b_exps.scale", "f32", (2,), np.float32([0.5, 7.0]).view(np.uint8)),
+        "c.weight": Tensor("c.weight", "q8_0", (1, 32), np.zeros(34, np.uint8)),
+        "c.scale": Tensor("c.scale", "f32", (1,), np.float32([0.3]).view(np.uint8)),
+    }
+    file = open_model(path)
+    changed = requantised(file.with_tensors(held), "fp32").tensors
+    assert sorted(changed) == ["a.weight", "b_exps.weight", "c.scale", "c.weight"]
+    plain = held["a.weight"].numpy()
+    assert np.array_equal(changed["a.weight"].numpy(), plain * np.float32(0.3))
+    by_expert = np.repeat(np.float32([0.5, 7.0]), 3)[:, None]
+    assert np.array_equal(changed["b_exps.weight"].numpy().reshape(6, 64), plain * by_expert)
+    shared = {**held, "d.scale": held["a.scale"]}  # of a layer that has another's matrix
+    assert set(requantised(file.with_tensors(shared), "fp32").tensors) == set(shared)
+    file.close()

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphml.loading.huggingface.config import HfConfig, Value
+from graphml.loading.huggingface.packed_matrix import PackedMatrix
 from graphml.weights import Tensor
 from graphml.weights.deferred import DeferredTensor
 
@@ -146,8 +147,9 @@ def after(*changes: Change) -> Change:
 
 
 def transposed(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
-    """Rows and columns exchanged, as of GPT-2's matrices; a vector stays."""
-    if len(tensor.shape) != 2 or tensor.dtype not in ("f32", "f16", "bf16"):
+    """Rows and columns exchanged, as of GPT-2's matrices; a vector stays, and a packed matrix."""
+    is_linear = isinstance(tensor, PackedMatrix)
+    if len(tensor.shape) != 2 or is_linear or tensor.dtype not in ("f32", "f16", "bf16"):
         return tensor
     rows, columns = tensor.shape
     kind = np.uint32 if tensor.dtype == "f32" else np.uint16

@@ -17,7 +17,7 @@ from graphml.loading.huggingface.config import HfConfig, Value, class_fields
 from graphml.loading.huggingface.family import Family
 from graphml.loading.huggingface.generation_settings import sampling_metadata
 from graphml.loading.huggingface.json_files import read_json
-from graphml.loading.huggingface.packed import PER_WORD, read_packing, unpacked
+from graphml.loading.huggingface.packed import MOST_IN_ONE, read_packing, stated_quantization, unpacked
 from graphml.loading.huggingface.sentence_modules import MODULES, embedding_keys, read_modules
 from graphml.loading.huggingface.tensors import our_tensors
 from graphml.loading.huggingface.tokenizer_files import NO_TOKENIZER, tokenizer_metadata
@@ -70,9 +70,10 @@ def open_folder(path: Path, families: Mapping[str, Family], stated_family: Famil
         with guarded(path / CONFIG, ArchitectureError, "does not fit the family, or the tensors"):
             reads = class_fields().get(str(kind))
             config = HfConfig(path / CONFIG, fields, family.defaults, _largest(stored_tensors), reads)
-            packing = read_packing(config.path, config.get("quantization_config"))
+            stated = stated_quantization(path, config.get("quantization_config"), stored_tensors)
+            layout = read_packing(*stated)
             keys, tied = metadata_keys(config, family)
-            held_tensors = unpacked(path, packing, stored_tensors)
+            held_tensors = unpacked(path, layout, stored_tensors)
             wrapped, embeds = fields is not whole, modules is not None
             tensors = our_tensors(config, family, held_tensors, tied or embeds, wrapped)
             own = {f"{family.architecture}.{key}": stored(value) for key, value in keys.items()}
@@ -106,7 +107,7 @@ def metadata_keys(config: HfConfig, family: Family) -> tuple[dict[str, Value], b
 
 def _largest(held: Mapping[str, StoredTensor]) -> int:
     """The most that a size of these tensors can be: of packed ones the shapes are smaller."""
-    return PER_WORD * max((extent for tensor in held.values() for extent in tensor.shape), default=0)
+    return MOST_IN_ONE * max((extent for tensor in held.values() for extent in tensor.shape), default=0)
 
 
 def _name(path: Path) -> str:

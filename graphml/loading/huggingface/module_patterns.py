@@ -27,6 +27,10 @@ class NamePatterns:
         """A regular expression; ValueError that says what is wrong with it."""
         return Pattern(text, self)
 
+    def beginning(self, text: str) -> Pattern:
+        """A regular expression of how names begin, as `re.match`; ValueError as of `pattern`."""
+        return Pattern(f"(?:{text})(?s:.*)", self)
+
     def matches(self, expression: Any, name: str) -> bool:
         """Whether a compiled expression matches the whole name."""
         begin = time.monotonic()

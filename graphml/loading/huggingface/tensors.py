@@ -15,6 +15,7 @@ import numpy as np
 from graphml.errors import ArchitectureError, WeightsError
 from graphml.loading.huggingface.config import HfConfig
 from graphml.loading.huggingface.family import Family, To
+from graphml.loading.huggingface.packed_matrix import ScaledMatrix, factors
 from graphml.weights import Tensor
 from graphml.weights.deferred import DeferredTensor
 from graphml.weights.filemap import Bytes
@@ -66,9 +67,14 @@ def our_tensors(
             if len(numbers) == place.count("{}") + 1:
                 experts.setdefault(ours, {})[numbers[-1]] = tensor
                 continue
-            if ours in tensors:
-                raise WeightsError(f"{config.path.parent}: {name[:200]!r} is a second tensor that is {ours}")
-            tensors[ours], sources[ours] = _changed(config, target, ours, tensor), tensor
+            placed = _placed(config, target, ours, tensor, tied)
+            twice = tensors.keys() & placed
+            if twice:
+                raise WeightsError(
+                    f"{config.path.parent}: {name[:200]!r} is a second tensor that is {min(twice)}"
+                )
+            sources[ours] = tensor
+            tensors |= placed
     if unknown:
         raise ArchitectureError(
             f"{config.path.parent}: {family.architecture} has no place for {len(unknown)} tensors: "
@@ -76,7 +82,7 @@ def our_tensors(
             "left out"
         )
     for ours, of in experts.items():
-        tensors[ours] = _stacked(config.path.parent, ours, of)
+        tensors |= _stacked(config.path.parent, ours, of, _scale(ours) in tensors)
     if tied:
         _tie(tensors, sources)
     _check_output(config, tensors, tied or not family.logits)
@@ -180,6 +186,20 @@ def _entry(target: str | To | tuple[To, ...] | None) -> Entry:
     return target if isinstance(target, tuple) else () if target is None else (target,)
 
 
+def _placed(config: HfConfig, to: str | To, ours: str, tensor: Tensor, tied: bool) -> dict[str, Tensor]:
+    """A tensor under our name, and the factor of its blocks where it has one.
+
+    Embeddings and vectors are floats: nothing multiplies their rows.
+    """
+    changed = _changed(config, to, ours, tensor)
+    if not isinstance(tensor, ScaledMatrix) or changed.dtype != tensor.dtype:
+        return {ours: changed}
+    is_embedding = "_embd" in ours or (tied and ours == OUTPUT)
+    if is_embedding or not ours.endswith(".weight") or changed.shape[0] == 1:
+        return {ours: _changed(config, to, ours, tensor.as_floats())}
+    return {ours: changed, _scale(ours): factors(_scale(ours), [tensor])}
+
+
 def _changed(config: HfConfig, to: str | To, ours: str, tensor: Tensor) -> Tensor:
     if isinstance(to, To):
         tensor = to.change(config, ours, tensor)
@@ -193,23 +213,42 @@ def renamed(ours: str, tensor: Tensor) -> Tensor:
     return Tensor(ours, tensor.dtype, tensor.shape, tensor.data, tensor.mapped)
 
 
-def _stacked(path: Path, ours: str, of: Mapping[int, Tensor]) -> Tensor:
-    """The matrices of all experts, or of other things that are numbered, as one tensor [experts, out, in]."""
+def _scale(ours: str) -> str:
+    """Our name of the factor of a matrix."""
+    return ours.removesuffix(".weight") + ".scale"
+
+
+def _stacked(path: Path, ours: str, of: Mapping[int, Tensor], as_floats: bool) -> dict[str, Tensor]:
+    """The matrices of all experts, or of other things that are numbered, as one tensor [experts, out, in].
+
+    With the factors of their blocks where they have some; as_floats: there is another tensor of that name.
+    """
     if sorted(of) != list(range(len(of))) or len(of) > _MOST_EXPERTS:
         raise WeightsError(f"{path}: {ours}: wanted experts 0 to {len(of) - 1}; got {sorted(of)[:20]}")
     parts: Sequence[Tensor] = [of[index] for index in range(len(of))]
+    if as_floats:
+        parts = [part.as_floats() if isinstance(part, ScaledMatrix) else part for part in parts]
     first = parts[0]
     for part in parts:
-        if (part.shape, part.dtype) != (first.shape, first.dtype):
+        if part.shape != first.shape:
             raise WeightsError(
-                f"{path}: tensor {part.name!r}: wanted {first.dtype} {list(first.shape)}, as of the first "
-                f"expert; got {part.dtype} {list(part.shape)}"
+                f"{path}: tensor {part.name!r}: wanted {list(first.shape)}, as of the first expert; got "
+                f"{list(part.shape)}"
             )
+    alike = all(part.dtype == first.dtype for part in parts)  # scales decide the dtype of packed ones
 
     def compute() -> Bytes:
-        return np.concatenate([part.data for part in parts])
+        if alike:
+            return np.concatenate([part.data for part in parts])
+        values = np.concatenate([part.numpy().astype(np.float32).reshape(-1) for part in parts])
+        return values.view(np.uint8)
 
-    return DeferredTensor.of(ours, first.dtype, (len(parts), *first.shape), compute)
+    dtype = first.dtype if alike else "f32"
+    stacked = DeferredTensor.of(ours, dtype, (len(parts), *first.shape), compute)
+    scaled = [part for part in parts if isinstance(part, ScaledMatrix)]
+    if not alike or len(scaled) < len(parts):
+        return {ours: stacked}
+    return {ours: stacked, _scale(ours): factors(_scale(ours), scaled)}
 
 
 def _check_output(config: HfConfig, tensors: Mapping[str, Tensor], tied: bool) -> None:

@@ -6,7 +6,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphml.loading.huggingface.config import HfConfig, Value, decoder_keys
-from graphml.loading.huggingface.family import Names, To, after, flat, minus_exp, permuted, plus_one
+from graphml.loading.huggingface.family import (
+    Names,
+    To,
+    after,
+    calculated,
+    flat,
+    minus_exp,
+    permuted,
+    plus_one,
+)
 from graphml.loading.huggingface.rope import rope_keys
 from graphml.weights import Tensor
 from graphml.weights.deferred import DeferredTensor
@@ -80,8 +89,10 @@ def columns(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
     if config.size("linear_num_key_heads") == config.size("linear_num_value_heads"):
         return tensor
     kind = {"f32": np.uint32, "f16": np.uint16, "bf16": np.uint16}.get(tensor.dtype)
-    if kind is None or len(tensor.shape) != 2:
-        raise config.error(f"{name}: wanted a matrix of floats; got {tensor.dtype} {list(tensor.shape)}")
+    if len(tensor.shape) != 2:
+        raise config.error(f"{name}: wanted a matrix; got {tensor.dtype} {list(tensor.shape)}")
+    if kind is None:  # blocks hold columns of several heads
+        return calculated(tensor, name, lambda values: values[:, _order(config, tensor.shape[1], name)])
 
     def compute() -> NDArray[np.uint8]:
         order = _order(config, tensor.shape[1], name)
