@@ -28,11 +28,14 @@ def keys(config: HfConfig) -> dict[str, Value]:
     if kind != "dynamic":
         raise config.error(f"rope: wanted alpha with the type dynamic; got {str(kind)[:40]!r}")
     base = rope.get("rope_theta", config.get("rope_theta"))
+    alpha = config.checked_number("rope alpha", rope["alpha"])
+    if alpha <= 0:
+        raise config.error(f"rope alpha: wanted a number above 0; got {alpha}")
     return {
         **metadata,
         "rope.dimension_count": int(str(metadata["attention.key_length"])),
         "rope.freq_base": config.checked_number("rope_theta", 10000.0 if base is None else base),
-        "rope.scaling.alpha": config.checked_number("rope alpha", rope["alpha"]),
+        "rope.scaling.alpha": alpha,
     }
 
 
