@@ -52,7 +52,7 @@ class Batch(Closing):
         if not all(map(len, checked)):
             raise UsageError("ids: wanted at least one token id for each session, got none for some")
         for session in self.sessions:
-            session.begin()
+            session.new_use()
         begun = [session.evaluation(ids) for session, ids in zip(self.sessions, checked, strict=True)]
         self._compile(sum(len(evaluation.waiting) for evaluation in begun))
         return np.concatenate(self._evaluate(self.sessions, begun))

@@ -9,13 +9,11 @@ formats of answers.
 from __future__ import annotations
 
 import copy
-import dataclasses
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from os.path import commonprefix
-from typing import Any
+from typing import Any, ClassVar
 
 from graphml.api.answer_reader import AnswerReader
 from graphml.api.chat_prompt import ChatPrompt, ChatSettings, prompt_of
@@ -23,6 +21,7 @@ from graphml.api.invoked_adapters import InvokedAdapters
 from graphml.api.keywords import hinted
 from graphml.api.message_list import MessageList
 from graphml.api.saved_session import AnyPath, params_as_json, params_from_json
+from graphml.api.seen_text import Seen
 from graphml.api.session import Session
 from graphml.api.template_messages import reasoning_apart
 from graphml.api.tool_rounds import MAX_ROUNDS, ChatEvent, Confirm, calls_of, checked_rounds, rounds
@@ -37,48 +36,6 @@ from graphml.text.fenced_text import encode_fenced, fenced, without_fences
 from graphml.text.messages import Message
 from graphml.text.tokenizer import Tokenizer
 
-
-@dataclass(frozen=True)
-class Seen:
-    """A rendered text and the ids that stand for it, whatever the session holds meanwhile.
-
-    places: (characters, ids) pairs: so many ids stand for so many characters.
-    """
-
-    text: str = ""
-    ids: tuple[int, ...] = ()
-    places: tuple[tuple[int, int], ...] = ((0, 0),)
-
-    def shifted(self, keep: int, drop: int) -> Seen:
-        """The same after a session has forgotten ids: those that are left stand for all of the text."""
-        ids = self.ids[:keep] + self.ids[keep + drop :]
-        end = keep + drop
-        left = [(text, n if n <= keep else n - drop) for text, n in self.places if n <= keep or n >= end]
-        return Seen(self.text, ids, tuple(left))
-
-    def saved(self) -> dict[str, Any]:
-        """As JSON can hold it."""
-        return dataclasses.asdict(self)
-
-    @staticmethod
-    def restored(saved: Mapping[str, Any]) -> Seen:
-        """What was `saved`; UsageError for what is no such value."""
-        try:
-            text, ids = saved["text"], tuple(saved["ids"])
-            places = tuple((characters, count) for characters, count in saved["places"])
-            numbers = [*ids, *(number for place in places for number in place)]
-            if not isinstance(text, str) or not all(
-                type(number) is int and number >= 0 for number in numbers
-            ):
-                raise ValueError("wanted a text and whole numbers")
-            rises = all(a[0] <= b[0] and a[1] <= b[1] for a, b in pairwise(places))
-            if places[:1] != ((0, 0),) or not rises or places[-1] > (len(text), len(ids)):
-                raise ValueError("its places do not rise from 0 to its end")
-        except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"seen: wanted a text, its ids and places in both; {error!r:.200}") from None
-        return Seen(text, ids, places)
-
-
 LEAST, SPARE = 8, 4
 """A prompt is too long that leaves an answer less than 1/8 of the context; turns leave until 1/4 is free."""
 WHOLE = ("end", "length", "context")  # why an answer ends, all of whose tokens are in its text
@@ -92,8 +49,11 @@ class Chat(MessageList):
     are sampled that say nothing else; None: greedily. settings: further variables of the template, and how
     reasoning is told from text. `session`: where it runs. full: what a full context does; its keep of -1 is
     the first message's turn. tools: of answers that are given none, see `events`; not of `regenerate`. The
-    history keeps all messages, those too that no prompt has any more: see `dropped`.
+    history keeps all messages, those too that no prompt has any more: see `dropped`. rounds_used_up: whether
+    the latest answer was asked for without tools, as `max_rounds` rounds of calls came before it.
     """
+
+    _instead: ClassVar = {**MessageList._instead, **dict.fromkeys(("copy", "clone", "branch"), "fork()")}
 
     def __init__(
         self,
@@ -115,9 +75,20 @@ class Chat(MessageList):
         self._tokenizer = tokenizer
         self._settings = settings or ChatSettings()
         self._continues = False  # the last message, which is the begin of an answer
+        self.rounds_used_up = False
         self._seen = Seen()
         self._rendered: tuple[list[Message], ChatSettings, ChatPrompt] | None = None  # of these, by these
         super().__init__()
+
+    def fork(self) -> Chat:
+        """Another chat with the same history, settings and tools, which goes on in a session of its own.
+
+        Both go on the same way and know nothing of each other. Its session is one more that uses memory.
+        """
+        fork = copy.copy(self)
+        fork._messages, fork.session = copy.deepcopy(self._messages), self.session.fork()
+        fork._invoked = InvokedAdapters(fork.session)
+        return fork
 
     def save(self, path: AnyPath) -> None:
         """Write the conversation and its session to a file; see `Session.save` and `Model.restore`.
@@ -251,7 +222,8 @@ class Chat(MessageList):
         None: as the chat's. seed: starts the session's random generator anew.
         tools: functions, or descriptions in OpenAI's form; None: those of the chat, []: none. Functions that
         the model calls are run, their results are told to it, and it answers again, for at most max_rounds
-        rounds of calls; an error of a function is told as text. Calls of a tool without a function end it:
+        rounds of calls; the answer behind them is asked for without tools, which is logged and kept in
+        `rounds_used_up`. An error of a function is told as text. Calls of a tool without a function end it:
         see `add_tool_result`.
         tool_choice: "auto", "none", "required" or a tool's name, for the first answer. parallel_tool_calls:
         whether an answer may have several calls.
@@ -280,11 +252,14 @@ class Chat(MessageList):
         if not settings.tools:
             answer: Iterator[ChatEvent] = self._answer(chosen, settings, limit)
         else:
-            answer = rounds(
+            answer = self._with_tools(rounds(
                 settings, most, lambda now: self._answer(chosen, now, limit),
                 lambda: calls_of(self._messages[-1]), self._messages.append, confirm,
-            )  # fmt: skip
+            ))  # fmt: skip
         return answer if question is None else self._asked(question, answer)
+
+    def _with_tools(self, answers: Generator[ChatEvent, None, bool]) -> Iterator[ChatEvent]:
+        self.rounds_used_up = yield from answers
 
     def _asked(self, text: str, answer: Iterator[ChatEvent]) -> Iterator[ChatEvent]:
         """Add a question and give the events; after an error all is as it was before the question."""
@@ -335,7 +310,8 @@ class Chat(MessageList):
 
     def _answer(self, params: SamplingParams, settings: ChatSettings, limit: int | None) -> Iterator[Event]:
         """The events of one answer, which is appended to the history; limit: its most tokens."""
-        self.session.begin()  # before the template runs, which may take seconds: a cancel meanwhile counts
+        self.rounds_used_up = False
+        self.session.new_use()  # before the template runs, which may take seconds: a cancel meanwhile counts
         n_dropped = self._turns_to_drop(settings, limit)
         prompt = self._prompt(settings, n_dropped).sampled(params)
         reader = prompt.reader()

@@ -93,7 +93,7 @@ def generation(
     drafts_of = drafts_for(params, executor, session._draft, session.n_ctx)
     _show_hidden(session, False)  # of a generation that was never begun
     drafts = None if drafts_of is None else SessionDrafts(session, drafts_of)
-    session.begin(new)
+    session.new_use(new)
     session.meter.drafts = drafts_of
     session.chooses, session._structured = params, structured
     tokens = _generated(session, checked, params, limits, drafts, session._turn)

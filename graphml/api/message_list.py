@@ -35,7 +35,7 @@ class MessageList(NamesOthers):
     """What chats have in common. system: the first message, if not empty."""
 
     _instead: ClassVar = {
-        **dict.fromkeys(("messages", "turns"), "history"), "add": "add_user or add_assistant",
+        "turns": "history", "add": "add_user or add_assistant",
         "append": "add_user, or set history", "[]": "history[...], or text for the last answer",
     }  # fmt: skip
     _same: ClassVar = {
@@ -67,6 +67,8 @@ class MessageList(NamesOthers):
         self._begun_anew()
         first = self._messages[:1]
         self._system = first[0]["content"] if first and first[0]["role"] == "system" else ""
+
+    messages = history  # as other libraries call it; it can be set, too
 
     @property
     def system(self) -> str:

@@ -48,6 +48,11 @@ class Session(EvaluatedSession, NamesOthers, Closing):
         "prompt": "generate(prompt); prompt_ids has the ids of the latest one", "history": "tokens",
         "text": "Model.decode(session.tokens)",
         "respond": "Model.chat", "ask": "Model.chat", "activations": "captured", "cache": "captured",
+        **dict.fromkeys(
+            ("append", "add", "extend", "feed", "push", "prefill"), "eval(ids), or generate(prompt)"
+        ),
+        **dict.fromkeys(("begin", "start", "send"), "generate(prompt), or eval(ids)"),
+        **dict.fromkeys(("copy", "clone", "branch"), "fork()"),
     }  # fmt: skip
     _same: ClassVar = {"()": "eval", "forward": "eval", "stream": "generate", "n_tokens": "n_past"}
 
@@ -60,7 +65,7 @@ class Session(EvaluatedSession, NamesOthers, Closing):
         all of the ids or none of them: see `tokens`.
         """
         checked = checked_ids(ids, self.n_vocab, some=True)
-        self.begin()
+        self.new_use()
         self._compile(len(checked), all_logits)
         with self.meter.prompt(len(checked)):
             return self.evaluated(checked, all_logits)
@@ -71,7 +76,7 @@ class Session(EvaluatedSession, NamesOthers, Closing):
         UsageError for a model without an encoder, invalid token ids, or more ids than one step takes.
         """
         checked = checked_ids(ids, self.n_vocab)
-        self.begin()
+        self.new_use()
         self.read_source(checked)
 
     def rewind(self, n_past: int) -> None:
@@ -149,7 +154,7 @@ class Session(EvaluatedSession, NamesOthers, Closing):
         (it is given only if text was still held back, as its piece); a stop string, which is not shown;
         max_tokens; a full context; `cancel`; leaving the loop. See `stop_reason`. Any other use of the
         session ends the generation with a UsageError, and so does a model whose tokens see later ones: it
-        does not continue a text. Not `new`: a `cancel` since `begin` ends it, too.
+        does not continue a text. Not `new`: a `cancel` since `new_use` ends it, too.
 
         prompt: ids, a text, or messages, which the chat template renders; a begin token is added where the
         session is empty. Without a prompt it goes on where the session is. An encoder reads the prompt, as

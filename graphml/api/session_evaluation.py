@@ -112,8 +112,8 @@ class EvaluatedSession:
         self.seed = seed_or_random(seed)
         self.numbers = PeekableRandom(self.seed, self._tokenizer)
 
-    def begin(self, new: bool = True) -> None:
-        """A new use: what ran before is over, figures and reasons start anew; not `new`: a cancel counts."""
+    def new_use(self, new: bool = True) -> None:
+        """Begin another use: what ran before is over, figures start anew; not `new`: a cancel counts."""
         self._executor.programs.check_file()
         self._ahead, self._structured = RunAhead(self.sequence().room), Structured()
         self._turn += 1

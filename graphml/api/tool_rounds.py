@@ -5,7 +5,8 @@ Knows tools and events; how an answer is generated, its caller knows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -15,6 +16,7 @@ from graphml.options.argument_checks import whole_number
 from graphml.text.answers import Event, ToolCall
 from graphml.text.messages import Message
 
+LOG = logging.getLogger(__name__)
 MAX_ROUNDS = 8
 REFUSED = "Error: the user refused this call"
 Confirm: TypeAlias = Callable[[ToolCall], bool]
@@ -53,20 +55,23 @@ def rounds(
     calls: Callable[[], list[ToolCall]],
     add: Callable[[Message], None],
     confirm: Confirm | None = None,
-) -> Iterator[ChatEvent]:
+) -> Generator[ChatEvent, None, bool]:
     """The events of one answer after another, with the results of the tools that each of them calls.
 
-    most: rounds of calls; the answer after them is asked for without tools. A choice of tools counts for the
+    Returns whether all rounds were used up: most of them have calls, and the answer after them is asked for
+    without tools, so that it may spell a call as text; a warning is logged. A choice of tools counts for the
     first answer. calls: those of the latest answer; add: appends a message. Calls of a tool without a
     function are left to the caller, who adds the results: then this ends. confirm: None runs every call; the
     model is told of those that are refused.
     """
     functions = {tool.name: tool for tool in settings.tools}
     for number in range(most + 1):
+        if number == most and settings.tool_choice != NONE:
+            LOG.warning("tools: %d rounds of calls are used up (max_rounds): this answer has no tools", most)
         yield from answer(settings if number < most else replace(settings, tool_choice=NONE))
         called = calls()
         if not called or any(functions[call.name].function is None for call in called):
-            return
+            break
         for index, call in enumerate(called):
             allowed = confirm is None or confirm(call)
             content = functions[call.name].call(call.values()) if allowed else REFUSED
@@ -74,6 +79,7 @@ def rounds(
             add(result.message())
             yield result
         settings = replace(settings, tool_choice=AUTO if settings.tool_choice != NONE else NONE)
+    return number == most
 
 
 def calls_of(message: Message) -> list[ToolCall]:

@@ -11,7 +11,7 @@ import typer
 
 from graphml.api.chat_prompt import ChatSettings
 from graphml.api.mcp_servers import McpServers
-from graphml.cli.conversation.commands import completions, take
+from graphml.cli.conversation.commands import completions, load_chat, take
 from graphml.cli.conversation.conversation import Conversation
 from graphml.cli.conversation.line_input import LineInput, open_input
 from graphml.cli.conversation.server_chat import ServerChat, fields_of
@@ -19,7 +19,7 @@ from graphml.cli.conversation.server_stream import ServerStream
 from graphml.cli.conversation.tool_calls import Permission, check_asking, offered_tools
 from graphml.cli.options import options
 from graphml.cli.options.answer_options import check_template, template_variables, with_files, with_template
-from graphml.cli.options.checks import key_of
+from graphml.cli.options.checks import check_file, key_of
 from graphml.cli.options.opening import find, load, seed_of
 from graphml.cli.options.typer_options import flags_given, grouped, is_given, sources_by_field
 from graphml.cli.terminal.console import Bars, remark
@@ -77,10 +77,15 @@ def chat(
         str | None,
         typer.Option(metavar="KEY", help="API key of the server, or @FILE."),
     ] = None,
+    load_file: Annotated[
+        Path | None,
+        typer.Option("--load", metavar="FILE", show_default=False,
+                     help="Go on from a conversation that /save wrote, as /load does."),
+    ] = None,
     stats: Annotated[
         bool, typer.Option("--stats", help="Print tokens per second after each answer.")
     ] = False,
-) -> None:
+) -> None:  # fmt: skip
     """Talk with a model. /help lists the commands; Ctrl-C stops an answer, Ctrl-D ends the conversation."""
     given_variables = template_variables(variables)
     ChatSettings(reasoning_format=reasoning_format)  # a wrong one is told at once
@@ -93,6 +98,9 @@ def chat(
         check_no_model([*here, *flags_given(context, options.Opening, ChatOverflow)])
     elif api_key is not None:
         raise UsageError("--api-key: wanted --server too, whose key it is")
+    check_file("--load", load_file)
+    if load_file is not None and system:
+        raise UsageError("--load: wanted no --system: the file's conversation has its own system message")
     opening = with_template(opening, chat_template)
     check_asking(tools, mcp, yes)
     asked = sources_by_field(context, SamplingParams)
@@ -126,6 +134,8 @@ def chat(
                 conversation.check(conversation.sampling)
                 remark(f"{opened.path.name}: {HELP}")
         conversation.tools, conversation.may_call = offered, Permission(bars, yes)
+        if load_file is not None:
+            load_chat(conversation, str(load_file))
         converse(conversation, inputs)
     if conversation.failed and not inputs.interactive:
         raise typer.Exit(1)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from graphml.cli.options import options
 from graphml.cli.options.opening import open_header
@@ -15,6 +18,8 @@ from graphml.weights import Metadata, ModelFile, Tensor
 from graphml.weights.requantise import checked, choose, memory_of
 
 LONGEST_WHOLE_ARRAY = 64
+LAYER = re.compile(r"(?<=\.)[0-9]{1,9}(?=\.)")
+"""The number of a layer in a tensor's name."""
 
 
 @grouped
@@ -23,6 +28,9 @@ def info(
     model: options.Model = None,
     json: options.Json = False,
     quant: options.Quant = None,
+    tensors: Annotated[
+        bool, typer.Option("--tensors", help="List each tensor; by default those of layers are grouped.")
+    ] = False,
 ) -> None:
     """Show a model file's metadata with types, its tensors, and how much of it is quantised how.
 
@@ -35,7 +43,7 @@ def info(
         if json:
             write_json(_as_json(file, quant))
         else:
-            _print(file, quant)
+            _print(file, quant, tensors)
 
 
 def quantisation(tensors: Sequence[Tensor]) -> list[dict[str, Any]]:
@@ -102,7 +110,7 @@ def _value(metadata: Metadata, key: str) -> dict[str, Any]:
     return value | {"preview": described.preview}
 
 
-def _print(file: ModelFile, quant: str | None) -> None:
+def _print(file: ModelFile, quant: str | None, each: bool) -> None:
     tensors = list(file.tensors.values())
     parameters = sum(tensor.n_elements for tensor in tensors)
     print(f"{file.path}: {size(file.n_bytes)}, {parameters:,} parameters, ", end="")
@@ -119,21 +127,46 @@ def _print(file: ModelFile, quant: str | None) -> None:
         )
     memory = _memory(file, quant)
     print(f"\nmemory: weights {size(memory['mapped'])} in the map, {size(memory['copied'])} copied")
-    print(f"\ntensors: {len(tensors)}")
-    width = max((len(tensor.name) for tensor in tensors), default=0)
-    for tensor in tensors:
+    rows = [[tensor] for tensor in tensors] if each else _alike(tensors, quant)
+    print(f"\ntensors: {len(tensors)}{'' if len(rows) == len(tensors) else ' (--tensors lists each)'}")
+    # repr() of a name escapes what could steer the terminal
+    names = [repr(_name_of(row))[1:-1] for row in rows]
+    width = max(map(len, names), default=0)
+    for name, row in zip(names, rows, strict=True):
+        tensor, n_bytes = row[0], size(sum(tensor.n_bytes for tensor in row))
         shape = " x ".join(map(str, tensor.shape))
-        # repr() of a name escapes what could steer the terminal
-        line = f"  {repr(tensor.name)[1:-1]:{width}}  {tensor.dtype:8} {shape:>18} {size(tensor.n_bytes):>11}"
-        print(f"{line}{_told(tensor, quant)}")
+        count = f"  x{len(row)}" if len(row) > 1 else ""
+        print(f"  {name:{width}}  {tensor.dtype:8} {shape:>18} {n_bytes:>11}{count}{_told(row, quant)}")
 
 
-def _told(tensor: Tensor, quant: str | None) -> str:
+def _alike(tensors: Sequence[Tensor], quant: str | None) -> list[list[Tensor]]:
+    """Tensors that differ in the number of their layer alone, and become the same, in one row each."""
+    rows: dict[tuple[Any, ...], list[Tensor]] = {}
+    for tensor in tensors:
+        name = LAYER.sub("{}", tensor.name, count=1)
+        rows.setdefault((name, tensor.dtype, tensor.shape, _told([tensor], quant)), []).append(tensor)
+    return list(rows.values())
+
+
+def _name_of(row: Sequence[Tensor]) -> str:
+    """The name of one tensor; of several with the numbers of their layers: blk.{0-3,7}.attn_q.weight."""
+    if len(row) == 1:
+        return row[0].name
+    numbers = sorted(int(match[0]) for tensor in row if (match := LAYER.search(tensor.name)))
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    text = ",".join(f"{first}-{last}" if first != last else f"{first}" for first, last in ranges)
+    return LAYER.sub(f"{{{text}}}", row[0].name, count=1)
+
+
+def _told(row: Sequence[Tensor], quant: str | None) -> str:
+    """What tensors that are alike become, and the bytes of all of them then."""
     if quant is None:
         return ""
-    choice = choose(tensor, quant)
-    return (
-        f"  -> {choice.dtype} {size(choice.n_bytes)}"
-        if choice.reason is None
-        else f"  stays: {choice.reason}"
-    )
+    choice = choose(row[0], quant)
+    n_bytes = sum(choose(tensor, quant).n_bytes for tensor in row)
+    return f"  -> {choice.dtype} {size(n_bytes)}" if choice.reason is None else f"  stays: {choice.reason}"

@@ -13,7 +13,7 @@ from graphml.cli.terminal.console import columns, remark, write_json
 from graphml.errors import GraphmlError, UsageError
 from graphml.loading import fetch
 from graphml.loading.download.short_names import memory_of
-from graphml.loading.download.stored import PARTLY, StoredModel, stored_models
+from graphml.loading.download.stored import PARTLY, StoredModel, packaged_models, stored_models
 from graphml.loading.open_file import open_path
 from graphml.system.pages import main_memory
 from graphml.system.progress_labels import size
@@ -38,7 +38,7 @@ def models(
         _suggest(memory, json)
         return
     stored = stored_models()
-    here = [_row(model) for model in stored]
+    here = [_row(model) for model in (*packaged_models(), *stored)]
     downloaded = {model.short_name for model in stored if model.place != PARTLY}
     known: list[dict[str, Any]] = [
         {
@@ -57,8 +57,9 @@ def models(
             [row["name"], _other(row), row["type"], size(row["bytes"]), row["place"], row["path"]]
             for row in here
         ]
-        or [["nothing yet: `graphml models --suggest` lists what fits into memory"]]
     )
+    if not stored:
+        print("  nothing downloaded yet: `graphml models --suggest` lists what fits into memory")
     left = [row for row in known if not row["downloaded"]]
     if left and not every:
         remark("`graphml models --all` has short names of others, --suggest those that fit into memory")

@@ -44,6 +44,11 @@ def new_arch(
     check_file("--from-hf", from_hf)
     check_target("--output", output, ".py")
     check_target("--sample", sample, ".gguf")
+    if like is None and from_hf is None and name.replace("_", "-") in discovery.architecture_names():
+        raise UsageError(
+            f"NAME: graphml has an architecture {name!r}, and a plain decoder of that name would compute "
+            f"something else; wanted --like {name} to write a file that begins from it, or another name"
+        )
     if like is not None:
         try:
             discovery.architecture(like)

@@ -6,14 +6,16 @@ command.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
+from pathlib import Path
 from typing import Any, Final
 
 from graphml.cli.help_pages import flags_of
 from graphml.errors import UsageError, did_you_mean
-from graphml.loading import fetch
+from graphml.loading import discovery, fetch
 
 SAME_COMMANDS: Final = {
     "ls": "models", "list": "models", "show": "info", "download": "pull", "get": "pull", "remove": "rm",
@@ -93,9 +95,17 @@ EXTRA_WORDS: Final = {
     "chat": _ONE_PROMPT,
     "compare": "one model is compared on two backends; of two models `graphml diff A B` compares graphs, "
     "`graphml bench -m A -m B` speed, and `graphml perplexity` says how well each predicts a text",
+    "diff": "wanted two models, A and B",
+    "doctor": "it describes the machine; `graphml info MODEL` describes a model",
+    "explain": "wanted one model and one node",
     "graph": "-o FILE names the file; `graphml diff A B` compares two graphs",
     "info": "wanted one model; `graphml diff A B` compares the graphs of two",
+    "models": "it lists all of them; `graphml info MODEL` describes one, `graphml pull MODEL` downloads one",
+    "perplexity": "wanted one model and one file of text",
+    "placement": "wanted one model",
+    "plan": "wanted one model",
     "profile": "wanted one model; -p is the number of the prompt's tokens",
+    "tune": "wanted one model",
     "verify": "--against names what the model is compared with",
 }
 """A command that was given a word too many -> where that word may belong."""
@@ -230,8 +240,25 @@ def hint(error: Exception, name: str, command: Any, words: Iterable[str]) -> str
     message = str(getattr(error, "message", "")).rstrip(".")
     if getattr(getattr(error, "param", None), "name", None) == "seed" and "-sys" in own:
         return f"{message}: -s is the seed; the system message is -sys TEXT"
-    is_extra = message.startswith(("Got unexpected extra argument", "No such command"))
-    return f"{message}: {EXTRA_WORDS[name]}" if is_extra and name in EXTRA_WORDS else ""
+    if not message.startswith(("Got unexpected extra argument", "No such command")):
+        return ""
+    where = _place_of(re.findall(r"[^\s()']+", re.split(r" [('](?!s\))", message, maxsplit=1)[-1]), own)
+    where = where or EXTRA_WORDS.get(name, "")
+    return f"{message}: {where}" if where else ""
+
+
+def _place_of(words: Sequence[str], own: Mapping[str, Any]) -> str:
+    """The option that words too many are values of, as it is typed; empty where none is known.
+
+    own: the command's options. Names of backends are --backend's, a file that is there is --file's.
+    """
+    names = [name for word in words for name in word.split(",")]
+    if names and "--backend" in own and set(names) <= set(discovery.backend_names()):
+        several = own["--backend"].metavar in ("A,B", "NAMES")
+        return f"a backend is named by --backend {','.join(names) if several else names[0]}"
+    if len(words) == 1 and "--file" in own and Path(words[0]).is_file():
+        return f"a file is named by --file {shlex.quote(words[0])}"
+    return ""
 
 
 def meaning(name: str, commands: Iterable[str]) -> str:

@@ -61,7 +61,11 @@ def verify(
     """
     numbers.check_format(format)
     if not against and recording is None:
-        raise UsageError("--against: wanted hf, llama.cpp, a record or a golden; got nothing")
+        raise UsageError(
+            "--against: wanted what to compare with: `--against llama.cpp` (by llama-cpp-python), "
+            "`--against hf:CHECKPOINT` (transformers; a folder or a name of the hub), or "
+            "`--against FILE.npz`, which --record wrote; got nothing"
+        )
     check_limit(limit)
     check_file("--arch", arch)
     check_target("--record", recording, ".npz")

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from graphml.errors import similar
+
 
 class NamesOthers:
     """An object with other libraries' names of its attributes, and errors that say what to use for others."""
@@ -23,7 +25,8 @@ class NamesOthers:
         def __getattr__(self, name: str) -> Any:
             if name in self._same:
                 return attrgetter(self._same[name])(self)
-            raise AttributeError(self._lacks(f"has no attribute {name!r}", name))
+            # With its own suggestion Python would name private attributes, too.
+            raise AttributeError(self._lacks(f"has no attribute {name!r}", name), name=None)
 
         def __init_subclass__(cls, **kwargs: Any) -> None:
             super().__init_subclass__(**kwargs)
@@ -35,6 +38,9 @@ class NamesOthers:
 
         def _lacks(self, what: str, name: str) -> str:
             hint = f". Use {self._instead[name]}" if name in self._instead else ""
+            if not hint and not name.startswith("_"):  # which Python asks for now and then
+                public = [known for known in dir(self) if known[0] != "_" and known != name]
+                hint = "".join(f". Did you mean {near!r}?" for near in similar(name, public, 1, 0.75))
             return f"{type(self).__name__!r} object {what}{hint}"
 
 

@@ -105,7 +105,9 @@ def test_events_stream(model: graphml.Model) -> None:
     assert "".join(chat_of(model).stream(script, tools=[double])) == "Ok.8."
 
 
-def test_errors_of_a_function_are_told_and_rounds_are_limited(model: graphml.Model) -> None:
+def test_errors_of_a_function_are_told_and_rounds_are_limited(
+    model: graphml.Model, caplog: pytest.LogCaptureFixture
+) -> None:
     calls = []
 
     def double(x: int) -> int:
@@ -119,6 +121,12 @@ def test_errors_of_a_function_are_told_and_rounds_are_limited(model: graphml.Mod
         "Error: ValueError: too large"
     ] * 2
     assert answer == CALL  # the last one is asked for without tools
+    assert chat.rounds_used_up
+    assert ["2 rounds of calls are used up" in record.message for record in caplog.records] == [True]
+    chat = chat_of(model)
+    chat.respond(says(model, CALL, "Done."), tools=[double], max_rounds=2)
+    assert not chat.rounds_used_up
+    assert len(caplog.records) == 1
     with pytest.raises(graphml.UsageError, match="max_rounds: wanted a whole number of at least 1, got 0"):
         chat_of(model).respond(tools=[double], max_rounds=0)
 

@@ -9,7 +9,7 @@ import pytest
 
 import graphml
 from graphml import SamplingParams, UsageError
-from tests import golden
+from tests import golden, tiny_model
 from tests.sample_models import MODELS, write_model
 
 NAMES = ("llama-dense", "mamba-dense", "jamba-dense", "gemma3-dense")
@@ -73,6 +73,43 @@ def test_a_fork_captures_for_itself(tmp_path: Path) -> None:
         made = session.fork()
         made.eval([3])
         assert (len(session.history), len(made.history)) == (1, 2)
+
+
+def test_a_forked_chat_goes_on_alone(tmp_path: Path) -> None:
+    template = "{% for m in messages %}<{{ m.content }}>{% endfor %}"
+    path = tiny_model.write(tmp_path / "tiny.gguf", template=template)
+    with graphml.load(path, "reference", kv="f32") as model:
+        how = SamplingParams(temperature=1.0, top_k=40)
+        chats = [model.chat(system="s", max_tokens=6, params=how, tools=[len_of], seed=7) for _ in range(2)]
+        for chat in chats:
+            chat.respond("hello", tools=[])
+        chat, alone = chats
+        fork = chat.fork()
+        assert (fork.history, fork.system, fork.tools) == (chat.history, "s", chat.tools)
+        assert (fork.max_tokens, fork.params) == (6, how)
+        wanted = alone.respond("again", tools=[])  # the original is used between
+        assert chat.respond("another", tools=[]) is not None
+        assert fork.respond("again", tools=[]) == wanted
+        assert fork.history == alone.history
+        assert fork.session.tokens == alone.session.tokens != chat.session.tokens
+        assert chat.history[3]["content"] == "another"
+        fork.undo()
+        assert len(chat.history) == 5
+        chat.session.close()
+        greedy = SamplingParams()
+        fork.save(tmp_path / "fork.safetensors")
+        assert fork.respond("so", greedy, tools=[]) == restored_chat(model, tmp_path).respond("so", greedy)
+
+
+def restored_chat(model: graphml.Model, folder: Path) -> graphml.Chat:
+    chat = model.restore(folder / "fork.safetensors")
+    assert isinstance(chat, graphml.Chat)
+    return chat
+
+
+def len_of(text: str) -> int:
+    """Count letters."""
+    return len(text)
 
 
 def test_a_fork_shares_no_tokens_that_wait(model: graphml.Model) -> None:

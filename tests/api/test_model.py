@@ -180,7 +180,7 @@ def test_attributes_of_other_libraries_name_ours(model: graphml.Model) -> None:
     chat = model.chat()
     for owner, name, ours in (
         (model, "named_modules", "graph('build').nodes"),
-        (chat, "messages", "history"),
+        (chat, "turns", "history"),
         (model, "compare", "graphml.compare"), (graphml, "Builder", "graphml.ir.language"),
     ):  # fmt: skip
         with pytest.raises(AttributeError, match=rf"no attribute '{name}'.*{re.escape(ours)}"):

@@ -178,7 +178,13 @@ MISSES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "model.trace": (lambda m: m.trace("x"), r"Use capture\(text, \*patterns\)"),
     "model[...]": (lambda m: m["x"], "'Model' object is not subscriptable$"),
     "tokenizer(text)": (lambda m: m.tokenizer("x"), r"not callable. Use encode\(text\)"),
-    "chat.messages": (lambda m: m.chat().messages, "Use history"),
+    "chat.copy": (lambda m: m.chat().copy(), r"Use fork\(\)"),
+    "chat.turns": (lambda m: m.chat().turns, "Use history"),
+    "session.append": (lambda m: m.session().append([1]), r"Use eval\(ids\), or generate\(prompt\)"),
+    "session.prefill": (lambda m: m.session().prefill("a"), r"Use eval\(ids\), or generate\(prompt\)"),
+    "session.begin": (lambda m: m.session().begin("a"), r"Use generate\(prompt\), or eval\(ids\)"),
+    "session.clone": (lambda m: m.session().clone(), r"Use fork\(\)"),
+    "session.rewnd": (lambda m: m.session().rewnd(0), r"'rewnd'. Did you mean 'rewind'\?"),
     "result['choices']": (lambda m: m.generate("a", max_tokens=1)["choices"], "subscriptable. Use text"),
     "chat.stream": (lambda m: m.chat(stream=True), "chat: wanted a message to answer"),
     "result.parsed": (lambda m: m.generate("a", max_tokens=1).parsed, r"Use json.loads\(result.text\)"),
@@ -203,6 +209,26 @@ MISSES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "graphml.LLM": (lambda m: graphml.LLM("x"), r"Use graphml.load\(path\): its generate\(.*engine\(\)"),
     "graphml.pipeline": (lambda m: graphml.pipeline("x"), "Use .*generate"),
 }  # fmt: skip
+
+
+def test_python_suggests_no_private_attribute(
+    model: graphml.Model, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chat = model.chat()
+    for owner, name in ((chat, "seen"), (chat, "tokenizer"), (chat.session, "held")):
+        with pytest.raises(AttributeError) as caught:
+            getattr(owner, name)
+        sys.__excepthook__(AttributeError, caught.value, None)  # which adds the suggestion
+        said = capsys.readouterr().err
+        assert f"has no attribute '{name}'" in said
+        assert "'_" not in said
+
+
+def test_the_messages_of_a_chat_are_its_history(model: graphml.Model) -> None:
+    chat = model.chat(system="Be brief.")
+    assert chat.messages == chat.history == [{"role": "system", "content": "Be brief."}]
+    chat.messages = [MESSAGE]
+    assert (chat.history, chat.system) == ([MESSAGE], "")
 
 
 SAME: dict[str, Callable[[Any], tuple[Any, Any]]] = {

@@ -127,8 +127,8 @@ def test_hostile_chats_are_refused(model: graphml.Model, tmp_path: Path, what: s
             model.restore(path)
 
 
-def talk(path: Path, *lines: str, code: int = 0) -> Result:
-    arguments = ["chat", str(path), "-n", "3", "--backend", "reference", "--stats"]
+def talk(path: Path, *lines: str, code: int = 0, options: tuple[str, ...] = ()) -> Result:
+    arguments = ["chat", str(path), "-n", "3", "--backend", "reference", "--stats", *options]
     result = CliRunner().invoke(app, arguments, input="\n".join(lines))
     assert result.exit_code == code, result.output
     return result
@@ -148,3 +148,19 @@ def test_the_command_line_saves_and_loads_whole_chats(path: Path, tmp_path: Path
         assert restored(model, file).history[0] == {"role": "user", "content": "hello world"}
     failed = talk(path, f"/load {tmp_path / 'session'}", "/history", code=1)
     assert "wanted a saved chat, got a session without messages" in failed.stderr
+
+
+@pytest.mark.parametrize("name", ["talk.safetensors", "talk.json"])
+def test_a_conversation_begins_with_what_was_saved(path: Path, tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    saved = talk(path, "hello world", f"/save {file}", "hello")
+    went_on = talk(path, "/history", "hello", "/save", options=("--load", str(file)))
+    assert "2 messages loaded from" in went_on.stderr
+    assert went_on.stdout.startswith("user: hello world\nassistant: ")
+    if file.suffix == ".safetensors":  # a text alone has lost what its tokens were
+        assert went_on.stdout.splitlines()[-1] == saved.stdout.splitlines()[-1]
+    assert "4 messages saved to" in went_on.stderr
+    file.write_text("nonsense")
+    assert "talk" in talk(path, options=("--load", str(file)), code=2).stderr
+    said = talk(path, options=("--load", str(file), "--system", "x"), code=2).stderr
+    assert "--load: wanted no --system" in said

@@ -161,6 +161,14 @@ def test_a_draft_says_what_import_would_do_better(tmp_path: Path) -> None:
         assert ("the weights beside" in done.stderr) == bool(wanted)
 
 
+@pytest.mark.parametrize("name", ["llama", "command_r"])
+def test_a_plain_decoder_has_no_name_of_a_known_architecture(name: str, tmp_path: Path) -> None:
+    done = new_arch(name, "-o", tmp_path / "m.py", code=2)
+    assert f"wanted --like {name}" in done.stderr
+    assert not (tmp_path / "m.py").exists()
+    new_arch(name, "--like", name, "-o", tmp_path / "m.py")
+
+
 @pytest.mark.parametrize("name", ["import", "9lives", "a b", "../x", "a.b", ""])
 def test_a_name_that_is_no_module_is_an_error(name: str, tmp_path: Path) -> None:
     assert "NAME: wanted letters" in new_arch(name, "-o", tmp_path / "m.py", code=2).stderr

@@ -262,7 +262,13 @@ def test_info_tells_metadata_tensors_and_mix(path: Path) -> None:
     text = graphml_command("info", path).stdout
     assert "llama.block_count: u32 = 2" in text
     assert "tokenizer.ggml.tokens: string[268]" in text
-    assert "blk.1.ffn_down.weight" in text
+    assert "  blk.{0-1}.ffn_down.weight " in text
+    assert "blk.1.ffn_down.weight" not in text
+    each = graphml_command("info", path, "--tensors").stdout
+    assert "  blk.1.ffn_down.weight " in each
+    grouped = [line for line in text.splitlines() if line.endswith("  x2")]
+    assert len(each.splitlines()) == len(text.splitlines()) + len(grouped)
+    assert len(grouped) > 5
     found = json.loads(graphml_command("info", path, "--json").stdout)
     assert found["metadata"]["llama.block_count"] == {"type": "u32", "value": 2}
     assert found["metadata"]["tokenizer.ggml.merges"]["value"] == tiny_model.MERGES

@@ -68,12 +68,17 @@ def test_a_slip_in_a_path_is_no_question_to_a_server(
 
 
 def test_models_lists_what_is_there_and_what_could_be(model: Path, hub: HubServer, tmp_path: Path) -> None:
-    assert "nothing yet" in graphml_command("models").stdout
+    shown = graphml_command("models").stdout
+    assert "nothing downloaded yet" in shown
+    assert "stories260k" in shown
     path = graphml_command("pull", MODEL).stdout.strip()
     part = tmp_path / "shared" / "models--some--tiny" / "blobs" / "0123.x-Q4_0.gguf.graphml.part"
     part.write_bytes(b"GGUF")
     found = json.loads(graphml_command("models", "--json").stdout)
     size = model.stat().st_size
+    packaged = found["models"].pop(0)
+    assert (packaged["name"], packaged["place"]) == ("stories260k", "this package")
+    assert Path(packaged["path"]).is_file()
     assert found["models"] == [
         {"name": "some/tiny:tiny-Q8_0.gguf", "short_name": None, "type": found["models"][0]["type"],
          "bytes": size, "place": "hub cache", "path": path, "files": [path]},

@@ -87,6 +87,16 @@ def test_a_command_of_another_meaning_names_ours(name: str) -> None:
 @pytest.mark.parametrize(("arguments", "said"), [
     (["compare", STORIES, STORIES], "`graphml diff A B` compares graphs"),
     (["chat", STORIES, "Hello"], "answers one prompt"),
+    # Names of backends and files are values of options.
+    (["compare", STORIES, "cpu", "reference"], "a backend is named by --backend cpu,reference"),
+    (["bisect", STORIES, "cpu,reference"], "a backend is named by --backend cpu,reference"),
+    (["bench", STORIES, "reference", "cpu"], "a backend is named by --backend reference"),
+    (["chat", STORIES, "cpu"], "a backend is named by --backend cpu"),
+    (["profile", STORIES, "cpu", "reference"], "a backend is named by --backend cpu"),
+    (["fuzz", "cpu"], "a backend is named by --backend cpu"),
+    (["diff", STORIES, STORIES, __file__], "(s) (" + __file__ + "): wanted two models"),
+    (["plan", STORIES, STORIES], "wanted one model"),
+    (["doctor", STORIES], "`graphml info MODEL` describes a model"),
     (["perplexity", STORIES, "text.txt"], "--file text.txt: cannot be read"),
     (["perplexity", STORIES, "text.txt", "-f", "other.txt"], "--file: wanted one text"),
     (["explain", STORIES, "layers.0.q", "--node", "layers.0.k"], "--node: wanted one node"),

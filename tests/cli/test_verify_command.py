@@ -56,6 +56,12 @@ def test_against_what_another_program_recorded(by: str, model: Path) -> None:
     assert "every part agrees" in lines[-1]
 
 
+def test_without_a_reference_the_error_says_what_can_be_typed(model: Path) -> None:
+    said = command(model, code=2).stderr
+    for typed in ("`--against llama.cpp`", "`--against hf:CHECKPOINT`", "`--against FILE.npz`"):
+        assert typed in said
+
+
 @pytest.mark.parametrize("by", ["llama.cpp", "hf"])
 def test_what_is_wrong_is_told_with_its_cause(by: str, model: Path, tmp_path: Path) -> None:
     arch = tmp_path / "mine.py"
@@ -143,7 +149,7 @@ def test_a_damaged_record_is_an_error(
 
 
 def test_what_cannot_be_held_against_is_an_error(model: Path, tmp_path: Path) -> None:
-    assert "wanted hf, llama.cpp, a record" in command(model, code=2).stderr
+    assert "`--against hf:CHECKPOINT`" in command(model, code=2).stderr
     assert "wanted hf, llama.cpp or a file" in command(model, "--against", "vllm", code=2).stderr
     np.savez(tmp_path / "alone.npz", logits=np.zeros((2, 80), np.float32))
     told = command(model, "--against", tmp_path / "alone.npz", code=2).stderr

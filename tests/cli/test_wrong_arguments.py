@@ -91,6 +91,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--guidance-scale": ("x", "-0.1", "101", "nan"),
     "--negative-prompt": ("without a scale",),
     "--tools": ("/nowhere/at/all.py", ""),
+    "--load": ("/nowhere/at/all.json", __file__),
     "--mcp": ("/nowhere/at/all.json", ""),
     "--suffix": ("no fill-in-the-middle tokens", ""),
     "--infill-extra": ("/nowhere/at/all",),

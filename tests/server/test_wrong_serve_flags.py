@@ -28,7 +28,9 @@ from tests.stories import STORIES
      (["--sleep-idle-seconds", "0"], "--sleep-idle-seconds"),
      (["--sleep-idle-seconds", "-2"], "--sleep-idle-seconds"),
      (["--models-max", "-1"], "--models-max"), (["--rope-scale", "0"], "--rope-scale"),
-     (["--api-key", " ,"], "--api-key")],
+     (["--api-key", " ,"], "--api-key"),
+     (["a b", "c d"], r"`graphml serve 'a b' --models-preset more.ini`, .* model = c d; .*--models-dir"),
+     ],
     ids=lambda one: " ".join(one) if isinstance(one, list) else "",
 )  # fmt: skip
 def test_a_value_that_would_serve_nobody_is_told_at_the_start(flags: list[str], said: str) -> None:

@@ -199,7 +199,8 @@ def _save(conversation: Conversation, argument: str) -> None:
     say(f"{_count(len(messages))} saved to {path}")
 
 
-def _load(conversation: Conversation, argument: str) -> None:
+def load_chat(conversation: Conversation, argument: str) -> None:
+    """What `/load` does; UsageError for a file that holds no conversation."""
     path = _file("/load", conversation, argument)
     if argument and not os.path.lexists(path):
         raise UsageError(
@@ -301,7 +302,7 @@ COMMANDS = (
         _save,
     ),
     Command("/read", "FILE", "sends the text of a file with the next message", _read),
-    Command("/load", "[FILE]", "goes on from a file that /save wrote", _load),
+    Command("/load", "[FILE]", "goes on from a file that /save wrote", load_chat),
     Command("/set", "[NAME [VALUE]]", "shows or changes how tokens are sampled", _set),
     Command("/info", "", "shows the model, the context in use and the settings", _info),
     Command("/show", "[info]", "does the same", _info),

@@ -15,7 +15,7 @@ from graphml.errors import UsageError
 from graphml.loading.download import addresses, cached
 from graphml.loading.download.choice import REFERENCE, fits, folder_files, is_address, models_of
 from graphml.loading.download.other_programs import LM_STUDIO, OLLAMA, other_models
-from graphml.loading.download.short_names import MODELS, HubModel, WheelModel
+from graphml.loading.download.short_names import MODELS, HubModel, PackagedModel, WheelModel
 from graphml.loading.download.wheel import lock_path, models_folder, partial_folder
 from graphml.loading.huggingface.folder import CONFIG, has_weights
 from graphml.weights.file_names import is_gguf, part_name, without_ending
@@ -34,7 +34,7 @@ def is_locked(path: Path) -> bool:
         return True
 
 
-OURS, SHARED, PARTLY = "graphml", "hub cache", "partial"
+OURS, SHARED, PARTLY, PACKAGED = "graphml", "hub cache", "partial", "this package"
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,15 @@ class StoredModel:
 def stored_models() -> list[StoredModel]:
     """All stored models: ours, those of the shared cache, partial downloads, those of other programs."""
     return [*_wheels(), *_addressed(), *_shared(), *_partial(), *_others()]
+
+
+def packaged_models() -> list[StoredModel]:
+    """Those that the package brings along, which are not downloaded and cannot be removed."""
+    return [
+        StoredModel(name, (known.path,), known.path.parent, PACKAGED, short_name=name)
+        for name, known in MODELS.items()
+        if isinstance(known, PackagedModel)
+    ]
 
 
 def named(models: Iterable[StoredModel], name: str) -> list[StoredModel]:

@@ -8,6 +8,7 @@ environment.
 from __future__ import annotations
 
 import math
+import shlex
 import shutil
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -235,7 +236,12 @@ def parsed(arguments: Sequence[str]) -> Parsed:
         name = left.pop(0)
         if not name.startswith("-") or name == "-":
             if command.model is not None:
-                raise UsageError(f"serve: wanted one MODEL, got {command.model!r} and {name!r}")
+                first = shlex.quote(command.model)
+                raise UsageError(
+                    f"serve: wanted one MODEL, got {command.model!r} and {name!r}. More are named in a file: "
+                    f"`graphml serve {first} --models-preset more.ini`, where more.ini has [NAME] and then "
+                    f"model = {name}; or they are in a folder: `graphml serve {first} --models-dir FOLDER`"
+                )
             command.model = name
             continue
         inline: str | None = None
