@@ -119,6 +119,8 @@ def test_roles_follow_the_files(tmp_path: Path) -> None:
     assert tokenizer.is_special(1)
     (path / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 30, 31]}))
     assert ours(path).end_tokens == frozenset({2, 30, 31})
+    (path / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 30, 31, 32, 33, 10**6]}))
+    assert ours(path).end_tokens == frozenset({2, 30, 31, 32, 33})
     (path / "tokenizer_config.json").write_text(json.dumps({"eos_token": {"content": "<tool>"}}))
     assert ours(path).eos == made("bytes").token_to_id("<tool>")
 

@@ -19,6 +19,7 @@ from graphml.loading.huggingface.added_tokens import add_tokens, numbered_tokens
 from graphml.loading.huggingface.json_files import read_json, read_text
 from graphml.loading.huggingface.tokenizer_classes import steps_of_class
 from graphml.system.read_files import guarded, plain_bytes
+from graphml.text.tokenizer.roles import END_TOKENS
 from graphml.weights.metadata import StoredValue, stored
 
 LARGEST = 64 << 20
@@ -327,10 +328,10 @@ def _roles(
     others = [
         end for end in (ends if isinstance(ends, list) else [ends]) if type(end) is int and end != known
     ]
+    others = [id for id in others if 0 <= id < len(ids)]
     for key, id in zip(FURTHER_ENDS, others, strict=False):
-        if 0 <= id < len(ids):
-            metadata[f"tokenizer.ggml.{key}"] = stored(id)
-    return metadata
+        metadata[f"tokenizer.ggml.{key}"] = stored(id)
+    return metadata | ({END_TOKENS: stored(others)} if len(others) > len(FURTHER_ENDS) else {})
 
 
 def _templates(path: Path, settings: Mapping[str, Any]) -> dict[str, StoredValue]:

@@ -22,6 +22,8 @@ END_OF_TURN: Final = (
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<EOT>",
     "_<EOT>", "[EOT]", "<｜end▁of▁sentence｜>", "<end_of_utterance>",
 )  # fmt: skip
+END_TOKENS: Final = "tokenizer.ggml.end_token_ids"
+"""All ends, of folders whose generation_config.json has more than GGUF has roles for."""
 END_OF_MESSAGE: Final = ("<|eom_id|>",)
 # Fill in the middle: each role's texts.
 FILL: Final = {
@@ -117,6 +119,7 @@ def assign_roles(
     known["eom"] = _by_text(known["eom"], END_OF_MESSAGE, ids, marks)
     fill = {role: _by_text(fill[role], texts, ids, marks) for role, texts in FILL.items()}
     ends = _ends(known, fill, ids, marks)
+    ends.update(token for token in metadata.integers(END_TOKENS, []) if 0 <= token < len(ids))
     return Roles(
         **known,
         ends=frozenset(ends),
