@@ -19,7 +19,6 @@ from graphml.loading.huggingface.added_tokens import add_tokens, numbered_tokens
 from graphml.loading.huggingface.json_files import read_json, read_text
 from graphml.loading.huggingface.tokenizer_classes import steps_of_class
 from graphml.system.read_files import guarded, plain_bytes
-from graphml.text.tokenizer.roles import END_TOKENS
 from graphml.weights.metadata import StoredValue, stored
 
 LARGEST = 64 << 20
@@ -180,6 +179,7 @@ ROLES = {
     "bos_token": "bos_token_id", "eos_token": "eos_token_id", "unk_token": "unknown_token_id",
     "sep_token": "seperator_token_id", "pad_token": "padding_token_id", "mask_token": "mask_token_id",
 }  # fmt: skip
+END_TOKENS = "tokenizer.ggml.end_token_ids"
 FURTHER_ENDS = ("eot_token_id", "eom_token_id")
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 
