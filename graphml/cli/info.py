@@ -127,16 +127,16 @@ def _print(file: ModelFile, quant: str | None, each: bool) -> None:
         )
     memory = _memory(file, quant)
     print(f"\nmemory: weights {size(memory['mapped'])} in the map, {size(memory['copied'])} copied")
-    rows = [[tensor] for tensor in tensors] if each else _alike(tensors, quant)
-    print(f"\ntensors: {len(tensors)}{'' if len(rows) == len(tensors) else ' (--tensors lists each)'}")
+    groups = [[tensor] for tensor in tensors] if each else _alike(tensors, quant)
+    print(f"\ntensors: {len(tensors)}{'' if len(groups) == len(tensors) else ' (--tensors lists each)'}")
     # repr() of a name escapes what could steer the terminal
-    names = [repr(_name_of(row))[1:-1] for row in rows]
+    names = [repr(_name_of(group))[1:-1] for group in groups]
     width = max(map(len, names), default=0)
-    for name, row in zip(names, rows, strict=True):
-        tensor, n_bytes = row[0], size(sum(tensor.n_bytes for tensor in row))
+    for name, group in zip(names, groups, strict=True):
+        tensor, n_bytes = group[0], size(sum(tensor.n_bytes for tensor in group))
         shape = " x ".join(map(str, tensor.shape))
-        count = f"  x{len(row)}" if len(row) > 1 else ""
-        print(f"  {name:{width}}  {tensor.dtype:8} {shape:>18} {n_bytes:>11}{count}{_told(row, quant)}")
+        count = f"  x{len(group)}" if len(group) > 1 else ""
+        print(f"  {name:{width}}  {tensor.dtype:8} {shape:>18} {n_bytes:>11}{count}{_told(group, quant)}")
 
 
 def _alike(tensors: Sequence[Tensor], quant: str | None) -> list[list[Tensor]]:
