@@ -91,3 +91,15 @@ def did_you_mean(name: str, known: Iterable[str], most: int = 3) -> str:
     """A question to add to an error message: " Did you mean 'a' or 'b'?"; empty where none is near."""
     close = similar(name, known, most)
     return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+JSON_TYPES = {
+    bool: "a boolean", int: "a number", float: "a number", str: "text", list: "a list", dict: "an object",
+}  # fmt: skip
+
+
+def json_type(value: object) -> str:
+    """What a wrong value of a message or request is, in JSON's words; other types by Python's name."""
+    if value is None:
+        return "null or missing"
+    return JSON_TYPES.get(type(value), type(value).__name__)

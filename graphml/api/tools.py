@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from graphml.errors import UsageError
+from graphml.errors import UsageError, json_type
 from graphml.sampling.schemas.type_schemas import schema_of_annotation, states_schema
 from graphml.text.chat_template import check_nesting
 
@@ -70,7 +70,7 @@ def tools_of(tools: object) -> tuple[Tool, ...]:
     if tools is None:
         return ()
     if isinstance(tools, (str, bytes, Mapping)) or not isinstance(tools, Iterable):
-        raise UsageError(f"tools: wanted a list of functions or descriptions, got {type(tools).__name__}")
+        raise UsageError(f"tools: wanted a list of functions or descriptions, got {json_type(tools)}")
     offered = tuple(tool_of(tool, f"tools[{index}]") for index, tool in enumerate(tools))
     names = [tool.name for tool in offered]
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -103,11 +103,11 @@ def _described(tool: Mapping[str, Any], where: str) -> Tool:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UsageError(f"{where}.name: wanted 1 to 64 letters, digits, _, - or dots, got {name!r:.80}")
     if not isinstance(description, str):
-        raise UsageError(f"{where}.description: wanted text, got {type(description).__name__}")
+        raise UsageError(f"{where}.description: wanted text, got {json_type(description)}")
     if parameters is None:
         parameters = {"type": "object", "properties": {}}
     if not isinstance(parameters, Mapping):
-        raise UsageError(f"{where}.parameters: wanted a JSON schema, got {type(parameters).__name__}")
+        raise UsageError(f"{where}.parameters: wanted a JSON schema, got {json_type(parameters)}")
     check_nesting(f"{where}.parameters", parameters)
     return Tool(name, description, parameters)
 

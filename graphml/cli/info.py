@@ -127,12 +127,12 @@ def _print(file: ModelFile, quant: str | None, each: bool) -> None:
         )
     memory = _memory(file, quant)
     print(f"\nmemory: weights {size(memory['mapped'])} in the map, {size(memory['copied'])} copied")
-    alike = [[tensor] for tensor in tensors] if each else _alike(tensors, quant)
-    print(f"\ntensors: {len(tensors)}{'' if len(alike) == len(tensors) else ' (--tensors lists each)'}")
+    groups = [[tensor] for tensor in tensors] if each else _alike(tensors, quant)
+    print(f"\ntensors: {len(tensors)}{'' if len(groups) == len(tensors) else ' (--tensors lists each)'}")
     # repr() of a name escapes what could steer the terminal
-    names = [repr(_name_of(group))[1:-1] for group in alike]
+    names = [repr(_name_of(group))[1:-1] for group in groups]
     width = max(map(len, names), default=0)
-    for name, group in zip(names, alike, strict=True):
+    for name, group in zip(names, groups, strict=True):
         tensor, n_bytes = group[0], size(sum(tensor.n_bytes for tensor in group))
         shape = " x ".join(map(str, tensor.shape))
         count = f"  x{len(group)}" if len(group) > 1 else ""

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from graphml.errors import UsageError
+from graphml.errors import UsageError, json_type
 from graphml.text.chat_template import check_nesting
 
 Message: TypeAlias = dict[str, Any]
@@ -38,13 +38,13 @@ def checked_messages(value: object) -> list[Message]:
     content.
     """
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
-        raise UsageError(f"messages: wanted a list of messages, got {type(value).__name__}")
+        raise UsageError(f"messages: wanted a list of messages, got {json_type(value)}")
     return [_checked(f"messages[{index}]", message) for index, message in enumerate(value)]
 
 
 def _checked(where: str, message: object) -> Message:
     if not isinstance(message, Mapping):
-        raise UsageError(f"{where}: wanted role and content, got {type(message).__name__}")
+        raise UsageError(f"{where}: wanted role and content, got {json_type(message)}")
     role = role_of(where, message)
     content, reasoning = message.get("content"), ""
     calls = message.get("tool_calls") if role == "assistant" else None
@@ -58,14 +58,14 @@ def _checked(where: str, message: object) -> Message:
     elif content is None and (calls or reasoning or role == "tool"):
         content = ""
     if not isinstance(content, str):
-        raise UsageError(f"{where}.content: wanted text, got {type(content).__name__}")
+        raise UsageError(f"{where}.content: wanted text, got {json_type(content)}")
     checked: Message = {"role": role, "content": content}
     for key in _PLAIN_KEYS:
         value = message.get(key)
         if value is None or (key == "name" and role != "tool"):
             continue
         if not isinstance(value, str):
-            raise UsageError(f"{where}.{key}: wanted text, got {type(value).__name__}")
+            raise UsageError(f"{where}.{key}: wanted text, got {json_type(value)}")
         checked[key] = value
     if reasoning:
         checked["reasoning_content"] = reasoning
@@ -102,7 +102,7 @@ def _part(where: str, part: object) -> str:
     if isinstance(part, str):
         return part
     if not isinstance(part, Mapping):
-        raise UsageError(f"{where}: wanted a part with type and text, got {type(part).__name__}")
+        raise UsageError(f"{where}: wanted a part with type and text, got {json_type(part)}")
     kind = part.get("type")
     if isinstance(kind, str) and kind in MEDIA:
         raise UsageError(f"{where}: {MEDIA[kind]} are not supported, only text; got a part of type {kind!r}")
@@ -130,13 +130,13 @@ def _reasoning(where: str, message: Mapping[str, Any]) -> str:
     name = next((name for name in THOUGHT_KEYS if message.get(name)), None)
     value = "" if name is None else message[name]
     if not isinstance(value, str):
-        raise UsageError(f"{where}.{name}: wanted text, got {type(value).__name__}")
+        raise UsageError(f"{where}.{name}: wanted text, got {json_type(value)}")
     return value
 
 
 def _calls(where: str, calls: object) -> list[dict[str, Any]]:
     if not isinstance(calls, (list, tuple)):
-        raise UsageError(f"{where}: wanted a list of calls, got {type(calls).__name__}")
+        raise UsageError(f"{where}: wanted a list of calls, got {json_type(calls)}")
     return [_call(f"{where}[{index}]", call) for index, call in enumerate(calls)]
 
 

@@ -399,13 +399,13 @@ def test_messages_go_out_and_in_again(model: graphml.Model) -> None:
 @looped(
     ("messages", "says"),
     [
-        ({"role": "user", "content": "x"}, "messages: wanted a list of messages, got dict"),
-        (["hello"], r"messages\[0\]: wanted role and content, got str"),
+        ({"role": "user", "content": "x"}, "messages: wanted a list of messages, got an object"),
+        (["hello"], r"messages\[0\]: wanted role and content, got text"),
         (
             [{"role": "x", "content": "x"}],
             r"messages\[0\].role: wanted system or user or assistant or tool, got 'x'",
         ),
-        ([{"role": "user", "content": None}], r"messages\[0\].content: wanted text, got NoneType"),
+        ([{"role": "user", "content": None}], r"messages\[0\].content: wanted text, got null or missing"),
         ([{"content": "x"}], r"messages\[0\].role: wanted .* got None"),
     ],
 )

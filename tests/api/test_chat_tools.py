@@ -409,7 +409,7 @@ def test_what_tools_and_models_say_forges_no_turn(model: graphml.Model) -> None:
         ({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}, "images are not supported"),
         ({"role": "user", "content": [{"type": "input_audio"}]}, "audio are not supported|audio"),
         ({"role": "user", "content": [{"type": "text"}]}, r"content\[0\]: wanted a part of type 'text'"),
-        ({"role": "assistant", "content": None}, "content: wanted text, got NoneType"),
+        ({"role": "assistant", "content": None}, "content: wanted text, got null or missing"),
         ({"role": "assistant", "tool_calls": [{"id": "x"}]}, r"tool_calls\[0\]: wanted an id and a function"),
         (
             {"role": "assistant", "tool_calls": [{"id": "x", "function": {"name": "f", "arguments": "["}}]},

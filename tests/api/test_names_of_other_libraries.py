@@ -112,7 +112,7 @@ def test_a_conversation_begins_with_messages(model: graphml.Model) -> None:
     for call, message in (
         (lambda: model.chat("a", system="be brief", messages=messages), "system: wanted one system message"),
         (lambda: model.chat([{"role": "x"}]), r"messages\[0\].role: wanted"),
-        (lambda: model.chat(3), "messages: wanted a list of messages, got int"),
+        (lambda: model.chat(3), "messages: wanted a list of messages, got a number"),
     ):
         with pytest.raises(graphml.UsageError, match=message):
             call()

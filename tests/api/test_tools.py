@@ -263,7 +263,7 @@ def undefault(x: Any = object()) -> None: ...  # noqa: B008 - no JSON
 @pytest.mark.parametrize(
     ("tools", "says"),
     [
-        ("weather", "tools: wanted a list of functions or descriptions, got str"),
+        ("weather", "tools: wanted a list of functions or descriptions, got text"),
         ([3], r"tools\[0\]: wanted a function or a description as OpenAI has it, got 3"),
         ([weather, weather], "tools: wanted each name once, got weather twice"),
         ([star], r"tools: star: wanted parameters that have a name, got \*x: .?int"),
@@ -284,7 +284,7 @@ def undefault(x: Any = object()) -> None: ...  # noqa: B008 - no JSON
         ([module], "tools: module: its signature cannot be read"),
         ([{"type": "retrieval"}], r"tools\[0\]: wanted a tool of type 'function', got 'retrieval'"),
         ([{"name": "a b"}], r"tools\[0\]\.name: wanted 1 to 64 letters"),
-        ([{"name": "a", "parameters": 3}], r"tools\[0\]\.parameters: wanted a JSON schema, got int"),
+        ([{"name": "a", "parameters": 3}], r"tools\[0\]\.parameters: wanted a JSON schema, got a number"),
     ],
     ids=range(22),
 )

@@ -249,7 +249,7 @@ def test_figures_follow_the_answers_where_they_are_asked_for(path: Path) -> None
     [
         ("hello", "cannot be read as JSON"),
         ("[" * 100000, "cannot be read as JSON"),
-        ('{"role": "user"}', "messages: wanted a list of messages, got dict"),
+        ('{"role": "user"}', "messages: wanted a list of messages, got an object"),
         ('[{"role": "x", "content": ""}]', r"messages\[0\].role: wanted"),
         (b"\xff\xfe", "cannot be read as JSON"),
     ],

@@ -99,7 +99,7 @@ def test_an_interrupted_folder_is_none_until_it_is_whole(folder: Path, hub: HubS
 
 def test_it_is_listed_and_removed_whole(folder: Path, tmp_path: Path) -> None:
     path = fetch.resolve("some/tiny")
-    (found,) = json.loads(command("models", "--json"))["models"]
+    (_, found) = json.loads(command("models", "--json"))["models"]  # behind the packaged one
     assert (found["name"], found["path"], found["place"]) == ("some/tiny", str(path), "hub cache")
     assert found["type"].startswith("llama ")
     (stored,) = named(stored_models(), "some/tiny")

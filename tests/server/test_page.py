@@ -99,7 +99,10 @@ def test_an_empty_conversation_names_the_model_and_what_may_be_asked(chromium: B
         page.wait_for_function("!document.querySelector('.empty').textContent.startsWith('The model')")
         text = page.text_content(".empty")
         assert text.startswith(f"{page.text_content('#about span')} answers here")
-        assert text.count('"') == 4
+        for example in page.locator(".empty .example").all():
+            example.click()
+            assert page.input_value("#message") == example.text_content()
+        assert page.locator(".empty .example").count() == 2
 
 
 def test_a_person_writes_at_once(chromium: Browser) -> None:
@@ -117,13 +120,13 @@ def test_an_empty_conversation_offers_tokens_by_probability(chromium: Browser) -
     script = Script([[token("The", -0.1), *END]])
     with opened(chromium, script) as page:
         page.click(".empty >> text=Tokens by probability")
-        assert page.get_attribute(".empty button", "aria-pressed") == "true"
+        assert page.get_attribute(".empty button[aria-pressed]", "aria-pressed") == "true"
         assert page.is_checked("#set-show_tokens")
         say(page, "hello")
         assert page.locator(".tokens .token").all_text_contents() == ["The"]
         page.click("text=New conversation")
         page.click(".empty >> text=Tokens by probability")
-        assert page.get_attribute(".empty button", "aria-pressed") == "false"
+        assert page.get_attribute(".empty button[aria-pressed]", "aria-pressed") == "false"
         assert not page.is_checked("#set-show_tokens")
 
 
@@ -183,6 +186,7 @@ def test_settings_go_into_requests_and_wrong_ones_do_not(chromium: Browser) -> N
     script = Script([[*pieces("x"), *END]])
     with opened(chromium, script) as page:
         page.click("#show-settings")
+        assert "Max tokens" in page.text_content("label:has(#set-max_tokens), label[for=set-max_tokens]")
         for name, default in (("temperature", "0.8"), ("seed", "random"), ("max_tokens", "no limit")):
             assert page.get_attribute(f"#set-{name}", "placeholder") == default
         page.fill("#set-temperature", "0.5")

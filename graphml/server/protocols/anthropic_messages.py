@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from graphml.errors import UsageError
+from graphml.errors import UsageError, json_type
 from graphml.server.engine.service import Service, new_id
 from graphml.server.protocols.answers import Answering, answering
 from graphml.server.protocols.conversations import conversation_of
@@ -182,7 +182,7 @@ def _turned(index: int, message: Any) -> list[dict[str, Any]]:
     """A message as OpenAI's: results of tools are messages of their own."""
     where = f"messages[{index}]"
     if not isinstance(message, dict):
-        raise wrong_field("messages", f"{where}: wanted an object, got {type(message).__name__}")
+        raise wrong_field("messages", f"{where}: wanted an object, got {json_type(message)}")
     content, role = message.get("content"), message.get("role")
     if not isinstance(content, list):
         return [{"role": role, "content": content}]

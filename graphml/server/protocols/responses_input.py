@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
+from graphml.errors import json_type
 from graphml.server.requests.request_fields import AtLeastOne, ChatCompletion, Count, Sampling, chat_of
 from graphml.server.responses.api_errors import wrong_field
 
@@ -81,7 +82,7 @@ def _messages(items: list[Any]) -> list[Any]:
     messages: list[dict[str, Any]] = []
     for item in items:
         if not isinstance(item, dict):
-            raise wrong_field("input", f"wanted items as objects, got {type(item).__name__}")
+            raise wrong_field("input", f"wanted items as objects, got {json_type(item)}")
         kind = item.get("type", "message")
         if kind == "message" and item.get("role") == "assistant":
             content = item.get("content") or []
@@ -171,7 +172,7 @@ def _assistant(messages: list[dict[str, Any]]) -> dict[str, Any]:
 def _response_format(text: dict[str, Any] | None) -> dict[str, Any] | None:
     form = (text or {}).get("format")
     if form is not None and not isinstance(form, dict):
-        raise wrong_field("text", f"wanted an object as format, got {type(form).__name__}")
+        raise wrong_field("text", f"wanted an object as format, got {json_type(form)}")
     if form is None or form.get("type") == "text":
         return None
     if form.get("type") == "json_schema":

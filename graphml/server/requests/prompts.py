@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml.errors import UsageError
+from graphml.errors import UsageError, json_type
 from graphml.server.access.text_limits import check_fits
 from graphml.server.responses.api_errors import ApiError, wrong_field
 from graphml.text.messages import parts_of
@@ -42,7 +42,7 @@ def ids_of(prompt: Any, tokenizer: Tokenizer, n_ctx: int, name: str, parse_speci
         check_fits([prompt], tokenizer, n_ctx)
         return tokenizer.encode(prompt, parse_special=parse_special)
     if not isinstance(prompt, list) or not prompt:
-        raise wrong_field(name, f"wanted a text or token ids, got {type(prompt).__name__}")
+        raise wrong_field(name, f"wanted a text or token ids, got {json_type(prompt)}")
     check_fits([part for part in prompt if isinstance(part, str)], tokenizer, n_ctx)
     ids: Ids = []
     for index, part in enumerate(prompt):
@@ -53,7 +53,7 @@ def ids_of(prompt: Any, tokenizer: Tokenizer, n_ctx: int, name: str, parse_speci
                 raise wrong_field(name, f"wanted ids from 0 to {tokenizer.n_vocab - 1}, got {part}")
             ids.append(part)
         else:
-            raise wrong_field(name, f"wanted texts and ids in a list, got {type(part).__name__}")
+            raise wrong_field(name, f"wanted texts and ids in a list, got {json_type(part)}")
     return ids
 
 

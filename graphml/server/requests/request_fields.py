@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta, Struct, field
 
+from graphml.errors import json_type
 from graphml.server.responses.api_errors import ApiError, wrong_field
 
 T = TypeVar("T")
@@ -241,7 +242,7 @@ def as_object(body: bytes) -> dict[str, Any]:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise ApiError(400, f"the body is no JSON: {error}"[:300]) from None
     if not isinstance(decoded, dict):
-        raise ApiError(400, f"the body: wanted a JSON object, got {type(decoded).__name__}")
+        raise ApiError(400, f"the body: wanted a JSON object, got {json_type(decoded)}")
     return decoded
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from graphml.errors import UsageError
+from graphml.errors import UsageError, json_type
 from graphml.sampling import SamplingParams
 from graphml.sampling.settings.params import STRUCTURES
 from graphml.server.access.text_limits import check_json_chars
@@ -256,7 +256,7 @@ def _schema(name: str, schema: object, limits: RequestLimits) -> str:
         except (ValueError, RecursionError):
             raise wrong_field(name, "wanted a JSON schema") from None
     if not isinstance(schema, dict | bool):
-        raise wrong_field(name, f"wanted a JSON schema as an object; got {type(schema).__name__}")
+        raise wrong_field(name, f"wanted a JSON schema as an object; got {json_type(schema)}")
     text = json.dumps(schema)
     if len(text) > limits.grammar_chars:
         raise wrong_field(name, f"at most {limits.grammar_chars} characters are wanted")

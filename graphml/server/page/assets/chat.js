@@ -9,6 +9,7 @@ import { newId } from "./store.js";
 import { hideAlternatives, tokenOf } from "./tokens.js";
 
 const TOP = 6; // alternatives of a token
+const EXAMPLES = ["Explain rainbows in two sentences.", "Write a Python function that counts words."];
 const TRIES = 3, AGAIN_MS = 1000; // of a connection that breaks
 const TOUCH = matchMedia("(pointer: coarse)"); // its keyboards have no Shift+Enter: Enter begins a line
 
@@ -57,8 +58,16 @@ export class Chat {
     const shown = Boolean(this.settings.values.show_tokens);
     const change = () => { this.settings.set("show_tokens", !shown || undefined); this.settings.draw(); this.focus(); };
     return element("div", { class: "empty dim" },
-      element("p", {}, `${this.model || "The model"} answers here, as to "Explain rainbows in two sentences." or "Write a Python function that counts words." What is written stays in this browser and on this server.`),
+      element("p", {}, `${this.model || "The model"} answers here. What is written stays in this browser and on this server.`),
+      ...EXAMPLES.map((text) => element("p", {}, button(text, () => this.propose(text), { class: "example" }))),
       button(`${shown ? "✓ " : ""}Tokens by probability`, change, { "aria-pressed": String(shown), title: "colours each token of an answer, and shows what else might have stood there" }));
+  }
+
+  // An example goes into the box, where it can be changed before it is sent.
+  propose(text) {
+    byId("message").value = text;
+    byId("message").dispatchEvent(new Event("input"));
+    this.focus();
   }
 
   // Only the message that is being written is drawn again, at most once a frame.

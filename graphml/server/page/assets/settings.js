@@ -17,7 +17,7 @@ const NUMBERS = [
   ["frequency_penalty", "Frequency penalty", "", { step: 0.05 }],
   ["dry_multiplier", "DRY multiplier", "against repeated passages; 0: off", { min: 0, step: 0.05 }],
   ["seed", "Seed", "the same seed, the same answer", { step: 1 }],
-  ["max_tokens", "Most tokens", "of an answer", { min: 1, step: 1 }],
+  ["max_tokens", "Max tokens", "of an answer", { min: 1, step: 1 }],
 ];
 // Defaults that are no numbers to a reader.
 const IN_WORDS = { "seed 4294967295": "random", "max_tokens -1": "no limit" };
