@@ -124,11 +124,13 @@ def by_transformers(name: str, config: Mapping[str, Any]) -> Computed | None:
         path = Path(folder)
         (path / "config.json").write_text(json.dumps(config))
         try:
-            settings = of_class.config_class.from_pretrained(path)
+            settings = folder_records.config_of(transformers, prefix).from_pretrained(path)
             of_class(settings).save_pretrained(path)
             tensors = folder_records.shapes(path / "model.safetensors")
             write_folder(path, config, tensors)
-            model = of_class.from_pretrained(path, attn_implementation="eager", dtype=torch.float32).eval()
+            model = of_class.from_pretrained(
+                path, config=settings, attn_implementation="eager", dtype=torch.float32
+            ).eval()
             with torch.no_grad():
                 logits = model(torch.tensor(TOKENS)[None], use_cache=False).logits[0].numpy()
         except Exception:

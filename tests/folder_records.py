@@ -39,13 +39,15 @@ GRANITE = {"embedding_multiplier": 3.0, "residual_multiplier": 0.5, "attention_m
            "logits_scaling": 4.0}  # fmt: skip
 ROUTED = {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
           "first_k_dense_replace": 1}  # fmt: skip
-LATENT = {**ROUTED, "num_key_value_heads": 4, "kv_lora_rank": 16, "qk_nope_head_dim": 8,
-          "qk_rope_head_dim": 4, "v_head_dim": 12}  # fmt: skip
+HEADS = {"num_key_value_heads": 4, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4,
+         "v_head_dim": 12}  # fmt: skip
+LATENT = {**ROUTED, **HEADS}
 DELTA = {"head_dim": 16, "linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_num_key_heads": 2,
          "linear_num_value_heads": 4, "layer_types": ["linear_attention", "full_attention"]}  # fmt: skip
 SEEING = ("Qwen2VL", "Qwen2_5_VL", "Qwen3VL", "Qwen3VLMoe")  # classes with a part that sees
 # Classes whose language model has a config of its own.
 NESTED = ("Gemma3", "Gemma3n", "Llama4", "Gemma4", "Qwen3_5", "Qwen3_5Moe")
+OF_LLAMA = ("Exaone", "InternLM3", "IQuestCoder")  # configs of llama's class
 GEMMA4 = {"num_hidden_layers": 4, "head_dim": 16, "global_head_dim": 32, "sliding_window": 8,
           "layer_types": ["sliding_attention", "full_attention"] * 2, "final_logit_softcapping": 3.0,
           "vocab_size_per_layer_input": 64}  # fmt: skip
@@ -63,6 +65,8 @@ MULTIPLIED = {"embedding_multiplier": 3.0, "lm_head_multiplier": 0.5, "mlp_multi
 ALPHA = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 1.0, "alpha": 50.0}
 SHORT = ["conv", "full_attention", "conv"]
 WINDOWED = ["sliding_attention"] * 3 + ["full_attention"]
+SOME_ROPE = {"num_hidden_layers": 4, "sliding_window": 8, "layer_types": ["full_attention", *WINDOWED[:3]],
+             "layer_rope_theta": [0, 5000.0, 5000.0, 5000.0]}  # fmt: skip
 MAMBA = {"state_size": 8, "num_attention_heads": None, "num_key_value_heads": None, "intermediate_size": None,
          "max_position_embeddings": None}  # fmt: skip
 LARGER = {"num_hidden_layers": 4, "hidden_size": 48, "intermediate_size": 80, "num_attention_heads": 6,
@@ -86,6 +90,7 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
                         "norm_topk_prob": True, "routed_scaling_factor": 1.5}),
     "ernie4_5": ("Ernie4_5", {"head_dim": 16}),
     "ernie4_5_moe": ("Ernie4_5_Moe", {"moe_num_experts": 6, "moe_k": 2, "moe_intermediate_size": 16}),
+    "exaone": ("Exaone", {}),
     "exaone4": ("Exaone4", {"num_hidden_layers": 4, "sliding_window": 8, "layer_types": WINDOWED}),
     "exaone_moe": ("ExaoneMoe", {**EXPERTS, "num_hidden_layers": 4, "sliding_window": 8, "head_dim": 8}),
     "falcon": ("Falcon", {"multi_query": False, "num_key_value_heads": None, "intermediate_size": None}),
@@ -121,13 +126,18 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "glm4_moe-larger": ("Glm4Moe", {**LARGER, **ROUTED, "head_dim": 12, "use_qk_norm": True,
                                     "attention_bias": True, "n_routed_experts": 10, "num_experts_per_tok": 3,
                                     "moe_intermediate_size": 24, "first_k_dense_replace": 2}),
+    "glm4_moe_lite": ("Glm4MoeLite", {**LATENT, "q_lora_rank": 24, "n_shared_experts": 2,
+                                      "mlp_layer_types": ["dense", "sparse"]}),
     "gpt2": ("GPT2", {"num_key_value_heads": None, "intermediate_size": None}),
     "gpt_bigcode": ("GPTBigCode", {"num_key_value_heads": None, "intermediate_size": None}),
     "gpt_neox": ("GPTNeoX", {"num_key_value_heads": None, "use_parallel_residual": False}),
     "gpt_oss": ("GptOss", {"head_dim": 8, "sliding_window": 8, "num_local_experts": 6,
                            "num_experts_per_tok": 2, "rope_parameters": {**YARN, "truncate": False}}),
     "granite": ("Granite", GRANITE),
+    "granite_swa": ("GraniteSWA", {**GRANITE, **SOME_ROPE, "tie_word_embeddings": True}),
     "granitemoe": ("GraniteMoe", {**GRANITE, "num_local_experts": 6}),
+    "granitemoe_swa": ("GraniteMoeSWA", {**GRANITE, **SOME_ROPE, "num_local_experts": 6,
+                                         "shared_intermediate_size": 24}),
     "granitemoeshared": ("GraniteMoeShared", {**GRANITE, "num_local_experts": 6,
                                               "shared_intermediate_size": 24}),
     "granitemoehybrid": ("GraniteMoeHybrid", {**GRANITE, **HYBRID, "position_embedding_type": "rope",
@@ -136,6 +146,8 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
                                                     "num_experts_per_tok": 0}),
     "hunyuan_v1_dense": ("HunYuanDenseV1", {"head_dim": 8, "rope_parameters": ALPHA}),
     "hunyuan_v1_moe": ("HunYuanMoEV1", {"head_dim": 8, "num_experts": 6, "moe_topk": 2}),
+    "internlm3": ("InternLM3", {"head_dim": 8}),
+    "iquestcoder": ("IQuestCoder", {"head_dim": 16}),
     "jais2": ("Jais2", {}),
     "jamba": ("Jamba", {"num_experts": 6, "attn_layer_period": 2, "attn_layer_offset": 1,
                         "mamba_d_state": 8, "use_mamba_kernels": False}),
@@ -153,6 +165,7 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "ministral3": ("Ministral3", {"head_dim": 8, "rope_parameters": {
         **YARN, "original_max_position_embeddings": 8, "mscale": 1.0, "mscale_all_dim": 1.0,
         "llama_4_scaling_beta": 0.3}}),
+    "minicpm3": ("MiniCPM3", {**HEADS, "q_lora_rank": 24}),
     "minimax_m2": ("MiniMaxM2", {"head_dim": 16, "num_local_experts": 6, "num_experts_per_tok": 2}),
     "mistral": ("Mistral", {"sliding_window": 7}),
     "mixtral": ("Mixtral", {"num_local_experts": 4}),
@@ -182,8 +195,11 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "qwen3_moe-unnormalised": ("Qwen3Moe", {**EXPERTS, "head_dim": 16, "norm_topk_prob": False}),
     "seed_oss": ("SeedOss", {"head_dim": 16, "attention_bias": True, "attention_out_bias": True}),
     "smollm3": ("SmolLM3", {"num_hidden_layers": 4}),
+    "solar_open": ("SolarOpen", {**ROUTED, "head_dim": 8, "intermediate_size": None,
+                                 "first_k_dense_replace": None}),
     "stablelm": ("StableLm", {"use_qkv_bias": True}),
     "starcoder2": ("Starcoder2", {"sliding_window": 8}),
+    "youtu": ("Youtu", {**HEADS, "q_lora_rank": 24, "tie_word_embeddings": True}),
 }  # fmt: skip
 
 
@@ -224,7 +240,15 @@ def in_steps(name: str) -> np.ndarray[Any, np.dtype[np.float32]]:
 def class_of(transformers: Any, prefix: str) -> Any:
     """The class of a model, by the first part of its name."""
     head = {"GPT2": "LMHeadModel", **dict.fromkeys(SEEING, "ForConditionalGeneration")}
+    prefix = "Llama" if prefix in OF_LLAMA else prefix
     return getattr(transformers, prefix + head.get(prefix, "ForCausalLM"))
+
+
+def config_of(transformers: Any, prefix: str) -> Any:
+    """The class of a model's config: of llama's kin one of their own."""
+    if prefix in OF_LLAMA:
+        return getattr(transformers, prefix + "Config")
+    return class_of(transformers, prefix).config_class
 
 
 def shapes(path: Path) -> dict[str, list[int]]:
@@ -253,7 +277,10 @@ def record(name: str) -> None:
         config = json.loads((path / "config.json").read_text())
         tensors = shapes(path / "model.safetensors")
         write_folder(path, config, tensors)
-        model = of_class.from_pretrained(path, attn_implementation="eager", dtype=torch.float32).eval()
+        settings = config_of(transformers, prefix).from_pretrained(path)
+        model = of_class.from_pretrained(
+            path, config=settings, attn_implementation="eager", dtype=torch.float32
+        ).eval()
         with torch.no_grad():
             logits = model(torch.tensor(TOKENS)[None], use_cache=False).logits[0].numpy()
             steps, cache = [], None

@@ -26,7 +26,7 @@ SHARED: Names = {
 def routing_keys(config: HfConfig, gating: int = SIGMOID) -> dict[str, Value]:
     """Experts as DeepSeek-V3 has them; gating: of the scores."""
     groups, used = config.size("expert_group_count", 0), config.size("expert_group_used_count", 0)
-    if groups and not 1 <= used <= groups:
+    if groups > int(gating != SIGMOID) and not 1 <= used <= groups:
         raise config.error(f"topk_group: wanted 1 to {groups} of the {groups} groups; got {used}")
     return {
         **expert_keys(config),

@@ -1,0 +1,29 @@
+"""GLM-4.7-Flash: `Glm4MoeLiteForCausalLM`, DeepSeek-V3's attention and experts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from graphml.loading.huggingface.config import HfConfig, Value
+from graphml_models.huggingface import deepseek_v3
+
+
+def keys(config: HfConfig) -> dict[str, Value]:
+    """As of DeepSeek-V3; a list of kinds says how many first layers are dense."""
+    config.only("rms_norm_eps", 1e-5, 1e-6)  # norms of the latents have 1e-6, near enough to 1e-5
+    metadata = deepseek_v3.keys(config)
+    count = int(str(metadata["block_count"]))
+    routed = config.layered("mlp_layer_types", {"dense": False, "sparse": True}, count)
+    n_dense = 1 if routed is None else routed.count(False)
+    if routed is not None and routed != [i >= n_dense for i in range(count)]:
+        raise config.error("mlp_layer_types: wanted dense layers before sparse ones")
+    return metadata | {"leading_dense_block_count": n_dense}
+
+
+FAMILY = replace(
+    deepseek_v3.FAMILY,
+    model_types=("glm4_moe_lite",),
+    keys=keys,
+    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "norm_topk_prob": True, "n_group": 1,
+              "topk_group": 1, "routed_scaling_factor": 1.8, "rope_interleave": True},
+)  # fmt: skip
