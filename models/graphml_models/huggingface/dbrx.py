@@ -38,9 +38,9 @@ def experts(config: HfConfig) -> dict[str, Any]:
     if activation is not None and (
         not isinstance(activation, dict) or activation.get("name", "silu") != "silu"
     ):
-        raise config.error(f"ffn_act_fn: this architecture knows silu alone; got {str(activation)[:60]}")
+        raise config.error(f"ffn_config: ffn_act_fn: wanted silu; got {str(activation)[:60]}")
     if fields["moe_normalize_expert_weights"] != 1:
-        raise config.error("moe_normalize_expert_weights: wanted 1, weights that sum to 1")
+        raise config.error("ffn_config: moe_normalize_expert_weights: wanted 1, weights that sum to 1")
     return fields
 
 
