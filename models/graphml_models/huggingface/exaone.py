@@ -37,5 +37,4 @@ FAMILY = Family(
         "h.{}.mlp.c_proj": "blk.{}.ffn_down",
     },
     defaults={"rope_theta": 5e5},
-    ignored=("rotary",),
 )
