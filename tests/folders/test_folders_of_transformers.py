@@ -76,7 +76,13 @@ def test_it_is_on_the_cpu(name: str, tmp_path: Path) -> None:
      ("gemma3n", "activation_sparsity_pattern", [0.0, 0.95, 0.5, 0.0]),
      ("gemma3n", "vocab_size_per_layer_input", 70),
      ("lfm2", "conv_bias", True), ("ernie4_5_moe", "moe_layer_interval", 2), ("lfm2", "tie_embedding", False),
-     ("falcon_h1", "rope_parameters", LLAMA3), ("gemma4", "rope_parameters", LLAMA3)],
+     ("falcon_h1", "rope_parameters", LLAMA3), ("gemma4", "rope_parameters", LLAMA3),
+     ("exaone", "layer_norm_epsilon", 1e-3), ("glm4_moe_lite", "mlp_layer_types", ["sparse", "dense"]),
+     ("glm4_moe", "topk_group", 0), ("minicpm3", "scale_depth", 2.0), ("youtu", "pad_token_id", 64),
+     ("granite_swa", "layer_rope_theta", [0, 5e3, 1e4, 5e3]), ("granite", "residual_multiplier", 0.0),
+     ("dbrx", "attn_config", {"kv_n_heads": 2, "rope_theta": 5e5}), ("iquestcoder", "clip_qkv", 8.0),
+     ("dbrx", "ffn_config", {"moe_normalize_expert_weights": None}),
+     ("cohere2_moe", "shared_expert_combination_strategy", "sum")],
 )  # fmt: skip
 def test_fields_that_change_the_mathematics_are_refused(
     name: str, field: str, value: object, tmp_path: Path

@@ -11,9 +11,9 @@ def keys(config: HfConfig) -> dict[str, Value]:
     """As of llama, with factors of embeddings, residuals and scores; logits are divided by theirs."""
     return {
         **llama_keys(config),
-        "embedding_scale": config.number("embedding_multiplier", 1.0),
-        "residual_scale": config.number("residual_multiplier", 1.0),
-        "attention.scale": config.number("attention_multiplier", 1.0),
+        "embedding_scale": config.number("embedding_scale", 1.0),
+        "residual_scale": config.number("residual_scale", 1.0),
+        "attention.scale": config.number("attention.scale", 1.0),
         "logit_scale": config.number("logits_scaling", 1.0),
     }
 
