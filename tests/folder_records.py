@@ -32,6 +32,7 @@ LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64}
 LONG = {"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 16,
         "short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [1.0, 1.5, 2.0, 2.5]}  # fmt: skip
+BASE = {"rope_type": "default", "rope_theta": 10000.0}
 BY_KIND = {"full_attention": {**YARN, "attention_factor": 1.2},
            "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0}}  # fmt: skip
 EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
@@ -136,6 +137,8 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
                                                     "num_experts_per_tok": 0}),
     "hunyuan_v1_dense": ("HunYuanDenseV1", {"head_dim": 8, "rope_parameters": ALPHA}),
     "hunyuan_v1_moe": ("HunYuanMoEV1", {"head_dim": 8, "num_experts": 6, "moe_topk": 2}),
+    "hy_v3": ("HYV3", {**EXPERTS, "head_dim": 8, "num_hidden_layers": 3, "num_shared_experts": 2,
+                       "router_scaling_factor": 1.5}),
     "jais2": ("Jais2", {}),
     "jamba": ("Jamba", {"num_experts": 6, "attn_layer_period": 2, "attn_layer_offset": 1,
                         "mamba_d_state": 8, "use_mamba_kernels": False}),
@@ -153,6 +156,9 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "ministral3": ("Ministral3", {"head_dim": 8, "rope_parameters": {
         **YARN, "original_max_position_embeddings": 8, "mscale": 1.0, "mscale_all_dim": 1.0,
         "llama_4_scaling_beta": 0.3}}),
+    "mellum": ("Mellum", {**EXPERTS, "num_hidden_layers": 4, "head_dim": 16, "sliding_window": 8,
+                          "layer_types": WINDOWED, "rope_parameters": {
+                              "full_attention": YARN, "sliding_attention": BASE}}),
     "minimax_m2": ("MiniMaxM2", {"head_dim": 16, "num_local_experts": 6, "num_experts_per_tok": 2}),
     "mistral": ("Mistral", {"sliding_window": 7}),
     "mixtral": ("Mixtral", {"num_local_experts": 4}),
