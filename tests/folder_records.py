@@ -161,6 +161,8 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "hunyuan_v1_moe": ("HunYuanMoEV1", {"head_dim": 8, "num_experts": 6, "moe_topk": 2}),
     "internlm3": ("InternLM3", {"head_dim": 8}),
     "iquestcoder": ("IQuestCoder", {"head_dim": 16}),
+    "hy_v3": ("HYV3", {**EXPERTS, "head_dim": 8, "num_hidden_layers": 3, "num_shared_experts": 2,
+                       "router_scaling_factor": 1.5}),
     "jais2": ("Jais2", {}),
     "jamba": ("Jamba", {"num_experts": 6, "attn_layer_period": 2, "attn_layer_offset": 1,
                         "mamba_d_state": 8, "use_mamba_kernels": False}),
