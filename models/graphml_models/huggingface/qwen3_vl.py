@@ -6,4 +6,9 @@ from dataclasses import replace
 
 from graphml_models.huggingface import qwen3
 
-FAMILY = replace(qwen3.FAMILY, model_types=("qwen3_vl_text",), architecture="qwen3vl")
+FAMILY = replace(
+    qwen3.FAMILY,
+    model_types=("qwen3_vl_text",),
+    architecture="qwen3vl",
+    defaults={**qwen3.FAMILY.defaults, "rope_theta": 5e5},
+)

@@ -31,6 +31,7 @@ FAMILY = replace(
     qwen3_moe.FAMILY,
     model_types=("qwen3_vl_moe_text",),
     architecture="qwen3vlmoe",
+    defaults={**qwen3_moe.FAMILY.defaults, "rope_theta": 5e5},
     names={
         **qwen3_moe.FAMILY.names,
         "layers.{}.mlp.experts.gate_up_proj": To("blk.{}.ffn_gate_up_exps.weight", either(2)),
