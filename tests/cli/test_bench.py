@@ -143,7 +143,7 @@ def test_compare_ends_with_1_where_something_is_slower(
         (["-p", "4000", "-n", "0"], "wanted a model with a context of 4000"),
         (
             ["-ctk", "q9"],
-            "-ctk: wanted one of f16, f32, bf16, q8_0, q5_1, q5_0, q4_1, q4_0, iq4_nl; got 'q9'",
+            "-ctk: wanted one of f16, f32, bf16, q8_0, q5_1, q5_0, q4_1, q4_0, iq4_nl, q8_0-plain, q5_1-",
         ),
         (["--quant", "q8,q9"], "--quant: wanted one of fp32, q8, q4; got 'q9'"),
         (["-t", "0"], "-t: wanted 1 or more"),

@@ -152,7 +152,9 @@ def test_limits_follow_the_condition_of_the_graph() -> None:
     drawn = next(
         one
         for one in map(random_graph, range(100))
-        if one.graph.nodes[-1].op.name == "mul_mat" and not any(n.dtype.is_format for n in one.graph.nodes)
+        if one.graph.nodes[-1].op.name == "mul_mat"
+        and one.graph.nodes[-1].inputs[0].op.name != "dequantize"  # its inputs may be rounded to int8
+        and not any(n.dtype.is_format for n in one.graph.nodes)
     )
     name = next(name for name, node in drawn.graph.outputs.items() if node is drawn.graph.nodes[-1])
     want = wanted(drawn)[name]

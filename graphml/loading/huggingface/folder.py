@@ -17,7 +17,13 @@ from graphml.loading.huggingface.config import HfConfig, Value, class_fields
 from graphml.loading.huggingface.family import Family
 from graphml.loading.huggingface.generation_settings import sampling_metadata
 from graphml.loading.huggingface.json_files import read_json
-from graphml.loading.huggingface.packed import MOST_IN_ONE, read_packing, stated_quantization, unpacked
+from graphml.loading.huggingface.packed import (
+    MOST_IN_BYTE,
+    MOST_IN_ONE,
+    read_packing,
+    stated_quantization,
+    unpacked,
+)
 from graphml.loading.huggingface.sentence_modules import MODULES, embedding_keys, read_modules
 from graphml.loading.huggingface.tensors import our_tensors
 from graphml.loading.huggingface.tokenizer_files import NO_TOKENIZER, tokenizer_metadata
@@ -107,7 +113,12 @@ def metadata_keys(config: HfConfig, family: Family) -> tuple[dict[str, Value], b
 
 def _largest(held: Mapping[str, StoredTensor]) -> int:
     """The most that a size of these tensors can be: of packed ones the shapes are smaller."""
-    return MOST_IN_ONE * max((extent for tensor in held.values() for extent in tensor.shape), default=0)
+
+    def largest(tensor: StoredTensor) -> int:
+        in_one = MOST_IN_ONE if tensor.dtype in ("I32", "I64", "U32") else MOST_IN_BYTE
+        return in_one * max(tensor.shape, default=0)
+
+    return max(map(largest, held.values()), default=0)
 
 
 def _name(path: Path) -> str:

@@ -21,8 +21,8 @@ from graphml.weights import Tensor
 from graphml.weights.deferred import DeferredTensor
 from graphml.weights.safetensors import StoredTensor
 
-MOST_IN_ONE = 32
-"""How many inputs or outputs one element along an axis of a part can hold, at most."""
+MOST_IN_ONE, MOST_IN_BYTE = 32, 8
+"""How many inputs or outputs one element along an axis of a part can hold, at most: a word, and a byte."""
 PLAIN = {"F32": "f32", "F16": "f16", "BF16": "bf16", "F64": "f64", "I64": "i64", "I32": "i32"}
 # What a static quantisation of activations, or of a cache, has beside the weights.
 ACTIVATIONS = re.compile(
