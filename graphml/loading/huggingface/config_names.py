@@ -50,7 +50,7 @@ NUMBERS: Mapping[str, tuple[str, ...]] = {
 }
 SCALES = frozenset((
     "attention_multiplier", "embedding_multiplier", "logit_scale", "residual_multiplier", "route_scale",
-    "routed_scaling_factor", "scale_emb",
+    "routed_scaling_factor", "router_scaling_factor", "scale_emb",
 ))  # fmt: skip
 """Of which 0 is a factor to transformers, and none to GGUF."""
 ACTIVATIONS = {
