@@ -43,10 +43,7 @@ NESTED = ("rope_parameters", "attn_config", "per_layer_config", "text_config")
 DETAILS = ("id2label", "label2id")
 RIGHT = ("agrees", "refused")
 KNOWN = {
-    (
-        "mpt",
-        ("attn_config", "alibi_bias_max"),
-    ): "the class takes 8, whatever the field says",
+    ("mpt", ("attn_config", "alibi_bias_max")): "the class takes 8, whatever the field says",
     ("falcon_mamba", ("num_hidden_layers",)): "the sums of 64 layers differ by more than the limit",
 }
 """Where graphml differs from transformers, and why."""
@@ -81,9 +78,7 @@ def mutations(config: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator
         if key in SAVED_BY or key in DETAILS:
             continue
         at = (*path, key)
-        if isinstance(value, dict) and (
-            key in NESTED or key == "text_config" or path[-1:] == ("rope_parameters",)
-        ):
+        if isinstance(value, dict) and (key in NESTED or path[-1:] == ("rope_parameters",)):
             yield from mutations(value, at)
         if key in ("text_config", "vision_config"):  # without it the class has its own size, of billions
             continue

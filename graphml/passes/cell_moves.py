@@ -2,8 +2,9 @@
 
 Keys that rotate with their positions are rotated on by the difference of positions, by the same `rope` with
 the same table (context shift: `build_graph_shift` in llama.cpp's `src/llama-kv-cache.cpp`). What a graph does
-to keys between rotating and writing them (a norm, its weights) is left out, as there. The table's magnitude
-is left out too, else YaRN's keys would grow with every move: cosines and sines alone rotate.
+to keys between rotating and writing them (a norm, its weights) is left out, as there; a Walsh-Hadamard
+transform, the last of it, is undone before and made again. The table's magnitude is left out too, else YaRN's
+keys would grow with every move: cosines and sines alone rotate.
 
 Derived from the graph of a step, so that backends run it and no architecture knows of it. Knows ops by name;
 nothing of sequences or blocks.

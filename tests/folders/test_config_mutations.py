@@ -23,8 +23,8 @@ def test_it_agrees_or_is_refused(name: str) -> None:
             assert nmse(logits[SHOWN], case.logits) < LIMIT, str(case.mutation)
 
 
-def test_most_families_have_a_sample() -> None:
+def test_every_record_has_a_sample() -> None:
     kept = {path.stem for path in FOLDER.glob("*.npz")}
-    assert len(kept & set(RECORDS)) > len(RECORDS) / 2
+    assert kept == set(RECORDS)
     said = [case.said for name in kept for case in sample(name)]
     assert min(said.count(verdict) for verdict in RIGHT) > 20

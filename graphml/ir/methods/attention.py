@@ -219,12 +219,11 @@ def _transformed(g: StepBuilder, x: Node, block: int) -> Node:
 def _write(
     g: StepBuilder, name: str, x: Node, kind: DType, group: CellGroup | None = None, block: int = 0
 ) -> Node:
-    x = _transformed(g, x, block)
     state = _cache(g, name, (g.n_cells_of(group), *x.shape[1:]), kind)
     # The runtime gives each token of a step a cell of its own.
     return g.record(
         index.set_rows,
-        *(state, x, g.cells_of(group)),
+        *(state, _transformed(g, x, block), g.cells_of(group)),
         name="cache_write",
         to_dtype=kind.name,
         distinct=True,

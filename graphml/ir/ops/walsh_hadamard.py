@@ -16,7 +16,7 @@ from graphml.ir.ops.rules import ROWS, f32, same_shape
 from graphml.ir.shape import fixed
 
 MOST = 1 << 12
-"""Of a block's size: so much is held in 16 KB, the memory that a workgroup of WebGPU has for sure."""
+"""Of a block's size: 16 KB, which every backend can hold near its arithmetic."""
 
 
 def _infer(inputs: Sequence[Type], attributes: Attributes) -> Type:

@@ -68,8 +68,8 @@ class HfConfig:
         """
         names = tuple(name for name in names if name in (self._reads or ())) or names
         self._read.update(names)
-        stated = (self._fields, {} if any(name in self._fields for name in names) else self._reads or {})
-        return next((of[name] for of in stated for name in names if of.get(name) is not None), None)
+        fields = self._fields if any(name in self._fields for name in names) else self._reads or {}
+        return next((fields[name] for name in names if fields.get(name) is not None), None)
 
     def size(self, key: str, default: int | None = None) -> int:
         """A size by its GGUF key, or by a field's own name; without a default it must be there."""

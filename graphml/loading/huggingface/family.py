@@ -41,7 +41,8 @@ class Family:
     the class of transformers reads is refused. names: transformers' names without their first part
     (`model.`, `transformer.`) and without `.weight` and `.bias`, with `{}` for the numbers of layer and
     expert -> ours, or several where a tensor is split; None: of no use to us.
-    defaults: fields of config.json that the class assumes where it lacks them. ignored: fields that the
+    defaults: what the class assumes of fields that config.json lacks, where `class_fields.json` does not say
+    it: of classes that transformers lacks, and of names that older versions wrote. ignored: fields that the
     class reads without influence on the results. logits: False for an encoder, which has no output matrix.
     """
 

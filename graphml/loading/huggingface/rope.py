@@ -59,6 +59,14 @@ def stated_rope(config: HfConfig) -> Fields:
     return scaling or parameters
 
 
+def required_rope(config: HfConfig) -> Fields:
+    """`stated_rope`, refused where there is none, of a class that then assumes numbers of YaRN."""
+    rope = stated_rope(config)
+    if not rope:
+        raise config.error("rope_parameters: wanted those of the model, which the class assumes to be YaRN's")
+    return rope
+
+
 def _parameters(config: HfConfig, base: float) -> tuple[Fields, Fields | None]:
     """The parameters of layers that see all, and those of layers with a window where they have their own."""
     parameters = stated_rope(config)

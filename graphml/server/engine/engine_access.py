@@ -40,9 +40,9 @@ from graphml.server.responses.event_stream import client_left
 T = TypeVar("T")
 Pool: TypeAlias = Literal["requests", "large", "embeddings"]
 POOL_THREADS: dict[Pool, int] = {"requests": 4, "large": 1, "embeddings": 4}
-"""Of each pool, that work at a time. Two that encode half a megabyte keep the event loop waiting longer."""
+"""How many of each pool work at a time. Two that encode half a megabyte would hold up the event loop more."""
 LARGE = "graphml.large"
-"""Of a scope: whether its body was a big one, so that what is made of it is made in other threads, too."""
+"""In the scope of a request with a large body: what is made of the body is made in other threads."""
 STALLED = 30.0
 """Seconds without a step, while sequences run, after which a server says that it does not work."""
 
@@ -124,10 +124,11 @@ class EngineAccess:
         self.active: dict[int, Generation] = {}
         self.slots = SavedSlots(options)
         self.numbers = itertools.count()
-        waits = MOST_WAITING + AT_A_TIME  # for a turn to compile, in a thread
-        self.pools = {
-            name: ThreadPoolExecutor(n + waits, f"graphml-{name}") for name, n in POOL_THREADS.items()
+        # Those that wait for a turn to compile hold a thread; no embedding does.
+        threads = {
+            name: n + (name != "embeddings") * (MOST_WAITING + AT_A_TIME) for name, n in POOL_THREADS.items()
         }
+        self.pools = {name: ThreadPoolExecutor(n, f"graphml-{name}") for name, n in threads.items()}
         self._free = {name: threading.Semaphore(n) for name, n in POOL_THREADS.items()}
         self.generates = model.executor.architecture.output == "logits" and not options.embeddings_only
         self.engine: Engine | None = None

@@ -31,9 +31,7 @@ NAMES: Names = {
     "layers.{}.self_attn.k_norm": To("blk.{}.attn_k_norm", plus_one),
     "layers.{}.linear_attn.norm": "blk.{}.ssm_norm",
 }  # fmt: skip
-DEFAULTS = {"hidden_act": "silu", "rms_norm_eps": 1e-6, "head_dim": 256, "partial_rotary_factor": 0.25,
-            "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
-            "linear_num_key_heads": 16, "linear_num_value_heads": 32}  # fmt: skip
+DEFAULTS = {"partial_rotary_factor": 0.25}
 
 
 def keys(config: HfConfig) -> dict[str, Value]:

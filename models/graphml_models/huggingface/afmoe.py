@@ -55,7 +55,4 @@ FAMILY = Family(
         "layers.{}.mlp.router.gate": To("blk.{}.ffn_gate_inp", as_float32),
         "layers.{}.mlp.expert_bias": To("blk.{}.exp_probs_b.bias", as_float32),
     },
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "head_dim": 128, "route_scale": 1.0,
-              "num_dense_layers": 1, "num_experts": 64, "num_experts_per_tok": 6, "num_shared_experts": 2,
-              "moe_intermediate_size": 1408, "sliding_window": 1024, "mup_enabled": False},
 )  # fmt: skip

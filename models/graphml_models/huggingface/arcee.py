@@ -17,5 +17,4 @@ FAMILY = Family(
     architecture="arcee",
     keys=keys,
     names={**LLAMA, **PAIRED},
-    defaults={"hidden_act": "relu2", "rms_norm_eps": 1e-5},
 )

@@ -53,15 +53,10 @@ def keys(config: HfConfig) -> dict[str, Value]:
     return decoder_keys(config, eps=LAYER_EPS)
 
 
-DEFAULTS = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
-            "intermediate_size": 3072, "hidden_act": "gelu", "max_position_embeddings": 512,
-            "type_vocab_size": 2, "layer_norm_eps": 1e-12}  # fmt: skip
-
 FAMILY = Family(
     model_types=("bert",),
     architecture="bert",
     keys=keys,
     names=with_old_norms({**EMBEDDINGS, **LAYER, **POOLER, **MASKED}),
-    defaults=DEFAULTS,
     logits=False,
 )

@@ -29,6 +29,6 @@ FAMILY = Family(
         "h.{}.mlp.dense_h_to_4h": "blk.{}.ffn_up",
         "h.{}.mlp.dense_4h_to_h": "blk.{}.ffn_down",
     },
-    defaults={"layer_norm_epsilon": 1e-5, "tie_word_embeddings": True},
+    defaults={"tie_word_embeddings": True},
     ignored=("slow_but_exact",),
 )  # fmt: skip

@@ -8,8 +8,6 @@ from graphml.loading.huggingface.rope import rope_keys
 from graphml_models.huggingface._names import ATTENTION, GATED, HEAD_NORMS, TOP
 
 NAMES: Names = {**TOP, **ATTENTION, **GATED, **HEAD_NORMS, "layers.{}.input_layernorm": "blk.{}.attn_norm"}
-DEFAULTS = {"hidden_act": "silu", "layer_norm_eps": 1e-5, "rope_theta": 5e5,
-            "tie_word_embeddings": True, "logit_scale": 0.0625}  # fmt: skip
 
 
 def keys(config: HfConfig) -> dict[str, Value]:
@@ -20,4 +18,6 @@ def keys(config: HfConfig) -> dict[str, Value]:
     return {**metadata, **rope_keys(config, metadata), "logit_scale": config.number("logit_scale")}
 
 
-FAMILY = Family(model_types=("cohere",), architecture="command-r", keys=keys, names=NAMES, defaults=DEFAULTS)
+FAMILY = Family(
+    model_types=("cohere",), architecture="command-r", keys=keys, names=NAMES, defaults={"rope_theta": 5e5}
+)

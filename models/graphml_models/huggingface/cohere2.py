@@ -27,5 +27,5 @@ FAMILY = Family(
     architecture="cohere2",
     keys=keys,
     names=cohere.NAMES,
-    defaults={**cohere.DEFAULTS, "sliding_window": 4096, "rope_theta": 1e4},
+    defaults={"rope_theta": 1e4},
 )

@@ -68,5 +68,4 @@ FAMILY = Family(
     architecture="cohere2moe",
     keys=keys,
     names={**cohere.NAMES, **EXPERTS, **SHARED},
-    defaults={"hidden_act": "silu", "tie_word_embeddings": True},
 )

@@ -26,6 +26,5 @@ FAMILY = replace(
     deepseek_v3.FAMILY,
     model_types=("deepseek_v2",),
     keys=keys,
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-6, "norm_topk_prob": False, "topk_method": "greedy",
-              "routed_scaling_factor": 1.0, "first_k_dense_replace": 0},
+    defaults={"norm_topk_prob": False},
 )  # fmt: skip

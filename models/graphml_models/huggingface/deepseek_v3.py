@@ -95,6 +95,4 @@ FAMILY = Family(
         ),
         "layers.{}.self_attn.o_proj": "blk.{}.attn_output",
     },
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-6, "norm_topk_prob": True, "n_group": 8,
-              "topk_group": 4, "routed_scaling_factor": 2.5, "rope_interleave": True},
 )  # fmt: skip

@@ -30,7 +30,6 @@ FAMILY = Family(
         "layer.{}.output_layer_norm": "blk.{}.layer_output_norm",
         "vocab_transform": None, "vocab_layer_norm": None, "vocab_projector": None,
     },
-    defaults={"vocab_size": 30522, "dim": 768, "n_layers": 6, "n_heads": 12, "hidden_dim": 3072,
-              "activation": "gelu", "max_position_embeddings": 512, "layer_norm_eps": 1e-12},
+    defaults={"layer_norm_eps": 1e-12},
     logits=False,
 )  # fmt: skip

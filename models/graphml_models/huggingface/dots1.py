@@ -24,11 +24,4 @@ FAMILY = Family(
     architecture="dots1",
     keys=keys,
     names={**TOP, **ATTENTION, **NORMS, **GATED, **HEAD_NORMS, **EXPERTS, **SHARED},
-    defaults={
-        "hidden_act": "silu",
-        "rms_norm_eps": 1e-6,
-        "norm_topk_prob": False,
-        "n_group": 1,
-        "topk_group": 1,
-    },
 )

@@ -18,6 +18,5 @@ FAMILY = Family(
     architecture="ernie4_5",
     keys=keys,
     names=LLAMA,
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "head_dim": 128,
-              "tie_word_embeddings": True},
+    defaults={"rope_theta": 500000.0, "tie_word_embeddings": True},
 )  # fmt: skip

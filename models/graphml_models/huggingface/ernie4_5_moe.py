@@ -30,7 +30,5 @@ FAMILY = Family(
         "layers.{}.mlp.moe_statics.e_score_correction_bias": BIAS,
         "layers.{}.mlp.gate.moe_statics.e_score_correction_bias": BIAS,
     },
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
-              "tie_word_embeddings": True, "moe_k": 6, "moe_num_experts": 64, "moe_layer_start_index": 1,
-              "moe_intermediate_size": 1536},
+    defaults={"rope_theta": 500000.0, "tie_word_embeddings": True},
 )  # fmt: skip

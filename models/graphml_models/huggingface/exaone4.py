@@ -23,5 +23,4 @@ FAMILY = Family(
     architecture="exaone4",
     keys=keys,
     names=olmo2.NAMES,
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5},
 )

@@ -38,7 +38,4 @@ FAMILY = Family(
         **TOP, **ATTENTION, **NORMS, **GATED, **HEAD_NORMS, **EXPERTS, **SHARED,
         "layers.{}.mlp.e_score_correction_bias": "blk.{}.exp_probs_b.bias",
     },
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "norm_topk_prob": True, "n_group": 1,
-              "topk_group": 1, "routed_scaling_factor": 2.5, "num_shared_experts": 1,
-              "first_k_dense_replace": 1, "sliding_window": 4096},
 )  # fmt: skip

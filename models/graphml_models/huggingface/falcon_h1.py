@@ -103,9 +103,6 @@ FAMILY = Family(
             "blk.{}.ffn_down", times(lambda c: listed(c, "mlp_multipliers", 2)[1])
         ),
     },
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "num_key_value_heads": 8, "mamba_n_heads": 128,
-              "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_d_conv": 4, "mamba_expand": 2,
-              "mamba_norm_before_gate": True},
     ignored=("mamba_chunk_size", "mamba_conv_bias", "num_logits_to_keep", "ssm_multipliers",
              "mlp_multipliers", *(f"{name}_multiplier" for name in (
                  "embedding", "lm_head", "key", "attention_in", "attention_out", "ssm_in", "ssm_out"))),

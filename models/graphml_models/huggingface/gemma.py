@@ -29,5 +29,5 @@ FAMILY = Family(
     architecture="gemma",
     keys=keys,
     names={**TOP, **ATTENTION, **GATED, **NORMS},
-    defaults={"rms_norm_eps": 1e-6, "head_dim": 256, "tie_word_embeddings": True},
+    defaults={"tie_word_embeddings": True},
 )

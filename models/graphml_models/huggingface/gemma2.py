@@ -30,6 +30,5 @@ FAMILY = Family(
     architecture="gemma2",
     keys=keys,
     names=NAMES,
-    defaults={"rms_norm_eps": 1e-6, "head_dim": 256, "tie_word_embeddings": True,
-              "query_pre_attn_scalar": 256, "sliding_window": 4096},
+    defaults={"tie_word_embeddings": True},
 )  # fmt: skip

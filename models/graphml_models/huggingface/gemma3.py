@@ -29,8 +29,5 @@ FAMILY = Family(
         "layers.{}.self_attn.q_norm": To("blk.{}.attn_q_norm", plus_one),
         "layers.{}.self_attn.k_norm": To("blk.{}.attn_k_norm", plus_one),
     },
-    defaults={"rms_norm_eps": 1e-6, "head_dim": 256, "tie_word_embeddings": True,
-              "query_pre_attn_scalar": 256, "sliding_window": 4096, "rope_theta": 1e6,
-              "rope_local_base_freq": 10000.0, "vocab_size": 262208, "num_attention_heads": 8,
-              "num_key_value_heads": 4, "max_position_embeddings": 131072},
+    defaults={"tie_word_embeddings": True, "rope_theta": 1e6, "rope_local_base_freq": 10000.0},
 )  # fmt: skip

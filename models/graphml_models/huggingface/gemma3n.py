@@ -68,11 +68,6 @@ FAMILY = Family(
     architecture="gemma3n",
     keys=keys,
     names={**gemma4.FAMILY.names, **STREAMS},
-    defaults={"hidden_activation": "gelu_pytorch_tanh", "rms_norm_eps": 1e-6, "head_dim": 256,
-              "tie_word_embeddings": True, "sliding_window": 512, "vocab_size": 262400,
-              "vocab_size_per_layer_input": 262144,
-              "num_attention_heads": 8, "num_key_value_heads": 2, "num_kv_shared_layers": 15,
-              "hidden_size_per_layer_input": 256, "final_logit_softcapping": 30.0, "altup_num_inputs": 4,
-              "altup_active_idx": 0, "rope_local_base_freq": 10000.0},
+    defaults={"tie_word_embeddings": True, "rope_local_base_freq": 10000.0},
     ignored=("altup_coef_clip", "laurel_rank"),
 )  # fmt: skip

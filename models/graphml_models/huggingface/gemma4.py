@@ -127,8 +127,5 @@ FAMILY = Family(
         "layers.{}.post_feedforward_layernorm_2": "blk.{}.post_ffw_norm_2",
         "layers.{}.pre_feedforward_layernorm_2": "blk.{}.pre_ffw_norm_2",
     },
-    defaults={"hidden_activation": "gelu_pytorch_tanh", "rms_norm_eps": 1e-6, "head_dim": 256,
-              "tie_word_embeddings": True, "sliding_window": 512, "vocab_size": 262144,
-              "num_attention_heads": 8, "num_key_value_heads": 4, "num_kv_shared_layers": 0,
-              "hidden_size_per_layer_input": 256, "attention_k_eq_v": False},
+    defaults={"tie_word_embeddings": True, "num_key_value_heads": 4},
 )  # fmt: skip

@@ -18,5 +18,5 @@ FAMILY = Family(
         "layers.{}.mlp.gate_up_proj": "blk.{}.ffn_up",
         "layers.{}.mlp.down_proj": "blk.{}.ffn_down",
     },
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1.5625e-7, "partial_rotary_factor": 0.5, "head_dim": 128},
+    defaults={"partial_rotary_factor": 0.5},
 )  # fmt: skip

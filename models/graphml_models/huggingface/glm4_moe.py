@@ -56,6 +56,5 @@ FAMILY = Family(
         "layers.{}.input_layernorm": "blk.{}.attn_norm",
         "layers.{}.post_attention_layernorm": "blk.{}.post_attention_norm",
     },
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "partial_rotary_factor": 0.5, "head_dim": 128,
-              "norm_topk_prob": True, "n_group": 1, "topk_group": 1},
+    defaults={"partial_rotary_factor": 0.5, "head_dim": 128},
 )  # fmt: skip

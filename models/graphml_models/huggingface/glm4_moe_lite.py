@@ -24,6 +24,4 @@ FAMILY = replace(
     deepseek_v3.FAMILY,
     model_types=("glm4_moe_lite",),
     keys=keys,
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "norm_topk_prob": True, "n_group": 1,
-              "topk_group": 1, "routed_scaling_factor": 1.8, "rope_interleave": True},
 )  # fmt: skip

@@ -33,6 +33,6 @@ FAMILY = Family(
         "h.{}.attn.bias": None,  # the causal mask
         "h.{}.attn.masked_bias": None,
     },
-    defaults={"activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True},
+    defaults={"tie_word_embeddings": True},
     ignored=("reorder_and_upcast_attn",),
 )

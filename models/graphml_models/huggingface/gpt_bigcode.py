@@ -34,7 +34,6 @@ FAMILY = Family(
         "h.{}.mlp.c_proj": "blk.{}.ffn_down",
         "h.{}.attn.bias": None,  # the causal mask
     },
-    defaults={"activation_function": "gelu_pytorch_tanh", "layer_norm_epsilon": 1e-5,
-              "tie_word_embeddings": True, "multi_query": True},
+    defaults={"tie_word_embeddings": True},
     ignored=("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32"),
 )  # fmt: skip

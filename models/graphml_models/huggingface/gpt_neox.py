@@ -49,5 +49,5 @@ FAMILY = Family(
         "layers.{}.attention.bias": None,  # the causal mask
         "layers.{}.attention.masked_bias": None,
     },
-    defaults={"hidden_act": "gelu", "layer_norm_eps": 1e-5, "rotary_pct": 0.25},
+    defaults={"rotary_pct": 0.25},
 )

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from graphml.loading.huggingface.config import HfConfig, Value
 from graphml.loading.huggingface.family import Change, Family, To, as_float32
-from graphml.loading.huggingface.rope import stated_rope
+from graphml.loading.huggingface.rope import required_rope
 from graphml.weights import Tensor
 from graphml.weights.deferred import DeferredTensor
 from graphml_models.huggingface._names import ATTENTION, TOP, expert_keys, llama_keys, windows
@@ -24,8 +24,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
     """As of llama, with windows, sinks, and experts whose width is that of the feed-forward."""
     for name, bound in BOUNDS.items():
         config.only(name, bound)
-    if not stated_rope(config):
-        raise config.error("rope_parameters: wanted those of the model, which the class assumes to be YaRN's")
+    required_rope(config)
     metadata = llama_keys(config)
     experts = expert_keys(config, width="feed_forward_length")
     return {**metadata, **experts, **windows(config, metadata, period=2)}
@@ -74,7 +73,5 @@ FAMILY = Family(
         "layers.{}.mlp.experts.down_proj": To("blk.{}.ffn_down_exps.weight", outputs(None)),
         "layers.{}.mlp.experts.down_proj_bias": To("blk.{}.ffn_down_exps.bias", outputs(None)),
     },
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 150000.0, "head_dim": 64,
-              "num_local_experts": 128, "num_experts_per_tok": 4, "sliding_window": 128,
-              "num_attention_heads": 64, "num_key_value_heads": 8},
+    defaults={"hidden_act": "silu", "rope_theta": 150000.0},
 )  # fmt: skip

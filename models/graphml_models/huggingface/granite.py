@@ -23,5 +23,4 @@ FAMILY = Family(
     architecture="granite",
     keys=keys,
     names={**LLAMA, **PAIRED},
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-6},
 )

@@ -41,6 +41,5 @@ FAMILY = Family(
     architecture="granite_swa",
     keys=keys,
     names={**granite.FAMILY.names, **SINKS},
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "sliding_window": 128,
-              "tie_word_embeddings": True},
+    defaults={"tie_word_embeddings": True},
 )  # fmt: skip

@@ -23,5 +23,4 @@ FAMILY = Family(
         "layers.{}.block_sparse_moe.input_linear": "blk.{}.ffn_gate_up_exps",
         "layers.{}.block_sparse_moe.output_linear": "blk.{}.ffn_down_exps",
     },
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-6, "num_local_experts": 8, "num_experts_per_tok": 2},
 )  # fmt: skip

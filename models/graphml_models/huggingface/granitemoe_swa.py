@@ -25,7 +25,5 @@ FAMILY = Family(
         "layers.{}.shared_mlp.input_linear": "blk.{}.ffn_up_shexp",
         "layers.{}.shared_mlp.output_linear": "blk.{}.ffn_down_shexp",
     },
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-6, "num_local_experts": 8, "num_experts_per_tok": 2,
-              "sliding_window": 128},
     ignored=("shared_intermediate_size",),
 )  # fmt: skip

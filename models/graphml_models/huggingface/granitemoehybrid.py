@@ -59,8 +59,5 @@ FAMILY = Family(
         **MIXER,
         "layers.{}.mamba.out_proj": "blk.{}.ssm_out",
     },
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-6, "num_local_experts": 8, "num_experts_per_tok": 2,
-              "mamba_n_heads": 128, "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_d_conv": 4,
-              "mamba_expand": 2},
     ignored=("mamba_chunk_size", "mamba_conv_bias", "shared_intermediate_size"),
 )  # fmt: skip

@@ -44,5 +44,4 @@ FAMILY = Family(
     architecture="hunyuan-dense",
     keys=keys,
     names={**LLAMA, **HEAD_NORMS},
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5},
 )

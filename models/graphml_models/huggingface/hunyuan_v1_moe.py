@@ -41,5 +41,4 @@ FAMILY = Family(
         "layers.{}.mlp.shared_mlp.up_proj": "blk.{}.ffn_up_shexp",
         "layers.{}.mlp.shared_mlp.down_proj": "blk.{}.ffn_down_shexp",
     },
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "num_experts": 1, "moe_topk": 1},
 )  # fmt: skip

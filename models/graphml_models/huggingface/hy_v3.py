@@ -55,7 +55,5 @@ FAMILY = Family(
         "layers.{}.mlp.shared_experts.up_proj": "blk.{}.ffn_up_shexp",
         "layers.{}.mlp.shared_experts.down_proj": "blk.{}.ffn_down_shexp",
     },
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "head_dim": 128, "rope_theta": 11158840.0,
-              "num_experts": 192, "num_experts_per_tok": 8, "num_shared_experts": 1,
-              "moe_intermediate_size": 1536, "router_scaling_factor": 2.826},
+    defaults={"rope_theta": 11158840.0},
 )  # fmt: skip

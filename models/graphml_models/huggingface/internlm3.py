@@ -18,5 +18,4 @@ FAMILY = replace(
     llama.FAMILY,
     model_types=("internlm3",),
     keys=keys,
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "head_dim": 128, "num_key_value_heads": 2},
 )

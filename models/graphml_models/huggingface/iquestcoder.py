@@ -19,5 +19,4 @@ FAMILY = replace(
     llama.FAMILY,
     model_types=("iquestcoder",),
     keys=keys,
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "head_dim": 128, "num_key_value_heads": 8},
 )

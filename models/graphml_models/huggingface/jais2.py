@@ -20,5 +20,4 @@ FAMILY = Family(
     architecture="jais2",
     keys=keys,
     names=LLAMA,
-    defaults={"hidden_act": "relu2", "layer_norm_eps": 1e-5},
 )

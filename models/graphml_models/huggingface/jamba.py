@@ -60,8 +60,5 @@ FAMILY = Family(
         "layers.{}.feed_forward.experts.gate_up_proj": "blk.{}.ffn_gate_up_exps.weight",
         "layers.{}.feed_forward.experts.down_proj": "blk.{}.ffn_down_exps.weight",
     },
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-6, "num_key_value_heads": 8, "num_experts": 16,
-              "num_experts_per_tok": 2, "attn_layer_period": 8, "attn_layer_offset": 4, "mamba_d_state": 16,
-              "mamba_d_conv": 4, "mamba_expand": 2},
     ignored=("mamba_conv_bias", "use_associative_scan", "use_mamba_kernels", "use_mambapy"),
 )  # fmt: skip

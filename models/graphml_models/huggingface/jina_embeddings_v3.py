@@ -29,7 +29,5 @@ FAMILY = Family(
         "classifier.dense": "cls", "classifier.out_proj": "cls.output",
         "lm_head": None, "lm_head.dense": None, "lm_head.layer_norm": None, "lm_head.decoder": None,
     },
-    defaults={"hidden_act": "gelu", "layer_norm_eps": 1e-5, "type_vocab_size": 1, "vocab_size": 250002,
-              "max_position_embeddings": 8194},
     logits=False,
 )  # fmt: skip

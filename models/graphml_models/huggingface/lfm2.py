@@ -49,7 +49,6 @@ FAMILY = Family(
     architecture="lfm2",
     keys=keys,
     names=NAMES,
-    defaults={"norm_eps": 1e-5, "rope_theta": 1e6, "tie_word_embeddings": True, "conv_L_cache": 3,
-              "num_key_value_heads": 8, "num_attention_heads": 32},
+    defaults={"rope_theta": 1e6},
     ignored=("block_auto_adjust_ff_dim", "block_ff_dim", "block_ffn_dim_multiplier", "block_multiple_of"),
 )  # fmt: skip

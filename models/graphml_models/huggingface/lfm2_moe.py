@@ -36,7 +36,5 @@ FAMILY = Family(
         "layers.{}.feed_forward.experts.gate_up_proj": "blk.{}.ffn_gate_up_exps.weight",
         "layers.{}.feed_forward.experts.down_proj": "blk.{}.ffn_down_exps.weight",
     },
-    defaults={**lfm2.FAMILY.defaults, "norm_topk_prob": True, "routed_scaling_factor": 1.0,
-              "num_dense_layers": 2, "num_experts": 32, "num_experts_per_tok": 4,
-              "moe_intermediate_size": 1792},
+    defaults=lfm2.FAMILY.defaults,
 )  # fmt: skip

@@ -19,5 +19,4 @@ FAMILY = Family(
     architecture="llama",
     keys=keys,
     names={**LLAMA, **PAIRED},
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-6},
 )

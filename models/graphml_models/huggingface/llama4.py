@@ -53,7 +53,5 @@ FAMILY = Family(
         "layers.{}.feed_forward.shared_expert.up_proj": "blk.{}.ffn_up_shexp",
         "layers.{}.feed_forward.shared_expert.down_proj": "blk.{}.ffn_down_shexp",
     },
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "head_dim": 128,
-              "num_key_value_heads": 8, "num_local_experts": 16, "num_experts_per_tok": 1,
-              "attention_chunk_size": 8192, "attn_scale": 0.1, "floor_scale": 8192},
+    defaults={"rope_theta": 500000.0},
 )  # fmt: skip

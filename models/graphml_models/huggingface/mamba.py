@@ -60,8 +60,7 @@ FAMILY = Family(
         "layers.{}.mixer.dt_proj": "blk.{}.ssm_dt",
         "layers.{}.mixer.D": "blk.{}.ssm_d",
     },
-    defaults={"hidden_act": "silu", "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True, "expand": 2,
-              "conv_kernel": 4, "state_size": 16},
+    defaults={"tie_word_embeddings": True},
     ignored=("time_step_floor", "time_step_init_scheme", "time_step_max", "time_step_min", "time_step_scale",
              "use_associative_scan", "use_conv_bias", "use_mambapy", "use_falcon_mambapy"),
 )  # fmt: skip

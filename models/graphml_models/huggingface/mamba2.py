@@ -71,8 +71,7 @@ FAMILY = Family(
         "layers.{}.mixer.dt_bias": "blk.{}.ssm_dt.bias",
         "layers.{}.mixer.norm": To("blk.{}.ssm_norm", grouped),
     },
-    defaults={"hidden_act": "silu", "layer_norm_epsilon": 1e-5, "tie_word_embeddings": False, "expand": 2,
-              "conv_kernel": 4, "state_size": 128, "n_groups": 8, "num_heads": 128, "head_dim": 64},
+    defaults={"tie_word_embeddings": False},
     ignored=("time_step_floor", "time_step_max", "time_step_min", "use_conv_bias", "chunk_size",
              "time_step_rank"),
 )  # fmt: skip

@@ -42,5 +42,5 @@ FAMILY = Family(
         **{name: ours for name, ours in deepseek_v3.FAMILY.names.items() if "self_attn" in name},
         "layers.{}.self_attn.kv_b_proj": "blk.{}.attn_kv_b",
     },
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "tie_word_embeddings": True},
+    defaults={"tie_word_embeddings": True},
 )  # fmt: skip

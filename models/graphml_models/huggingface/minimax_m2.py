@@ -35,5 +35,5 @@ FAMILY = Family(
         "layers.{}.block_sparse_moe.e_score_correction_bias": "blk.{}.exp_probs_b.bias",
         "layers.{}.mlp.e_score_correction_bias": "blk.{}.exp_probs_b.bias",
     },
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 5e6, "head_dim": 128},
+    defaults={"rope_theta": 5e6},
 )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphml.loading.huggingface.config import HfConfig, Value, decoder_keys
 from graphml.loading.huggingface.family import Family
-from graphml.loading.huggingface.rope import rope_keys, stated_rope
+from graphml.loading.huggingface.rope import required_rope, rope_keys
 from graphml_models.huggingface._names import LLAMA, PAIRED, no_window
 
 SCALING, LENGTH = "llama_4_scaling_beta", "original_max_position_embeddings"
@@ -15,10 +15,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
     config.activation("silu")
     metadata = decoder_keys(config)
     no_window(config, metadata)
-    rope = stated_rope(config)
-    if not rope:
-        raise config.error("rope_parameters: wanted those of the model, which the class assumes to be YaRN's")
-    beta = rope.get(SCALING)
+    beta = required_rope(config).get(SCALING)
     metadata |= rope_keys(config, metadata, known=(SCALING, "max_position_embeddings"))
     if beta is None:
         return metadata
@@ -32,5 +29,4 @@ FAMILY = Family(
     architecture="mistral3",
     keys=keys,
     names={**LLAMA, **PAIRED},
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "head_dim": 128, "num_key_value_heads": 8},
 )

@@ -17,5 +17,4 @@ FAMILY = Family(
     architecture="mistral",
     keys=keys,
     names=LLAMA,
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-6, "num_key_value_heads": 8},
 )

@@ -29,6 +29,5 @@ FAMILY = Family(
         "layers.{}.mlp.experts.gate_up_proj": "blk.{}.ffn_gate_up_exps.weight",
         "layers.{}.mlp.experts.down_proj": "blk.{}.ffn_down_exps.weight",
     },
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_local_experts": 8,
-              "num_experts_per_tok": 2, "num_key_value_heads": 8},
+    defaults={"rope_theta": 1e6},
 )  # fmt: skip

@@ -49,10 +49,7 @@ FAMILY = Family(
         "head.dense": "cls", "head.norm": "cls.norm", "classifier": "cls.output",
         "decoder": None,
     },
-    defaults={"hidden_activation": "gelu", "norm_eps": 1e-5, "local_attention": 128,
-              "classifier_activation": "gelu", "classifier_pooling": "cls", "vocab_size": 50368,
-              "hidden_size": 768, "intermediate_size": 1152, "num_hidden_layers": 22,
-              "num_attention_heads": 12, "max_position_embeddings": 8192},
+    defaults={"classifier_activation": "gelu", "classifier_pooling": "cls"},
     ignored=("deterministic_flash_attn",),
     logits=False,
 )  # fmt: skip

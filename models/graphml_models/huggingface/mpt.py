@@ -56,5 +56,5 @@ FAMILY = Family(
         "blocks.{}.ffn.up_proj": "blk.{}.ffn_up",
         "blocks.{}.ffn.down_proj": "blk.{}.ffn_down",
     },
-    defaults={"layer_norm_epsilon": 1e-5, "tie_word_embeddings": True},
+    defaults={"tie_word_embeddings": True},
 )  # fmt: skip

@@ -31,5 +31,5 @@ FAMILY = Family(
         "layers.{}.input_layernorm": To("blk.{}.attn_norm", normed),
         "layers.{}.post_attention_layernorm": To("blk.{}.ffn_norm", normed),
     },
-    defaults={"hidden_act": "relu2", "norm_eps": 1e-5, "partial_rotary_factor": 0.5},
+    defaults={"partial_rotary_factor": 0.5},
 )  # fmt: skip

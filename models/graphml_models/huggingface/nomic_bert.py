@@ -52,7 +52,5 @@ FAMILY = Family(
         "layers.{}.mlp.down_proj": "blk.{}.ffn_down",
         "layers.{}.post_mlp_layernorm": "blk.{}.layer_output_norm",
     },
-    defaults={**bert.DEFAULTS, "hidden_act": "silu", "vocab_size": 30528,
-              "max_position_embeddings": 2048},
     logits=False,
 )  # fmt: skip

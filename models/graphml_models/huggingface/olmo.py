@@ -21,5 +21,5 @@ FAMILY = Family(
     architecture="olmo",
     keys=keys,
     names={**TOP, **ATTENTION, **PAIRED, **GATED},
-    defaults={"hidden_act": "silu", "layer_norm_eps": 1e-5},
+    defaults={"layer_norm_eps": 1e-5},
 )

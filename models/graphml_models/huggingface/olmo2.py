@@ -23,5 +23,4 @@ FAMILY = Family(
     architecture="olmo2",
     keys=keys,
     names=NAMES,
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5},
 )

@@ -19,5 +19,5 @@ FAMILY = Family(
     architecture="olmo2",
     keys=keys,
     names=olmo2.NAMES,
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 5e5, "sliding_window": 4096},
+    defaults={"rope_theta": 5e5},
 )

@@ -24,6 +24,4 @@ FAMILY = Family(
     architecture="olmoe",
     keys=keys,
     names={**TOP, **ATTENTION, **NORMS, **HEAD_NORMS, **EXPERTS},
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "norm_topk_prob": False, "num_experts": 64,
-              "num_experts_per_tok": 8},
 )  # fmt: skip

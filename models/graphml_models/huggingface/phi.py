@@ -31,5 +31,5 @@ FAMILY = Family(
         "layers.{}.mlp.fc1": "blk.{}.ffn_up",
         "layers.{}.mlp.fc2": "blk.{}.ffn_down",
     },
-    defaults={"hidden_act": "gelu_new", "layer_norm_eps": 1e-5, "partial_rotary_factor": 0.5},
+    defaults={"partial_rotary_factor": 0.5},
 )

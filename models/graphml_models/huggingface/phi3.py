@@ -25,5 +25,4 @@ FAMILY = Family(
         "layers.{}.mlp.gate_up_proj": "blk.{}.ffn_up",
         "layers.{}.mlp.down_proj": "blk.{}.ffn_down",
     },
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096},
 )  # fmt: skip

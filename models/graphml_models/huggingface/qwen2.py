@@ -22,5 +22,4 @@ FAMILY = Family(
     architecture="qwen2",
     keys=keys,
     names=LLAMA,
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-6},
 )

@@ -10,5 +10,5 @@ FAMILY = replace(
     qwen2.FAMILY,
     model_types=("qwen2_vl_text", "qwen2_5_vl_text"),
     architecture="qwen2vl",
-    defaults={"rope_theta": 1e6, "hidden_act": "silu", "rms_norm_eps": 1e-5},
+    defaults={"rope_theta": 1e6},
 )

@@ -31,7 +31,4 @@ FAMILY = Family(
     names={
         **TOP, **ATTENTION, **NORMS, **EXPERTS, **SHARED,
     },
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-6, "norm_topk_prob": False, "num_experts": 60,
-              "num_experts_per_tok": 4, "moe_intermediate_size": 1408,
-              "shared_expert_intermediate_size": 5632},
 )  # fmt: skip

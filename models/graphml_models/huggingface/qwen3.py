@@ -11,5 +11,4 @@ FAMILY = Family(
     architecture="qwen3",
     keys=keys,
     names={**LLAMA, **HEAD_NORMS},
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-6, "head_dim": 128},
 )

@@ -24,5 +24,5 @@ FAMILY = Family(
     architecture="qwen35",
     keys=_delta_net.keys,
     names={**NAMES, **GATED},
-    defaults={**_delta_net.DEFAULTS, "num_key_value_heads": 4},
+    defaults=_delta_net.DEFAULTS,
 )

@@ -21,6 +21,5 @@ FAMILY = Family(
     architecture="qwen35moe",
     keys=keys,
     names={**qwen3_5.NAMES, **EXPERTS, **SHARED},
-    defaults={**_delta_net.DEFAULTS, "num_key_value_heads": 2, "num_experts": 256, "num_experts_per_tok": 8,
-              "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512},
+    defaults=_delta_net.DEFAULTS,
 )  # fmt: skip

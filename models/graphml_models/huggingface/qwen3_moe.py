@@ -21,5 +21,5 @@ FAMILY = Family(
     architecture="qwen3moe",
     keys=keys,
     names={**TOP, **ATTENTION, **NORMS, **HEAD_NORMS, **EXPERTS},
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-6, "norm_topk_prob": False, "head_dim": 128},
+    defaults={"norm_topk_prob": False, "head_dim": 128},
 )

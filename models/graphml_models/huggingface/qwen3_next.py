@@ -29,7 +29,5 @@ FAMILY = Family(
         "layers.{}.linear_attn.A_log": To("blk.{}.ssm_a", _delta_net.DECAY),
         "layers.{}.linear_attn.out_proj": "blk.{}.ssm_out",
     },
-    defaults={**_delta_net.DEFAULTS, "norm_topk_prob": True, "num_experts": 512, "num_experts_per_tok": 10,
-              "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
-              "num_key_value_heads": 2},
+    defaults=_delta_net.DEFAULTS,
 )  # fmt: skip

@@ -10,5 +10,5 @@ FAMILY = replace(
     qwen3.FAMILY,
     model_types=("qwen3_vl_text",),
     architecture="qwen3vl",
-    defaults={**qwen3.FAMILY.defaults, "rope_theta": 5e5},
+    defaults={"rope_theta": 5e5},
 )

@@ -41,6 +41,5 @@ FAMILY = Family(
         "classifier.dense": "cls", "classifier.out_proj": "cls.output",
         "lm_head": None, "lm_head.dense": None, "lm_head.layer_norm": None, "lm_head.decoder": None,
     }),
-    defaults={**bert.DEFAULTS, "pad_token_id": 1},
     logits=False,
 )  # fmt: skip

@@ -14,6 +14,5 @@ FAMILY = Family(
         "layers.{}.input_layernorm": "blk.{}.attn_norm",
         "layers.{}.post_attention_layernorm": "blk.{}.post_attention_norm",
     },
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-6, "head_dim": 128},
     ignored=("attention_out_bias",),
 )  # fmt: skip

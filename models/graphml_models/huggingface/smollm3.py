@@ -22,5 +22,5 @@ FAMILY = Family(
     architecture="smollm3",
     keys=keys,
     names={**LLAMA, **PAIRED},
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 2e6, "tie_word_embeddings": True},
+    defaults={"rope_theta": 2e6, "tie_word_embeddings": True},
 )

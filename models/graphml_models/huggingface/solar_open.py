@@ -18,6 +18,5 @@ FAMILY = replace(
     glm4_moe.FAMILY,
     model_types=("solar_open",),
     keys=keys,
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "head_dim": 128, "norm_topk_prob": True,
-              "n_group": 1, "topk_group": 1, "rope_theta": 1e6},
+    defaults={"rope_theta": 1e6},
 )  # fmt: skip

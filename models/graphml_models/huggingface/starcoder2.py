@@ -26,5 +26,5 @@ FAMILY = Family(
         "layers.{}.mlp.c_fc": "blk.{}.ffn_up",
         "layers.{}.mlp.c_proj": "blk.{}.ffn_down",
     },
-    defaults={"hidden_act": "gelu_pytorch_tanh", "norm_epsilon": 1e-5, "tie_word_embeddings": True},
+    defaults={"tie_word_embeddings": True},
 )  # fmt: skip

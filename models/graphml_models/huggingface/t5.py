@@ -51,8 +51,6 @@ FAMILY = Family(
         f"{BLOCK}.1.DenseReluDense.wi_1": "enc.blk.{}.ffn_up",
         f"{BLOCK}.1.DenseReluDense.wo": "enc.blk.{}.ffn_down",
     },
-    defaults={"feed_forward_proj": "relu", "layer_norm_epsilon": 1e-6, "relative_attention_num_buckets": 32,
-              "relative_attention_max_distance": 128, "vocab_size": 32128, "d_kv": 64},
     ignored=("num_decoder_layers",),
     logits=False,
 )  # fmt: skip

@@ -48,7 +48,6 @@ FAMILY = replace(
     model_types=("youtu",),
     keys=keys,
     names={**deepseek_v3.FAMILY.names, "embed_tokens": To("token_embd", padded)},
-    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_interleave": True,
-              "tie_word_embeddings": True},
+    defaults={"tie_word_embeddings": True},
     ignored=("embedding_initializer_range",),
 )  # fmt: skip
