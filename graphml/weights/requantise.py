@@ -27,6 +27,7 @@ from graphml.weights.tensor import PLAIN_DTYPES, Tensor
 QUANTS = MappingProxyType({"fp32": "f32", "q8": "q8_0", "q4": "q4_0"})
 """Allowed value of `quant` -> the format of the weights."""
 
+SCALE = ".scale"
 # Elements that a thread converts at a time: below 32 MB with all temporaries.
 _CHUNK_ELEMENTS = 1 << 20
 # Matrices that are not used in products, or so sensitive that llama.cpp's quantiser keeps them too.
@@ -85,6 +86,9 @@ def requantised(file: ModelFile, quant: str, threads: int = 1, progress: Progres
     """
     quant = checked(quant) or ""
     choices = {name: choose(tensor, quant) for name, tensor in file.tensors.items()}
+    for name in _with_scales_of_layers(file.tensors):
+        tensor = file.tensors[name]
+        choices[name] = Choice(tensor.dtype, tensor.n_bytes, "has a factor in each layer that shares it")
     changing = {name: tensor for name, tensor in file.tensors.items() if choices[name].reason is None}
     total = sum(choices[name].n_bytes for name in changing)
     tensors = dict(file.tensors)
@@ -98,7 +102,7 @@ def requantised(file: ModelFile, quant: str, threads: int = 1, progress: Progres
             except MemoryError as error:
                 what = f"{file.path}: {name} as {choices[name].dtype}, {total:,} bytes with all other weights"
                 raise pages.out_of_memory(what, error, "give a smaller quant, or none") from None
-            scale = _scale_of(tensor, file.tensors)
+            scale = _scale_of(tensor, file)
             todo = [(tensor, format, data, *rows, scale) for rows in _chunks(tensor)]
             try:
                 list(pool.map(_convert, *zip(*todo, strict=True)))
@@ -122,14 +126,29 @@ def _chunks(tensor: Tensor) -> Iterator[tuple[int, int]]:
     return ((begin, min(begin + step, rows)) for begin in range(0, max(rows, 1), step))
 
 
-def _scale_of(tensor: Tensor, tensors: Mapping[str, Tensor]) -> Tensor | None:
-    """The factors of an NVFP4 matrix, or of its experts; None where layers that share it have their own."""
-    scale = tensors.get(tensor.name.removesuffix(".weight") + ".scale")
-    if tensor.dtype != "nvfp4" or scale is None or scale.n_elements not in (1, tensor.shape[0]):
+def _scale_of(tensor: Tensor, file: ModelFile) -> Tensor | None:
+    """The factor of an NVFP4 matrix, or those of its rows or experts."""
+    scale = file.tensors.get(tensor.name.removesuffix(".weight") + SCALE)
+    if tensor.dtype != "nvfp4" or scale is None:
         return None
-    of_layers = (name for name in tensors if name.endswith(".scale"))
-    shares = any(f"{name.removesuffix('.scale')}.weight" not in tensors for name in of_layers)
-    return None if shares else scale
+    if scale.n_elements not in (1, tensor.shape[0]):
+        wanted = f"1 number or {tensor.shape[0]}"
+        raise WeightsError(f"{file.path}: tensor {scale.name!r}: wanted {wanted}; got {scale.n_elements}")
+    return scale
+
+
+def _with_scales_of_layers(tensors: Mapping[str, Tensor]) -> list[str]:
+    """NVFP4 matrices with a factor that no multiple of their numbers can hold: several layers share them.
+
+    Such a layer has a factor, and no matrix of that name.
+    """
+    stems = (name.removesuffix(SCALE) for name in tensors if name.endswith(SCALE))
+    shared = {stem.rpartition(".")[2] for stem in stems if f"{stem}.weight" not in tensors}
+    return [
+        name
+        for name, tensor in tensors.items()
+        if tensor.dtype == "nvfp4" and name.removesuffix(".weight").rpartition(".")[2] in shared
+    ]
 
 
 def _convert(tensor: Tensor, format: Format, data: Bytes, begin: int, end: int, scale: Tensor | None) -> None:

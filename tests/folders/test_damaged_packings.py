@@ -53,6 +53,22 @@ def test_a_part_of_another_shape_is_named(name: str, end: str) -> None:
     refused(example, {end: changed}, place)
 
 
+@looped("name, end", PARTS, ids=str)
+def test_an_empty_part_is_named(name: str, end: str) -> None:
+    example = EXAMPLES[name]
+    part = example.parts[end]
+    empty = StoredTensor(part.name, part.dtype, (0, *part.shape[1:]), part.data[:0])
+    refused(example, {end: empty}, rf"^model: tensor '{example.stem}.*': wanted ")
+
+
+@looped("name, end", [pair for pair in PARTS if pair[1] in MAIN], ids=str)
+def test_a_matrix_that_is_one_number_is_named(name: str, end: str) -> None:
+    example = EXAMPLES[name]
+    part = example.parts[end]
+    number = StoredTensor(part.name, part.dtype, (), part.data[: 4 if part.dtype == "I32" else 1])
+    refused(example, {end: number}, rf"^model: tensor '{example.stem}.*': wanted ")
+
+
 @looped("name, end", SCALES, ids=str)
 def test_a_scale_that_is_no_number_is_named(name: str, end: str) -> None:
     example = EXAMPLES[name]
@@ -70,6 +86,11 @@ def test_a_factor_of_all_is_above_0() -> None:
         for value in (0.0, -1.0):
             zero = stored(np.full(1, value, np.float32))
             refused(EXAMPLES[name], {end: zero}, rf"{end}': wanted one scale above 0; got {value}")
+        if name != "modelopt-NVFP4":  # which multiplies by it
+            least = stored(np.full(1, 1e-45, np.float32))
+            refused(
+                EXAMPLES[name], {end: least}, rf"{end}': wanted a scale whose inverse is finite; got 1e-45"
+            )
 
 
 def test_a_part_without_a_use_is_refused() -> None:

@@ -191,6 +191,8 @@ REFUSED: list[tuple[Any, str]] = [
     (3, "quant_method"),
     ({"quant_method": "bitsandbytes"}, "quant_method"),
     ({"quant_method": "quark"}, "quant_method"),
+    ({"quant_method": CT, "ignore": ["re:("]}, "ignore: wanted a regular expression"),
+    ({"quant_method": "modelopt", "quant_algo": "FP8", "quantized_layers": {"a": 3}}, r"quantized_layers\.a"),
     ({"quant_method": "auto-round"}, "quant_method"),
     ({"quant_method": "gptq", "bits": 5}, "bits"),
     ({"quant_method": "gptq", "bits": True}, "bits"),

@@ -166,6 +166,11 @@ def test_the_factor_of_nvfp4_becomes_part_of_the_numbers(path: Path) -> None:
     assert np.array_equal(changed["a.weight"].numpy(), plain * np.float32(0.3))
     by_expert = np.repeat(np.float32([0.5, 7.0]), 3)[:, None]
     assert np.array_equal(changed["b_exps.weight"].numpy().reshape(6, 64), plain * by_expert)
-    shared = {**held, "d.scale": held["a.scale"]}  # of a layer that has another's matrix
-    assert set(requantised(file.with_tensors(shared), "fp32").tensors) == set(shared)
+    shared = {**held, "next.a.scale": held["a.scale"]}  # of a layer that has another's matrix
+    changed = requantised(file.with_tensors(shared), "fp32").tensors
+    assert sorted(set(shared) - set(changed)) == ["b_exps.scale"]
+    assert [changed[f"{name}.weight"].dtype for name in ("a", "b_exps")] == ["nvfp4", "f32"]
+    longer = {**held, "a.scale": Tensor("a.scale", "f32", (2,), np.float32([0.3, 0.4]).view(np.uint8))}
+    with pytest.raises(WeightsError, match=r"tensor 'a\.scale': wanted 1 number or 6; got 2"):
+        requantised(file.with_tensors(longer), "fp32")
     file.close()

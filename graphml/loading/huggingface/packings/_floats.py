@@ -63,12 +63,14 @@ def scale_steps(
     raise parts.wrong(end, f"a shape of {' or '.join(shapes)}", list(scales.shape))
 
 
-def nvfp4(parts: StoredParts, packed: str, scale: str, factor: np.float32, inverse: bool) -> Tensor:
+def nvfp4(parts: StoredParts, packed: str, scale: str, of_all: str, inverse: bool) -> Tensor:
     """FP4 in pairs, low nibble first, with scales in E4M3 by 16 and one for all, as blocks of ggml.
 
     There four groups are a block: their scales, then 8 bytes each, low nibbles the first half; of rows that
-    are no whole blocks it is float32. factor: of all; inverse: scales are divided by it.
+    are no whole blocks it is float32. inverse: scales are divided by the one for all.
     """
+    factor = parts.factor(of_all)
+    beside = parts.inverse(of_all, factor) if inverse else factor
     pairs = parts.part(packed, ("U8",), (None, None))
     rows, n_in = pairs.shape[0], 2 * pairs.shape[1]
     if n_in % NVFP4_GROUP:
@@ -90,8 +92,7 @@ def nvfp4(parts: StoredParts, packed: str, scale: str, factor: np.float32, inver
         return products
 
     def blocks() -> Bytes:
-        numbers = _fp4_numbers(pairs.data.reshape(-1, NVFP4_GROUP // 2)).reshape(-1, 2, NVFP4_GROUP // 2)
-        body = np.bitwise_or(numbers[:, 0], np.left_shift(numbers[:, 1], 4), dtype=np.uint8)
+        body = _halves(pairs, NVFP4_GROUP // 2)
         checked()
         together = [stored.data.reshape(-1, NVFP4_SCALES), body.reshape(-1, NVFP4_SCALES * NVFP4_GROUP // 2)]
         joined: Bytes = np.concatenate(together, axis=1).reshape(-1)
@@ -99,8 +100,20 @@ def nvfp4(parts: StoredParts, packed: str, scale: str, factor: np.float32, inver
 
     if shape[1] % NVFP4_SCALES:
         return PackedMatrix.of(parts.name, "f32", (rows, n_in), lambda: values().reshape(-1).view(np.uint8))
-    beside = np.float32(1) / factor if inverse else factor
     return ScaledMatrix.scaled(parts.name, "nvfp4", (rows, n_in), beside, blocks, values)
+
+
+def shared_by(shape: tuple[int, ...], block: tuple[int, int] | None) -> list[Steps]:
+    """What may share a scale: all; a row; a block; of experts in one tensor also a matrix or a column."""
+    if len(shape) < 2:
+        return [shape]
+    experts = (1,) * (len(shape) - 2)
+    allowed: list[Steps] = [shape, (*experts, 1, shape[-1])]
+    if block is not None:
+        allowed.append((*experts, *block))
+    if experts:
+        allowed += [(*experts, shape[-2], shape[-1]), (*experts, shape[-2], 1)]
+    return allowed
 
 
 def mxfp4(
@@ -114,8 +127,7 @@ def mxfp4(
     def compute() -> Bytes:
         if bool(np.isnan(POWERS[exponents.data]).any()):
             raise parts.wrong(end, "exponents 0 to 254", "255, which is NaN")
-        numbers = _fp4_numbers(pairs.data.reshape(-1, MXFP4_BLOCK // 2)).reshape(-1, 2, MXFP4_BLOCK // 2)
-        body = np.bitwise_or(numbers[:, 0], np.left_shift(numbers[:, 1], 4), dtype=np.uint8)
+        body = _halves(pairs, MXFP4_BLOCK // 2)
         blocks: Bytes = np.concatenate([exponents.data.reshape(-1, 1), body], axis=1).reshape(-1)
         return blocks
 
@@ -130,6 +142,12 @@ def mxfp4_rows(parts: StoredParts, packed: str, scale: str, dtypes: tuple[str, .
         raise parts.wrong(packed, "rows of groups of 16 bytes", list(pairs.shape))
     exponents = parts.part(scale, ("U8", "F8_E8M0"), (rows, n_in // MXFP4_BLOCK))
     return mxfp4(parts, pairs, exponents, (rows, n_in), scale)
+
+
+def _halves(pairs: StoredTensor, size: int) -> Bytes:
+    """Blocks of so many bytes whose low nibbles are the first half, of bytes of neighbouring numbers."""
+    numbers = _fp4_numbers(pairs.data.reshape(-1, size)).reshape(-1, 2, size)
+    return np.bitwise_or(numbers[:, 0], np.left_shift(numbers[:, 1], 4), dtype=np.uint8)
 
 
 def _fp4_numbers(pairs: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -58,6 +58,8 @@ class StoredParts:
             raise self.wrong(end, wanted, f"no such tensor beside {there}")
         if stored.dtype not in dtypes or (shapes and not any(_fits(stored.shape, of) for of in shapes)):
             raise self.wrong(end, wanted, f"{stored.dtype} {list(stored.shape)}")
+        if 0 in stored.shape:
+            raise self.wrong(end, "sizes above 0", list(stored.shape))
         return stored
 
     def check_all_used(self) -> None:
@@ -81,12 +83,19 @@ class StoredParts:
 
     def factor(self, end: str) -> np.float32:
         """A part that is one scale above 0."""
-        stored = self.part(end, FLOATS)
         values = self.scales(end)
         if values.size != 1 or not values.reshape(-1)[0] > 0:
-            got = f"{list(stored.shape)}" if values.size != 1 else f"{values.reshape(-1)[0]}"
+            got = list(values.shape) if values.size != 1 else values.reshape(-1)[0]
             raise self.wrong(end, "one scale above 0", got)
         return np.float32(values.reshape(-1)[0])
+
+    def inverse(self, end: str, factor: np.float32) -> np.float32:
+        """1 / a factor, which that part holds."""
+        with np.errstate(over="ignore"):
+            inverse = np.float32(1) / factor
+        if not np.isfinite(inverse):
+            raise self.wrong(end, "a scale whose inverse is finite", factor)
+        return np.float32(inverse)
 
 
 def whole_numbers(stored: StoredTensor) -> NDArray[Any]:

@@ -18,20 +18,20 @@ Group = TypeVar("Group")
 
 
 class Targets(Generic[Group]):
-    """Targets with what they stand for; names before patterns before classes, each in alphabetical order."""
+    """Targets with what they stand for; names before patterns, in alphabetical order, before classes."""
 
     def __init__(self, fields: PackingFields, targets: Mapping[str, Group], ignored: Iterable[str]) -> None:
         patterns = NamePatterns(fields.path)
         self._names = {name: group for name, group in targets.items() if not name.startswith(PATTERN)}
         self._patterns = [
-            (_pattern(fields, patterns, text), targets[text])
+            (_pattern(fields, "config_groups", patterns, text), targets[text])
             for text in sorted(targets)
             if text.startswith(PATTERN)
         ]
         ignored = list(ignored)
         self._ignored = {name for name in ignored if not name.startswith(PATTERN)}
         self._ignored_patterns = [
-            _pattern(fields, patterns, text) for text in ignored if text.startswith(PATTERN)
+            _pattern(fields, "ignore", patterns, text) for text in ignored if text.startswith(PATTERN)
         ]
 
     def ignores(self, module: str) -> bool:
@@ -45,15 +45,14 @@ class Targets(Generic[Group]):
         for pattern, group in self._patterns:
             if pattern.matches(module):
                 return group
-        by_class = [self._names[name] for name in CLASSES if name in self._names]
-        if len(by_class) > 1 and module.rpartition(".")[2].startswith(("embed", "wte", "word_embed")):
-            return by_class[-1]
-        return by_class[0] if by_class else None
+        is_embedding = module.rpartition(".")[2].startswith(("embed", "wte", "word_embed"))
+        classes = (CLASSES[-1], *CLASSES) if is_embedding else CLASSES
+        return next((self._names[name] for name in classes if name in self._names), None)
 
 
-def _pattern(fields: PackingFields, patterns: NamePatterns, text: str) -> Pattern:
-    """A pattern of the beginning of a name, as `re.match`."""
+def _pattern(fields: PackingFields, name: str, patterns: NamePatterns, text: str) -> Pattern:
+    """A pattern of the beginning of a name, as `re.match`; name: of the field."""
     try:
         return patterns.beginning(text.removeprefix(PATTERN))
     except ValueError as error:
-        raise fields.error(f"config_groups: wanted a regular expression; got {error}") from error
+        raise fields.error(f"{name}: wanted a regular expression; got {error}") from error

@@ -40,7 +40,7 @@ def _unpack(divides: bool, parts: StoredParts) -> Tensor:
     packed = parts.part("", ("U8",), (None, None))
     factor = parts.factor(SCALE)
     n_out, n_in = packed.shape[0] * PER_BYTE, packed.shape[1]
-    scales = np.full((n_out, 1), 1 / factor if divides else factor, np.float32)
+    scales = np.full((n_out, 1), parts.inverse(SCALE, factor) if divides else factor, np.float32)
 
     def numbers() -> NDArray[np.int8]:
         bytes_ = packed.data.reshape(1, -1, n_in) >> (2 * np.arange(PER_BYTE, dtype=np.uint8))[:, None, None]

@@ -35,6 +35,7 @@ FORMATS = (
     *PLAIN, "pack-quantized", "nvfp4-pack-quantized", "mxfp4-pack-quantized", "mxfp8-quantized",
 )  # fmt: skip
 MIXED, DENSE = "mixed-precision", "dense"
+ORDERED, NOT_ORDERED = ("group", "dynamic", "true"), ("weight", "static", "false", "none")
 STRATEGIES = ("tensor", "channel", "group", "tensor_group", "block")
 
 
@@ -124,8 +125,18 @@ def _scheme(fields: PackingFields, name: str, group: Any, stated: str) -> Scheme
         own.whole("group_size", default=0) if is_grouped else 0,
         (block[0], block[1]) if strategy == "block" else (0, 0),
         own.flag("symmetric", True),
-        str(own.get("actorder")).lower() in ("group", "dynamic", "true"),
+        _is_ordered(fields, name, own.get("actorder")),
     )
+
+
+def _is_ordered(fields: PackingFields, name: str, order: Any) -> bool:
+    """Whether groups are of inputs in another order, which `g_idx` has."""
+    stated = str(order).lower()
+    if stated not in (*ORDERED, *NOT_ORDERED):
+        raise fields.error(
+            f"{name}.weights.actorder: wanted group, weight, true or false; got {stated[:60]!r}"
+        )
+    return stated in ORDERED
 
 
 def _unpack(targets: Targets[Scheme], schemes: list[Scheme], parts: StoredParts) -> Tensor:
@@ -140,11 +151,11 @@ def _unpack(targets: Targets[Scheme], schemes: list[Scheme], parts: StoredParts)
     if scheme.format == "pack-quantized":
         return _packed(scheme, parts)
     if scheme.format == "nvfp4-pack-quantized":
-        return nvfp4(parts, PACKED, SCALE, parts.factor(GLOBAL), inverse=True)
+        return nvfp4(parts, PACKED, SCALE, GLOBAL, inverse=True)
     if scheme.format == "mxfp4-pack-quantized":
         return mxfp4_rows(parts, PACKED, SCALE, ("U8",))
     if scheme.is_float:
-        weight = parts.part("", ("F8_E4M3",))
+        weight = parts.part("", ("F8_E4M3",), (None, None), (None, None, None))
         exponents = scheme.format == "mxfp8-quantized"
         scales = parts.scales(SCALE, **({"dtypes": ("U8", "F8_E8M0")} if exponents else {}))
         allowed = [scheme.steps(weight.shape)]

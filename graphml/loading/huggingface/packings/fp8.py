@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from graphml.loading.huggingface.packings._floats import Steps, fp8, mxfp4_rows, scale_steps
+from graphml.loading.huggingface.packings._floats import fp8, mxfp4_rows, scale_steps, shared_by
 from graphml.loading.huggingface.packings._layout import Layout, Packing, PackingFields
 from graphml.loading.huggingface.packings._parts import FLOATS, FP8, StoredParts
 from graphml.weights import Tensor
@@ -26,7 +26,6 @@ def read(fields: PackingFields) -> Layout:
         isinstance(block, list) and len(block) == 2 and all(type(size) is int and size >= 0 for size in block)
     ):
         raise fields.error(f"weight_block_size: wanted two sizes; got {str(block)[:60]!r}")
-    fields.text("activation_scheme")
     exponents = ("U8",) if fields.text("scale_fmt") == "ue8m0" else ()
     steps = (block[0], block[1]) if block and all(block) else None
     by_column = fields.text("quant_method") == FBGEMM
@@ -60,21 +59,8 @@ def _unpack(
         if scales.shape not in (wanted, (weight.shape[0], weight.shape[2], 1)):
             raise parts.wrong(end, f"a shape of {list(wanted)}", list(scales.shape))
         return fp8(parts, weight, scales.reshape(wanted), (1, weight.shape[1], 1))
-    scales, steps = scale_steps(parts, end, scales, weight.shape, _allowed(weight.shape, block))
+    scales, steps = scale_steps(parts, end, scales, weight.shape, shared_by(weight.shape, block))
     return fp8(parts, weight, scales, steps)
-
-
-def _allowed(shape: tuple[int, ...], block: tuple[int, int] | None) -> list[Steps]:
-    """What may share a scale: all; a row; a block; of experts in one tensor also a matrix or a column."""
-    if len(shape) < 2:
-        return [shape]
-    experts = (1,) * (len(shape) - 2)
-    allowed: list[Steps] = [shape, (*experts, 1, shape[-1])]
-    if block is not None:
-        allowed.append((*experts, *block))
-    if experts:
-        allowed += [(*experts, shape[-2], shape[-1]), (*experts, shape[-2], 1)]
-    return allowed
 
 
 PACKING = Packing(("fp8", FBGEMM), read)

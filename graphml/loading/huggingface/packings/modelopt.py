@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from graphml.loading.huggingface.packings._floats import by_blocks, fp8, nvfp4, scale_steps
+from graphml.loading.huggingface.packings._floats import by_blocks, fp8, nvfp4, scale_steps, shared_by
 from graphml.loading.huggingface.packings._layout import Layout, Packing, PackingFields
 from graphml.loading.huggingface.packings._parts import FP8, StoredParts
 from graphml.weights import Tensor
@@ -25,13 +25,12 @@ BLOCK, MX_GROUP = 128, 32
 def read(fields: PackingFields) -> Layout:
     """The layout of a config; of the file hf_quant_config.json, its `quantization`."""
     algorithm = _algorithm(fields, "quant_algo", fields.get("quant_algo"), (*ALGORITHMS, MIXED))
-    of_modules = {
-        str(module): _algorithm(
-            fields, f"quantized_layers.{str(module)[:100]}", entry.get("quant_algo"), ALGORITHMS
-        )
-        for module, entry in fields.table("quantized_layers").items()
-        if isinstance(entry, dict)
-    }
+    of_modules = {}
+    for module, entry in fields.table("quantized_layers").items():
+        place = f"quantized_layers.{str(module)[:100]}"
+        if not isinstance(entry, dict):
+            raise fields.error(f"{place}: wanted an object; got {str(entry)[:60]!r}")
+        of_modules[str(module)] = _algorithm(fields, place, entry.get("quant_algo"), ALGORITHMS)
     if algorithm == MIXED and not of_modules:
         raise fields.error(f"quantized_layers: wanted the modules of {MIXED}; got none")
     unpack = partial(_unpack, None if algorithm == MIXED else algorithm, of_modules)
@@ -55,8 +54,8 @@ def _unpack(algorithm: str | None, of_modules: Mapping[str, str | None], parts: 
     if stated is None:
         raise parts.error("is packed, but quantization_config has no quant_algo for it")
     if stated.endswith("NVFP4"):
-        return nvfp4(parts, "", SCALE, parts.factor(SECOND), inverse=False)
-    weight = parts.part("", FP8)
+        return nvfp4(parts, "", SCALE, SECOND, inverse=False)
+    weight = parts.part("", FP8, (None, None), (None, None, None))
     if stated == "MXFP8":
         steps = (*(1 for _ in weight.shape[1:]), MX_GROUP)
         scales = parts.scales(SCALE, by_blocks(weight.shape, steps), dtypes=("U8", "F8_E8M0"))
@@ -64,7 +63,7 @@ def _unpack(algorithm: str | None, of_modules: Mapping[str, str | None], parts: 
     scales = parts.scales(SCALE)
     if scales.ndim == 4:  # as ModelOpt keeps those of blocks: [out / 128, 1, in / 128, 1]
         scales = scales.squeeze((1, 3)) if scales.shape[1] == scales.shape[3] == 1 else scales
-    allowed = [weight.shape, *([(1, weight.shape[-1]), (BLOCK, BLOCK)] if len(weight.shape) == 2 else [])]
+    allowed = shared_by(weight.shape, (BLOCK, BLOCK))
     return fp8(parts, weight, *scale_steps(parts, SCALE, scales, weight.shape, allowed))
 
 
