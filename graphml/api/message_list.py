@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 from graphml.errors import UsageError
 from graphml.options.argument_checks import text_of
@@ -29,6 +29,25 @@ def first_messages(
     if text and begins and begins[0]["role"] == "system":
         raise UsageError("system: wanted one system message; messages begin with another")
     return [{"role": "system", "content": text}, *begins] if text else begins
+
+
+def _lost(self: HistoryCopy, *args: object, **kwargs: object) -> NoReturn:
+    """UsageError for a change that the conversation would not see."""
+    raise UsageError(
+        "history: wanted no change of this copy, which the conversation would not see: add_user(text), "
+        "undo(), reset(), or history = [*history, message]; list(history) is a list of one's own"
+    )
+
+
+class HistoryCopy(list[Message]):
+    """The messages of a conversation to read, compare and store; changing them raises UsageError."""
+
+    if not TYPE_CHECKING:  # a list otherwise, for all who take one
+        append = extend = insert = pop = remove = clear = sort = reverse = _lost
+        __setitem__ = __delitem__ = __imul__ = _lost
+
+        def __reduce__(self):
+            return list, (list(self),)  # copies and pickles are lists
 
 
 class MessageList(NamesOthers):
@@ -55,11 +74,12 @@ class MessageList(NamesOthers):
 
     @property
     def history(self) -> list[Message]:
-        """The messages so far, each {"role": ..., "content": ...}, as a copy.
+        """The messages so far, each {"role": ..., "content": ...}, as a copy that cannot be changed.
 
-        Answers may have "reasoning_content" and "tool_calls", results of tools "tool_call_id" and "name".
+        It can be set: `chat.history = [*chat.history, message]`. Answers may have "reasoning_content" and
+        "tool_calls", results of tools "tool_call_id" and "name".
         """
-        return copy.deepcopy(self._messages)
+        return HistoryCopy(copy.deepcopy(self._messages))
 
     @history.setter
     def history(self, messages: object) -> None:

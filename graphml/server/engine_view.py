@@ -22,7 +22,7 @@ RECORDED = 20_000
 """Steps kept for the trace: minutes."""
 MOST_STEPS = 1_000
 """Of one answer: the latest ones."""
-FORGOTTEN_S = 15.0
+FORGOTTEN_S = 60.0
 """Nobody has asked for so long: nobody looks."""
 
 

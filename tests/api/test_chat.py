@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,13 @@ def test_the_first_turn_is_the_whole_conversation(model: graphml.Model) -> None:
     assert chat.history == [{"role": "system", "content": "be kind"}, {"role": "user", "content": "hello"}]
     answer = chat.respond()
     assert chat.history[-1] == {"role": "assistant", "content": answer}
-    chat.history.clear()
+    for change in (
+        lambda: chat.history.clear(),
+        lambda: chat.history.append({"role": "user", "content": "x"}),
+    ):
+        with pytest.raises(graphml.UsageError, match=r"history = \[\*history, message\]"):
+            change()
+    assert type(copy.deepcopy(chat.history)) is list
     assert len(chat.history) == 3
 
 

@@ -316,6 +316,15 @@ STATE = {
 }  # fmt: skip
 
 
+def test_steps_are_recorded_from_a_question_on(chromium: Browser) -> None:
+    script = Script([[chunk({"content": "Hi"}), *END]], state={**STATE, "steps": []})
+    with opened(chromium, script) as page:
+        with page.expect_request("**/engine/state?*"):
+            say(page, "hello")
+        page.click("#tab-engine")
+        page.wait_for_selector("text=No steps to show")
+
+
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
 def test_the_engine_shows_steps_sequences_and_blocks(chromium: Browser, scheme: str, width: int) -> None:
     with opened(chromium, Script(state=STATE), (width, 800), scheme) as page:

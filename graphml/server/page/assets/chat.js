@@ -4,7 +4,7 @@ import { conversationFiles } from "./conversation_files.js";
 import { byId, button, element, tell } from "./dom.js";
 import { Files, withFiles } from "./files.js";
 import { messageElement } from "./messages.js";
-import { endStream, post, resumed, ServerError, stream } from "./server.js";
+import { endStream, get, post, resumed, ServerError, stream } from "./server.js";
 import { newId } from "./store.js";
 import { hideAlternatives, tokenOf } from "./tokens.js";
 
@@ -190,6 +190,7 @@ export class Chat {
     const body = { messages, stream: true, stream_options: { include_usage: true }, ...this.settings.request() };
     if (this.settings.values.show_tokens) Object.assign(body, { logprobs: true, top_logprobs: TOP });
     this.store.save(); // a page that is loaded anew reads the answer on
+    get("engine/state?after=999999999999").catch(() => {}); // the engine view, opened later, has this answer's steps
     await this.follow(message, messages, (signal) => stream("v1/chat/completions", body, signal, message.stream));
   }
 

@@ -42,6 +42,7 @@ export class EngineView {
     this.blocks = element("div", { class: "blocks", role: "img" });
     this.blocksText = element("p", { class: "dim" });
     this.wrong = element("p", { class: "error", role: "alert" });
+    this.none = element("p", { class: "dim" }, "No steps to show: they are recorded from a question in the chat on, and while this view is open.");
     const pause = button("Pause", () => { this.paused = !this.paused; pause.textContent = this.paused ? "Go on" : "Pause"; pause.setAttribute("aria-pressed", String(this.paused)); });
     const heads = ["sequence", "state", "prompt", "cached", "computed", "generated", "blocks", "waits for"];
     this.root.append(
@@ -50,7 +51,7 @@ export class EngineView {
       element("div", { class: "row" }, element("h2", {}, `Steps of the last ${SECONDS} s`), pause, save("Save as a trace (Perfetto)", "engine/trace", "engine-trace.json"),
         save("Save the model's graph (viewer)", "engine/graph", "graph.html")),
       element("p", { class: "legend dim" }, mark("prompt"), "rows of a prompt", mark("token"), "a token", mark("found"), "found computed", mark("wait"), "waits"),
-      element("div", { class: "scroll" }, this.canvas),
+      this.none, element("div", { class: "scroll" }, this.canvas),
       element("h2", {}, "Sequences"),
       element("div", { class: "wide" }, element("table", {}, element("thead", {}, element("tr", {}, heads.map((one) => element("th", { scope: "col" }, one)))), this.sequences)),
       element("h2", {}, "Blocks of keys and values"), this.blocksText, this.blocks,
@@ -79,6 +80,7 @@ export class EngineView {
     const latest = this.steps.at(-1)?.end_s ?? state.now_s;
     this.steps = this.steps.filter((step) => step.end_s > latest - SECONDS);
     this.drawTiles(state);
+    this.none.hidden = this.steps.length > 0;
     drawTimeline(this.canvas, this.steps, SECONDS);
     this.drawSequences(state.sequences);
     this.drawBlocks(state);
