@@ -42,6 +42,7 @@ from graphml.server.options.command_line import (
     PRINTING,
     WHICH_MODEL,
     Parsed,
+    by_flag,
     help_text,
     parsed,
     with_stated,
@@ -64,7 +65,7 @@ from graphml.text.template_process import PROCESSES
 DEFAULT_PARALLEL = 8
 SAME_OF_LOAD = (
     "arch", "backend", "swa_full", "deterministic", "offline", "rope_scaling", "rope_freq_base",
-    "rope_freq_scale", "draft_model", "control_layers",
+    "rope_freq_scale", "draft_model", "control_layers", "quant", "kv",
     "yarn_orig_ctx", "yarn_ext_factor", "yarn_attn_factor", "yarn_beta_slow", "yarn_beta_fast",
 )  # fmt: skip
 SAME_OF_SERVER = (
@@ -94,7 +95,10 @@ def serve(context: typer.Context) -> None:
         from graphml.server.serving import serve_until_stopped
     except ModuleNotFoundError as error:
         raise UsageError(f"serve: {error.name} is missing; pip install '.[server]' in a clone") from None
-    options, opening = server_options(command), load_options(command)
+    try:
+        options, opening = server_options(command), load_options(command)
+    except UsageError as error:
+        raise by_flag(error) from None
     if command.ignored:
         names = " ".join(dict.fromkeys(command.ignored))
         tell(f"graphml: serve: without a meaning here: {names}")
@@ -207,6 +211,8 @@ def load_options(command: Parsed) -> LoadOptions:
     if values.get("threads", 0) > 0:
         stated["threads"] = values["threads"]
     if "kv_k" in values or "kv_v" in values:
+        if "kv" in values:
+            raise UsageError("--kv: wanted either this or --cache-type-k and --cache-type-v")
         keys, other = values.get("kv_k", "f16"), values.get("kv_v", "f16")
         stated["kv"] = keys if keys == other else f"{keys}/{other}"
     batch = min((values[name] for name in ("batch", "ubatch") if name in values), default=512)

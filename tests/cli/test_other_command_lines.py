@@ -146,6 +146,9 @@ def test_a_command_of_another_meaning_names_ours(name: str) -> None:
     (["embed", STORIES, "x", "--query", "x", "--pooling", "mean"], "--query: wanted no --pooling but rank"),
     (["chat", "--server", "http://x", "--api-key", "@no.key"], "graphml: --api-key: no.key: cannot be read"),
     # Errors of the library name the flag, not its argument.
+    (["serve", STORIES, "--rope-scaling", "x"], "graphml: --rope-scaling: wanted one of none,"),
+    (["serve", STORIES, "--quant", "q9"], "graphml: --quant: wanted one of fp32, q8, q4; got 'q9'"),
+    (["serve", STORIES, "-ctk", "q9"], "graphml: --kv: wanted one of f16"),
     (["embed", STORIES, "x", "--pooling", "none", *REFERENCE], "--pooling: "),
     (["embed", STORIES, "x", "--prompt-name", "query", *REFERENCE], "graphml: --prompt-name: "),
     (["embed", STORIES, "x", "--query", "x", "--prompt-name", "query"], "--query: wanted no --prompt-name"),

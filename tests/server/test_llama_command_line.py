@@ -139,6 +139,13 @@ def test_flags_that_were_passed_over_are_heeded(tmp_path: Path) -> None:
     assert limited.ignored == []
 
 
+def test_weights_and_caches_are_converted_as_run_converts_them() -> None:
+    options = load_options(parsed(["--quant", "q8", "--kv", "q8_0/q4_0"]))
+    assert (options.quant, options.kv) == ("q8", "q8_0/q4_0")
+    with pytest.raises(UsageError, match="--kv: wanted either"):
+        load_options(parsed(["--kv", "f32", "-ctk", "f32"]))
+
+
 @pytest.mark.parametrize(
     "other",
     [

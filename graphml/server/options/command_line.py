@@ -94,6 +94,8 @@ FLAGS: Final = (
     Flag("-ub --ubatch-size", "ubatch", int, "The same."),
     Flag("-ctk --cache-type-k", "kv_k", help="Type of keys in the cache."),
     Flag("-ctv --cache-type-v", "kv_v", help="Type of values in the cache."),
+    Flag("--kv", "kv", help="Types of both: TYPE, or KEYS/VALUES."),
+    Flag("--quant", "quant", help="Weights are converted as the model is opened: q8, q4 or fp32."),
     Flag("-ngl --gpu-layers --n-gpu-layers", "gpu_layers", help="Layers that the first backend takes."),
     Flag("--place", "place", help="Rules of placement, BACKEND:WHAT with commas."),
     Flag("-ot --override-tensor", "override_tensor", help="PATTERN=CPU, or a backend.", repeated=True),
@@ -275,6 +277,13 @@ def parsed(arguments: Sequence[str]) -> Parsed:
         else:
             command.values[flag.into] = value
     return command
+
+
+def by_flag(error: UsageError) -> UsageError:
+    """The error by its flag, where its text begins with the name of an argument of the library."""
+    name, colon, rest = str(error).partition(":")
+    flag = next((flag for flag in FLAGS if flag.into == name), None)
+    return UsageError(f"{max(flag.names.split(), key=len)}:{rest}") if colon and flag else error
 
 
 def _value(name: str, left: list[str]) -> str:
