@@ -151,7 +151,7 @@ _WIDTHS = {
     "model": -30, "size": 10, "params": 10, "backend": -10, "threads": 7, "n_batch": 7, "n_ubatch": 8,
     "type_k": 6, "type_v": 6, "quant": -6, "place": -20, "gpu_layers": 10,
     "test": 15, "t/s": 20, "GB/s": 8, "of bandwidth": 12, "GFLOP/s": 8,
-    "bound by": -8, "ms a step p50 / p90 / p99": 25, "logits": -14, "ratio": 22, "device": -30,
+    "bound by": -8, "ms a step p50 / p90 / p99": 25, "logits": -14, "ratio": 22,
 }  # fmt: skip
 _FIRST = ("model", "size", "params", "backend", "threads")
 _SETTINGS = ("n_batch", "n_ubatch", "type_k", "type_v", "quant", "place")
@@ -168,7 +168,7 @@ def markdown(rows: Iterable[ResultRow], shown: Sequence[str] = ()) -> Iterator[s
     for row in rows:
         if not columns:
             columns = (*_FIRST, *(name for name in shown if name != "ratio"), *_LAST)
-            columns += (*_COMPARED * compared, "device")
+            columns += _COMPARED * compared
             names = {"ratio": f"ratio to {row.judge}"}
             widths = [(names.get(name, name), _WIDTHS[name], None) for name in columns]
             head = heads(widths)
@@ -181,6 +181,8 @@ def markdown(rows: Iterable[ResultRow], shown: Sequence[str] = ()) -> Iterator[s
         return
     version = kept[-1].build_commit or kept[-1].engine_version
     yield f"\nbuild: {version}; {kept[-1].cpu_info}{_memory(bandwidths)}\n"
+    for backends, text in {row.backends: device(row) for row in kept if row.driver}.items():
+        yield f"{backends}: {text}\n"
     yield from sides(kept) if compared else ()
     yield from notes(kept)
 
@@ -220,7 +222,6 @@ def _cells(row: ResultRow) -> dict[str, str]:
         "ms a step p50 / p90 / p99": steps(row),
         "logits": logits(row),
         "ratio": ratio(row),
-        "device": device(row).replace("|", "\\|"),
     }
 
 
