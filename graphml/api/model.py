@@ -356,7 +356,7 @@ class Model(EmbeddingModel, Closing):
     def _context(self, n_ctx: int | None) -> int:
         """The tokens that a session is to hold."""
         self._open()
-        if self.executor.architecture.output != "logits":
+        if not self.executor.generates:
             raise UsageError(f"{self.path}: {self.arch} gives embeddings, no logits: see embed")
         limit = min(self.n_ctx, MAX_CELLS)
         asked = self.default_n_ctx if n_ctx is None else n_ctx

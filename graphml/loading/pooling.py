@@ -23,6 +23,8 @@ ROWS: dict[str, Rows] = {"none": "all", "mean": "all", "cls": "first", "last": "
 """Which rows of a text the hidden layers must return."""
 KINDS_BY_ID = "token_type_by_id"
 """Key of whether ids from the size of the vocabulary on mean those below it as tokens of a second text."""
+NO_OUTPUT = "general.has_no_output"
+"""Key of whether a decoder has neither an output matrix nor one that it shares: it embeds alone."""
 Activation: TypeAlias = Callable[[Builder, Node], Node]
 ACTIVATIONS: dict[str, Activation] = {
     "identity": lambda g, x: x, "tanh": Builder.tanh, "relu": Builder.relu, "gelu_erf": Builder.gelu_erf,

@@ -91,6 +91,16 @@ def test_texts_become_what_sentence_transformers_computes(name: str, tmp_path: P
     assert np.abs(rows - alone).max() <= NEAR
 
 
+def test_a_decoder_without_an_output_matrix_embeds_alone(tmp_path: Path) -> None:
+    """Else logits would be products with the embedding, which an untied config does not mean."""
+    with opened(folder(tmp_path, "last", **{"config.json": {"tie_word_embeddings": True}})) as model:
+        assert model.generate("the cat", max_tokens=2)
+    with opened(folder(tmp_path, "last", **{"config.json": {"tie_word_embeddings": False}})) as model:
+        assert model.embed(TEXTS).shape[0] == len(TEXTS)
+        with pytest.raises(graphml.UsageError, match="gives embeddings, no logits: see embed"):
+            model.generate("the cat", max_tokens=2)
+
+
 @pytest.mark.parametrize(
     ("name", "number"), [(name, i) for name in VARIANTS for i in range(len(VARIANTS[name]))]
 )

@@ -25,8 +25,9 @@ from graphml.loading.huggingface.packed import (
     unpacked,
 )
 from graphml.loading.huggingface.sentence_modules import MODULES, embedding_keys, read_modules
-from graphml.loading.huggingface.tensors import our_tensors
+from graphml.loading.huggingface.tensors import OUTPUT, our_tensors
 from graphml.loading.huggingface.tokenizer_files import NO_TOKENIZER, tokenizer_metadata
+from graphml.loading.pooling import NO_OUTPUT
 from graphml.system.read_files import guarded
 from graphml.weights import Metadata, ModelFile
 from graphml.weights.filemap import FileMap
@@ -86,6 +87,8 @@ def open_folder(path: Path, families: Mapping[str, Family], stated_family: Famil
             n_embd = int(str(keys["embedding_length"]))
             own |= embedding_keys(path, modules, family.architecture, n_embd, tensors, kind)
             tensors |= {} if modules is None else modules.tensors(opened)
+            if embeds and family.logits and not tied and OUTPUT not in tensors:
+                own[NO_OUTPUT] = stored(True)
         values: dict[str, StoredValue] = {
             "general.architecture": stored(family.architecture),
             "general.name": stored(_name(path)),

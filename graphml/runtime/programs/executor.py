@@ -26,6 +26,7 @@ from graphml.ir.graph import Graph
 from graphml.ir.long_texts import LongerThan
 from graphml.ir.op import Array
 from graphml.loading.architecture import EMBEDDING, Architecture
+from graphml.loading.pooling import NO_OUTPUT
 from graphml.passes.cell_moves import CellMoves
 from graphml.runtime.blocks.window_ring import pinned_sizes
 from graphml.runtime.programs.compiled_programs import CompiledPrograms
@@ -105,6 +106,12 @@ class Executor:
     def encodes(self) -> bool:
         """Whether the model has an encoder, which reads a source text before the decoder's first step."""
         return self.graphs.encodes
+
+    @property
+    def generates(self) -> bool:
+        """Whether there are logits that mean something: not of an encoder, nor without an output matrix."""
+        metadata = self.file.metadata
+        return self.architecture.output == "logits" and not metadata.boolean(NO_OUTPUT, False)
 
     @property
     def recurrent(self) -> bool:

@@ -130,7 +130,7 @@ class EngineAccess:
         }
         self.pools = {name: ThreadPoolExecutor(n, f"graphml-{name}") for name, n in threads.items()}
         self._free = {name: threading.Semaphore(n) for name, n in POOL_THREADS.items()}
-        self.generates = model.executor.architecture.output == "logits" and not options.embeddings_only
+        self.generates = model.executor.generates and not options.embeddings_only
         self.engine: Engine | None = None
         self.draining = False
         self.n_ctx = min(model.n_ctx, options.n_ctx or model.n_ctx)
