@@ -10,7 +10,6 @@ LACKING = {
         "eurobert", "gemma-embedding", "gemma4-assistant", "glm-dsa", "graniteswitch", "llama-embed",
         "neo-bert", "plm", "rwkv6qwen2", "step35", "wavtokenizer-dec",
     )),
-    "tokenizer hybriddna", "tokenizer plamo2", "tokenizer rwkv",
 }  # fmt: skip
 """What is not made yet."""
 

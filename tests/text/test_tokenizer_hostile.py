@@ -57,10 +57,35 @@ def test_without_a_vocabulary_every_use_says_so(model: str) -> None:
             use()
 
 
-@looped("model", ["rwkv", "plamo2", "hybriddna", "wordcount"])
-def test_models_that_are_not_supported_are_named(model: str) -> None:
-    with pytest.raises(TokenizerError, match=rf"'{model}'.*supported: llama, gpt2"):
+@looped("model", ["test", "wordcount"])
+def test_models_that_are_unknown_are_named(model: str) -> None:
+    with pytest.raises(TokenizerError, match=rf"'{model}' is unknown; known: llama, gpt2"):
         load_tokenizer(metadata({"model": model, "tokens": ["a"]}))
+
+
+OF_BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+
+
+@looped(
+    "values, message",
+    [
+        (
+            {"model": "rwkv", "tokens": ["<s>", *map(chr, range(32, 92))]},
+            "a token for each byte is wanted, 0x00",
+        ),
+        ({"model": "rwkv", "tokens": ["<s>", "\\xg1"]}, "wants two hexadecimal digits"),
+        ({"model": "rwkv", "tokens": ["<s>", "\\x"]}, "wants two hexadecimal digits"),
+        ({"model": "plamo2", "tokens": OF_BYTES}, "a score for each token is wanted"),
+        (
+            {"model": "plamo2", "tokens": OF_BYTES[:-1], "scores": [0.0] * 255, "token_type": [BYTE] * 255},
+            "byte token <0xFF> is not there",
+        ),
+        ({"model": "hybriddna", "pre": "gpt-2", "tokens": ["a"]}, "merges"),
+    ],
+)
+def test_vocabularies_that_cannot_spell_every_text_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(GraphmlError, match=message):
+        load_tokenizer(metadata(values))
 
 
 def test_an_id_out_of_range_is_named() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import lzma
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from graphml.weights.metadata import Metadata, StoredValue
 
 DATA = Path(__file__).parents[1] / "data" / "tokenizers"
 WHOLE = ("gpt-2", "llama-spm", "bert-bge", "phi-3", "deepseek-coder", "qwen2", "llama-bpe")
-ALL = (*WHOLE, "gemma-4", "nomic-bert-moe")
+CUT = ("gemma-4", "nomic-bert-moe")
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 
@@ -25,7 +26,9 @@ def recorded(name: str) -> Any:
 
 
 def recorded_metadata(name: str, folder: Path) -> Metadata:
-    """The metadata of a recorded vocabulary, unpacked into a folder."""
+    """The metadata of a recorded vocabulary, unpacked into a folder; or of one that is made."""
+    if name in MADE:
+        return metadata(MADE[name]())
     path = folder / f"{name}.gguf"
     path.write_bytes(lzma.decompress((DATA / f"{name}.gguf.xz").read_bytes()))
     return open_model(path).metadata
@@ -51,6 +54,58 @@ def pairs_vocabulary() -> dict[str, Any]:
     random.Random(0).shuffle(pairs)
     tokens = [*BYTE_LETTERS, *(pair.replace(" ", "") for pair in pairs)]
     return {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.merges": pairs}
+
+
+def _slices(texts: Iterable[Any], rng: random.Random, longest: int, count: int) -> list[Any]:
+    """Parts of texts, each once."""
+    parts: dict[Any, None] = {}
+    every = [text for text in texts if len(text) > 1]
+    while len(parts) < count:
+        text = rng.choice(every)
+        start = rng.randrange(len(text) - 1)
+        parts[text[start : start + rng.randint(2, longest)]] = None
+    return list(parts)
+
+
+def longest_match_vocabulary() -> dict[str, Any]:
+    """In RWKV's form: all bytes, and parts of texts that need not be whole characters."""
+    texts = [text.encode() for text, _, _ in recorded("gpt-2")["cases"]]
+    parts = _slices(texts, random.Random(1), 12, 3000)
+    tokens = ["<s>", *(repr(token)[2:-1] for token in [bytes([byte]) for byte in range(256)] + parts)]
+    unused = [f"[PAD{index}]" for index in range(4)]
+    types = [CONTROL] + [NORMAL] * (len(tokens) - 1) + [UNUSED] * len(unused)
+    return {"tokenizer.ggml.model": "rwkv", "tokenizer.ggml.tokens": tokens + unused,
+            "tokenizer.ggml.token_type": types, "tokenizer.ggml.add_bos_token": True}  # fmt: skip
+
+
+def best_sum_vocabulary() -> dict[str, Any]:
+    """In PLaMo 2's form: special tokens, bytes, most characters of texts, parts of these, some unusable."""
+    rng, texts = random.Random(2), [text for text, _, _ in recorded("gpt-2")["cases"]]
+    special = [f"<|plamo:{name}|>" for name in ("unk", "bos", "eos", "pad")]
+    of_bytes = [f"<0x{byte:02X}>" for byte in range(256)]
+    letters = sorted({letter for text in texts for letter in text if ord(letter) % 5})
+    parts = [*letters, *_slices(texts, rng, 8, 3000)]
+    scores = [0.0] * 260 + [
+        rng.choice([-2000.0, 1.5, *(-rng.uniform(3, 16) for _ in range(20))]) for _ in parts
+    ]
+    types = [UNKNOWN, *[CONTROL] * 3, *[BYTE] * 256, *[NORMAL] * len(parts)]
+    return {"tokenizer.ggml.model": "plamo2", "tokenizer.ggml.tokens": [*special, *of_bytes, *parts],
+            "tokenizer.ggml.scores": scores, "tokenizer.ggml.token_type": types}  # fmt: skip
+
+
+def dna_vocabulary() -> dict[str, Any]:
+    """Pairs of ASCII letters, and sixes of bases behind `<oov>`."""
+    letters = [chr(code) for code in range(0x21, 0x7F)]
+    pairs = [f"{first} {second}" for first in letters for second in letters if (ord(first) * ord(second)) % 3]
+    sixes = ["".join(bases) + "\ue000" for bases in product("ACGT", repeat=6)]
+    tokens = [*BYTE_LETTERS, *(pair.replace(" ", "") for pair in pairs), "<dna>", "</dna>", "<oov>", *sixes]
+    return {"tokenizer.ggml.model": "hybriddna", "tokenizer.ggml.pre": "gpt-2",
+            "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.merges": pairs,
+            "tokenizer.ggml.eos_token_id": 0}  # fmt: skip
+
+
+MADE = {"rwkv": longest_match_vocabulary, "plamo2": best_sum_vocabulary, "hybriddna": dna_vocabulary}
+ALL = (*WHOLE, *CUT, *MADE)
 
 
 def byte_pair(*extra: tuple[str, int], merges: tuple[str, ...] = (), **values: Any) -> Metadata:

@@ -10,6 +10,8 @@ from typing import Final
 
 from graphml.errors import TokenizerError
 from graphml.text.tokenizer import attributes
+from graphml.text.tokenizer.hybrid_dna import unmarked
+from graphml.text.tokenizer.rwkv import unescaped
 from graphml.text.tokenizer.vocabulary import NO_VOCABULARY_TEXT, PREFIX, Vocabulary
 
 
@@ -57,9 +59,13 @@ class Pieces:
         return token
 
     def _spelled(self, token: int) -> bytes:
-        text, marks = self._vocabulary.texts[token], self._marks[token]
-        if marks & int(attributes.SPECIAL):
+        text, marks, kind = self._vocabulary.texts[token], self._marks[token], self._vocabulary.kind
+        if kind == "rwkv":
+            return unescaped(text)
+        if marks & int(attributes.SPECIAL) or (kind == "plamo2" and not marks & int(attributes.BYTE)):
             return _utf8(text)
+        if self._vocabulary.model == "hybriddna":
+            text = unmarked(self._vocabulary, token)
         if marks & int(attributes.NORMAL):
             if self._vocabulary.flags.escape_spaces:
                 return _utf8(text.replace("\u2581", " "))

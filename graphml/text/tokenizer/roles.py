@@ -67,6 +67,9 @@ DEFAULTS: Final[Mapping[str, tuple[int | None, ...]]] = {
     "whitespace": (11, 11, None, None, None, None),
     "gemma4": (None, None, None, None, None, None),
     "t5": (None, 1, 2, None, 0, None),
+    "rwkv": (None, None, None, None, None, None),
+    "plamo2": (1, 2, 0, None, 3, None),
+    "hybriddna": (11, 11, None, None, None, None),
     "huggingface": (None, None, None, None, None, None),
 }
 

@@ -9,6 +9,9 @@ from graphml.errors import TokenizerError
 from graphml.system.read_files import guarded
 from graphml.text.tokenizer.byte_bpe import byte_pair_encoder
 from graphml.text.tokenizer.huggingface import KEY, HuggingFaceTokenizer
+from graphml.text.tokenizer.hybrid_dna import HybridDnaEncoder
+from graphml.text.tokenizer.plamo2 import BestSumEncoder
+from graphml.text.tokenizer.rwkv import LongestMatchEncoder
 from graphml.text.tokenizer.spm import ScoredPairEncoder
 from graphml.text.tokenizer.tokenizer import Encoder, Tokenizer
 from graphml.text.tokenizer.unigram import unigram_encoder
@@ -42,4 +45,9 @@ def _encoder(vocabulary: Vocabulary, metadata: Metadata) -> Encoder | None:
         return WordPieceEncoder(vocabulary)
     if vocabulary.kind == "unigram":
         return unigram_encoder(vocabulary, metadata)
-    return byte_pair_encoder(vocabulary, metadata)
+    if vocabulary.kind == "rwkv":
+        return LongestMatchEncoder(vocabulary)
+    if vocabulary.kind == "plamo2":
+        return BestSumEncoder(vocabulary)
+    words = byte_pair_encoder(vocabulary, metadata)
+    return HybridDnaEncoder(vocabulary, words.encode) if vocabulary.model == "hybriddna" else words

@@ -32,13 +32,15 @@ KINDS: Final = {
     "whitespace": "bpe",
     "bert": "wordpiece",
     "t5": "unigram",
+    "rwkv": "rwkv",
+    "plamo2": "plamo2",
+    "hybriddna": "bpe",
     "huggingface": "huggingface",
 }
 NO_VOCABULARY: Final = ("no_vocab", "none")
 NO_VOCABULARY_TEXT: Final = (
     f"the file says {PREFIX}model = 'none': it has no tokenizer, give and take token ids instead of text"
 )
-UNSUPPORTED: Final = ("rwkv", "plamo2", "hybriddna", "test")
 MAX_TOKEN_CHARACTERS: Final = 1 << 16
 
 
@@ -92,8 +94,7 @@ def read_vocabulary(metadata: Metadata, pre: str | None) -> Vocabulary:
         return _no_vocabulary(metadata, model)
     if model not in KINDS:
         known = ", ".join([*KINDS, *NO_VOCABULARY])
-        why = "is not supported" if model in UNSUPPORTED else "is unknown"
-        raise TokenizerError(f"{PREFIX}model = {model[:64]!r} {why}; supported: {known}")
+        raise TokenizerError(f"{PREFIX}model = {model[:64]!r} is unknown; known: {known}")
     kind = KINDS[model]
     name = _pre_name(metadata, model, kind, pre)
     rules = pre_tokenizer(name) if kind == "bpe" else None
@@ -181,12 +182,13 @@ def _scores(metadata: Metadata, count: int) -> npt.NDArray[np.float64] | None:
 
 
 def _flags(metadata: Metadata, kind: str, rules: PreTokenizer | None) -> Flags:
+    bare = kind in ("rwkv", "plamo2")  # llama.cpp adds nothing to these, whatever the file says
     add_bos = rules.add_bos if rules is not None else kind in ("spm", "wordpiece")
-    add_bos = metadata.boolean(PREFIX + "add_bos_token", add_bos)
+    add_bos = metadata.boolean(PREFIX + "add_bos_token", add_bos) and not bare
     lowercase = metadata.boolean(PREFIX + "normalizer.lowercase", kind not in ("bpe", "huggingface"))
     return Flags(
         add_bos=add_bos or (rules is not None and rules.force_bos),
-        add_eos=metadata.boolean(PREFIX + "add_eos_token", kind == "unigram"),
+        add_eos=metadata.boolean(PREFIX + "add_eos_token", kind == "unigram") and not bare,
         add_space_prefix=metadata.boolean(PREFIX + "add_space_prefix", kind == "spm"),
         clean_spaces=kind == "wordpiece",
         escape_spaces=rules.escape_spaces if rules is not None else not metadata.boolean(BYTE_LEVEL, False),

@@ -14,6 +14,7 @@ import random
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import gguf
 import llama_cpp
 
 from graphml.text.tokenizer import PRE_TOKENIZERS
-from tests.text.vocabularies import pairs_vocabulary
+from tests.text.vocabularies import MADE, pairs_vocabulary
 
 HERE = Path(__file__).parent
 WHOLE = ("gpt-2", "llama-spm", "bert-bge", "phi-3", "deepseek-coder", "qwen2", "llama-bpe")
@@ -56,6 +57,10 @@ TELLING = [
     "!hello #tag @user $var %mod ^caret &amp *star _under",
     "the quick brown fox jumps over the lazy dog. IMGIMGABZ <sentinel:12>\t\tof of",
 ] + [" " * n + "end" + " " * n for n in (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 33, 65, 130, 260, 520)]
+
+
+DNA = ["<dna>ACGTACGTACGT</dna>", "<dna>acgtTGCAa</dna>", "<dna>AC-GTN中CCC</dna>", "<dna></dna>", "</dna>",
+       "<dna>", "<dna>ACGTAC", "CCCCCC", "<oov>", "<dna>TTTTTTG</dna>ACGTAC"]  # fmt: skip
 
 
 def random_text(rng: random.Random) -> str:
@@ -114,13 +119,15 @@ class Peer:
         return {"n_vocab": self.count, "bos": bos, "eos": eos, "ends": ends, "hidden": hidden}
 
 
-def record(path: Path, texts: int) -> dict[str, Any]:
-    """What llama.cpp makes of random texts, some with special tokens in them."""
+def record(path: Path, texts: int, pool: Sequence[str] = ()) -> dict[str, Any]:
+    """What llama.cpp makes of random texts, some with special tokens or texts of a pool in them."""
     peer, rng = Peer(path), random.Random(path.name)
     specials = [peer.decode([token], False) for token in peer.specials()][:400]
     cases = []
     for index in range(texts):
         text = random_text(rng)
+        for _ in range(3 if pool else 0):
+            text += rng.choice(pool) + random_text(rng)[:3]
         for _ in range(index % 3 if specials else 0):
             at, special = rng.randrange(len(text) + 1), rng.choice(specials)
             text = (
@@ -215,6 +222,10 @@ def main() -> None:
                     shutil.copy(source.with_suffix(f".gguf.{kind}"), HERE / f"{name}.{kind}")
             pack(path.read_bytes(), f"{name}.gguf")
             pack(json.dumps(record(path, 240), ensure_ascii=False).encode(), f"{name}.json")
+        for name, make in MADE.items():
+            write(Path(folder) / f"{name}.gguf", "llama", make())
+            cases = record(Path(folder) / f"{name}.gguf", 160, DNA if name == "hybriddna" else [])
+            pack(json.dumps(cases, ensure_ascii=False).encode(), f"{name}.json")
         pairs = Path(folder) / "pairs.gguf"
         write(pairs, "llama", pairs_vocabulary())
         pack(json.dumps(record_pre(pairs, 150), ensure_ascii=False).encode(), "pre.json")
