@@ -10,8 +10,7 @@ from graphml_models._samples import transformer
 
 import graphml
 from graphml.errors import UsageError
-from graphml.ir import step
-from graphml.ir.cache_types import CACHE_NAMES, cache_form, transformed
+from graphml.ir.cache_types import CACHE_NAMES, KeptAs, cache_form, cache_types
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.runtime.programs.open_executor import open_executor
@@ -35,7 +34,7 @@ def _files(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the type."""
-    monkeypatch.setattr(step, "transformed", lambda written: (True, True))
+    monkeypatch.setattr(KeptAs, "transformed", (True, True))
 
 
 def ops(executor: Executor) -> set[str]:
@@ -70,7 +69,7 @@ def test_a_source_text_and_distances(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path = write_model(tmp_path / "t5.gguf", *MODELS["t5-plain"])
     answers: list[list[int]] = []
     for value in ((False, False), (True, True)):
-        monkeypatch.setattr(step, "transformed", lambda written, value=value: value)
+        monkeypatch.setattr(KeptAs, "transformed", value)
         with graphml.load(path, "reference", kv="f32") as model, model.session() as session:
             answers.append([token.id for token in session.generate(SOURCE.tolist(), max_tokens=N_GREEDY)])
             assert ("walsh_hadamard" in ops(model.executor)) == value[0]
@@ -106,7 +105,10 @@ def test_what_is_kept_otherwise_has_another_name() -> None:
     assert [cache_form(name) for name in ("f16", "q4_0", "q4_0-plain", "q8_0-plain/f16")] == [
         *("f16", "q4_0+hadamard", "q4_0", "q8_0/f16"),
     ]
-    assert [transformed(name) for name in ("f16", "q8_0/f32", "f16/q4_0", "q4_0-plain/q4_0", "bf16")] == [
+    assert [
+        cache_types(name).most.transformed
+        for name in ("f16", "q8_0/f32", "f16/q4_0", "q4_0-plain/q4_0", "bf16")
+    ] == [
         *((False, False), (True, False), (False, True), (False, True), (False, False)),
     ]
 

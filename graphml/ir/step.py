@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphml.ir.builder import BaseBuilder
-from graphml.ir.cache_types import cache_types, transformed
+from graphml.ir.cache_types import cache_types
 from graphml.ir.cell_groups import CellGroup
 from graphml.ir.dtype import I32
 from graphml.ir.node import Node
@@ -34,7 +34,7 @@ class StepBuilder(BaseBuilder):
     """Builds the graph of one step of at most `max_tokens` tokens.
 
     max_outputs: the bound of output rows; T in a step of one token. max_sequences, max_cells, block_size: of
-    the cache; cache_dtype: the types of keys and values, `q8_0` or `q8_0/q4_0` (`graphml.ir.cache_types`);
+    the cache; cache_dtype: how keys and values are kept, by layer too (`graphml.ir.cache_types`);
     causal: the default of attention, without later tokens; caches: the prefix of the names of states for keys
     and values. windows: layers that see a window or a chunk have cells of their own (`cell_groups`).
     """
@@ -63,8 +63,7 @@ class StepBuilder(BaseBuilder):
         self.n_cells = Symbol("C", max_cells)
         self.n_blocks = Symbol("B", -(-max_cells // block_size))
         self.block_size = block_size
-        self.k_dtype, self.v_dtype = cache_types(cache_dtype)
-        self.k_transformed, self.v_transformed = transformed(cache_dtype)
+        self.cache_types = cache_types(cache_dtype)
 
     @property
     def tokens(self) -> Node:

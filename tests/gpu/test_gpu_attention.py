@@ -41,7 +41,7 @@ class Case:
 
     def graph(self, blocks: int) -> Graph:
         g, tokens = Builder(), Symbol("T", self.most or len(self.positions))
-        cells, (k_dtype, v_dtype) = 2 * blocks * BLOCK, cache_types(self.kind)
+        cells, (k_dtype, v_dtype) = 2 * blocks * BLOCK, cache_types(self.kind).most.dtypes
         q = g.input("q", F32, (tokens, self.n_head, self.d))
         k = g.state("k", k_dtype, (cells, self.n_head_kv, self.d))
         v = g.state("v", v_dtype, (cells, self.n_head_kv, self.d_v))
@@ -73,7 +73,8 @@ class Case:
             "table": table,
             "sinks": random.standard_normal(self.n_head, np.float32),
         }
-        for name, width, kind in zip("kv", (self.d, self.d_v), cache_types(self.kind), strict=True):
+        kinds = cache_types(self.kind).most.dtypes
+        for name, width, kind in zip("kv", (self.d, self.d_v), kinds, strict=True):
             plain = random.standard_normal((cells, self.n_head_kv, width), np.float32)
             plain[~seen] = unseen
             values[name] = encoded(plain, kind.name)

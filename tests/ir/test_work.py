@@ -42,7 +42,7 @@ def test_attention_reads_the_cells_in_use() -> None:
         rest = count * 4 * (4 * 16 + 2) + 4 * blocks
         return (found.n_bytes - rest) // (2 * 2 * 16 * 2), found.flops // (2 * 4 * 2 * 16)
 
-    assert (g.k_dtype, g.v_dtype) == (F16, F16)
+    assert g.cache_types.of(0).dtypes == (F16, F16)
     assert at(attention(0), 1, 99) == (100, 100)
     assert at(attention(0), 4, 0) == (4, 1 + 2 + 3 + 4)
     assert at(attention(8), 1, 99) == (8, 8)

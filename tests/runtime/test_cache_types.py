@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from graphml_models._samples import transformer
 
 import graphml
 from graphml.errors import UsageError
-from graphml.ir.cache_types import cache_types
+from graphml.ir.cache_types import cache_form, cache_types, read_cache_types
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.runtime.programs.open_executor import open_executor
@@ -32,6 +33,8 @@ COSTS = {
     "q5_1/q4_1": (1e-3, 2e-2, 1e-4),
     "q4_1/iq4_nl": (2e-3, 3e-2, 1e-4),
     "iq4_nl/f32": (2e-4, 1e-2, 1e-4),
+    "q8_0,1=q4_0/q5_0": (1e-4, 2e-2, 1e-4),
+    "f32/q8_0,0=q4_1": (1e-4, 2e-2, 1e-4),
 }
 BITS = {"f32": 32, "f16": 16, "q8_0": 8.5, "q5_1": 6, "q5_0": 5.5, "q4_1": 5, "q4_0": 4.5, "iq4_nl": 4.5}
 
@@ -88,14 +91,52 @@ def test_a_type_costs_what_its_grid_does(path: Path, pair: tuple[Executor, Execu
 def test_each_cache_has_its_own_type(pair: tuple[Executor, Executor], kept: str) -> None:
     graph = pair[1].compiled(1, 1).graph
     states = {name: node.dtype for name, node in graph.leaves("state").items()}
-    wanted = dict(zip("kv", cache_types(kept), strict=True))
-    assert states == {f"cache.{i}.{name}": kind for i in (0, 1) for name, kind in wanted.items()}
+    types = cache_types(kept)
+    wanted = {i: dict(zip("kv", types.of(i).dtypes, strict=True)) for i in (0, 1)}
+    assert states == {f"cache.{i}.{name}": kind for i in (0, 1) for name, kind in wanted[i].items()}
 
 
 def test_the_state_takes_what_the_type_says(pair: tuple[Executor, Executor], kept: str) -> None:
-    keys, values = (BITS[kind.name] for kind in cache_types(kept))
+    types = cache_types(kept)
+    bits = sum(BITS[kind.name] for i in (0, 1) for kind in types.of(i).dtypes)
     for executor in pair:
-        assert OneText(executor).state.n_bytes == 64 * 2 * 32 * (keys + values) / 8
+        assert OneText(executor).state.n_bytes == 64 * 32 * bits / 8
+
+
+@pytest.mark.parametrize(
+    ("written", "shortest"),
+    [
+        ("q8_0,3=q4_0,4=q4_0,5=q8_0,7=f16/q4_0", "q8_0,3-4=q4_0,7=f16/q4_0"),
+        ("q8_0/q8_0,0-2=q8_0", "q8_0"),
+        ("f16,9=q4_0,0-1=q4_0/q4_0", "f16,0-1=q4_0,9=q4_0"),
+    ],
+)
+def test_types_of_layers_are_written_in_one_way(written: str, shortest: str) -> None:
+    assert read_cache_types("kv", written) == shortest
+    assert str(cache_types(written)) == shortest
+    assert cache_form(shortest) == re.sub(r"(q\d_0)", r"\1+hadamard", shortest)
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ("q8_0,x=q4_0", "wanted LAYER=TYPE or FIRST-LAST=TYPE behind a comma; got 'x=q4_0'"),
+        ("q8_0,", "wanted LAYER=TYPE"),
+        ("q8_0,3-1=q4_0", "wanted layers below 10000, the first first"),
+        ("q8_0,0-99999=q4_0", "wanted layers below 10000"),
+        ("q8_0,1-3=q4_0,2=f16", "layer 2 has types twice"),
+        ("q8_0,1=q4_2", "wanted one of f16, f32"),
+        (",1=q4_0", "wanted one of f16, f32"),
+    ],
+)
+def test_wrong_types_of_layers_are_named(written: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        LoadOptions(kv=written)
+
+
+def test_a_layer_that_there_is_not_is_refused(path: Path) -> None:
+    with pytest.raises(UsageError, match=r"wide\.gguf: kv: wanted layers below 2, .*; got layer 2"):
+        open_executor(path, LoadOptions("reference", kv="f16,2=q8_0")).build(1, 1)
 
 
 @pytest.mark.parametrize(("kv", "kind", "cache"), [("q8_0", "q8_0", "k"), ("f16/iq4_nl", "iq4_nl", "v")])

@@ -10,6 +10,7 @@ from typing import Any
 from graphml.errors import GraphError, UsageError
 from graphml.ir.argument_kinds import Count, Index, NonNegative
 from graphml.ir.arguments import method
+from graphml.ir.cache_types import KeptAs
 from graphml.ir.cell_groups import CellGroup
 from graphml.ir.dtype import DType
 from graphml.ir.methods.layout import flatten
@@ -60,9 +61,10 @@ def attend(
     own = g.windows and causal and selected is None and bool(window or chunk)
     group = CellGroup(window, chunk) if own else None
     if k is not None:
-        blocks = _blocks(g, k, v)
-        keys = _write(g, f"{g.caches}.{layer}.k", k, g.k_dtype, group, blocks[0])
-        values = keys if v is None else _write(g, f"{g.caches}.{layer}.v", v, g.v_dtype, group, blocks[1])
+        kept_as = g.cache_types.of(layer)
+        (k_kind, v_kind), blocks = kept_as.dtypes, _blocks(kept_as, k, v)
+        keys = _write(g, f"{g.caches}.{layer}.k", k, k_kind, group, blocks[0])
+        values = keys if v is None else _write(g, f"{g.caches}.{layer}.v", v, v_kind, group, blocks[1])
         g.kept[layer] = WrittenCache(keys, values, group, blocks)
     if layer not in g.kept:
         raise GraphError(f"[g.attend] wanted keys and values of layer {layer}, which has kept none yet")
@@ -111,8 +113,9 @@ def select(
     >>> g.select(q, g.heads(g.columns(x, 0, 16), 1), layer=0, n=4)
     %selected: i32[T<=8, 4, 4] = select_blocks(%q, %cache_write, %positions, %sequences, %block_table)
     """
-    block, _ = _blocks(g, k, None)
-    k_cache = _write(g, f"{g.caches}.{layer}.index", k, g.k_dtype, block=block)
+    kept_as = g.cache_types.of(layer)
+    block, _ = _blocks(kept_as, k, None)
+    k_cache = _write(g, f"{g.caches}.{layer}.index", k, kept_as.dtypes[0], block=block)
     q = _transformed(g, q, block)
     operands = (q, k_cache, g.positions, g.sequences, g.block_table, *(() if weights is None else (weights,)))
     return g.record(
@@ -123,7 +126,7 @@ def select(
         selection_block=selection_block,
         local=local,
         block_size=g.block_size,
-        k_dtype=g.k_dtype.name,
+        k_dtype=k_cache.dtype.name,
     )
 
 
@@ -136,9 +139,10 @@ def attend_relative(
     >>> g.attend_relative(q, k, v, layer=0, bias=g.weight("distances", F32, (32, 4)))
     %reshape: f32[T<=8, 64] = reshape(%relative_attention)
     """
-    of_keys, of_values = _blocks(g, k, v)
-    k_cache = _write(g, f"{g.caches}.{layer}.k", k, g.k_dtype, block=of_keys)
-    v_cache = _write(g, f"{g.caches}.{layer}.v", v, g.v_dtype, block=of_values)
+    kept_as = g.cache_types.of(layer)
+    (k_kind, v_kind), (of_keys, of_values) = kept_as.dtypes, _blocks(kept_as, k, v)
+    k_cache = _write(g, f"{g.caches}.{layer}.k", k, k_kind, block=of_keys)
+    v_cache = _write(g, f"{g.caches}.{layer}.v", v, v_kind, block=of_values)
     q = _transformed(g, q, of_keys)
     ahead = () if g.causal else (g.lengths,)
     y = g.record(
@@ -158,9 +162,10 @@ def keep_source(g: StepBuilder, k: Node, v: Node, layer: Index) -> None:
 
     >>> g.keep_source(k, v, layer=0)
     """
-    of_keys, of_values = _blocks(g, k, v)
-    _write(g, f"source.{layer}.k", k, g.k_dtype, block=of_keys)
-    _write(g, f"source.{layer}.v", v, g.v_dtype, block=of_values)
+    kept_as = g.cache_types.of(layer)
+    (k_kind, v_kind), (of_keys, of_values) = kept_as.dtypes, _blocks(kept_as, k, v)
+    _write(g, f"source.{layer}.k", k, k_kind, block=of_keys)
+    _write(g, f"source.{layer}.v", v, v_kind, block=of_values)
 
 
 @method
@@ -174,9 +179,10 @@ def attend_source(g: StepBuilder, q: Node, layer: Index, n_head_kv: Count, scale
     %reshape: f32[T<=8, 64] = reshape(%cross_attention)
     """
     shape = g.n_cells, n_head_kv, q.shape[-1]
-    k_cache = _cache(g, f"source.{layer}.k", shape, g.k_dtype)
-    v_cache = _cache(g, f"source.{layer}.v", shape, g.v_dtype)
-    of_keys, of_values = _blocks(g, q, q)
+    kept_as = g.cache_types.of(layer)
+    (k_kind, v_kind), (of_keys, of_values) = kept_as.dtypes, _blocks(kept_as, q, q)
+    k_cache = _cache(g, f"source.{layer}.k", shape, k_kind)
+    v_cache = _cache(g, f"source.{layer}.v", shape, v_kind)
     q = _transformed(g, q, of_keys)
     y = g.record(
         ops.attention,
@@ -196,7 +202,7 @@ def _types(k_cache: Node, v_cache: Node) -> dict[str, Any]:
     return {"k_dtype": k_cache.dtype.name, "v_dtype": v_cache.dtype.name}
 
 
-def _blocks(g: StepBuilder, k: Node, v: Node | None) -> tuple[int, int]:
+def _blocks(kept_as: KeptAs, k: Node, v: Node | None) -> tuple[int, int]:
     """The sizes of blocks by which keys and values of these heads are transformed; 0: they are not.
 
     As in llama.cpp (`src/llama-kv-cache.cpp`): the largest for keys, at most 64 for values, since small
@@ -207,8 +213,8 @@ def _blocks(g: StepBuilder, k: Node, v: Node | None) -> tuple[int, int]:
         width = fixed(x.shape[-1])
         return width & -width if is_transformed else 0
 
-    of_keys = block(k, g.k_transformed)
-    of_values = of_keys if v is None else min(block(v, g.v_transformed), 64)
+    of_keys = block(k, kept_as.transformed[0])
+    of_values = of_keys if v is None else min(block(v, kept_as.transformed[1]), 64)
     return of_keys, of_values
 
 

@@ -12,7 +12,8 @@ from functools import cached_property
 from typing import Any
 
 from graphml.compiler.top_k_outputs import candidates
-from graphml.errors import ArchitectureError
+from graphml.errors import ArchitectureError, UsageError
+from graphml.ir.cache_types import cache_types
 from graphml.ir.cell_groups import CellGroup, groups_among
 from graphml.ir.cells import BLOCK_SIZE, MAX_CELLS
 from graphml.ir.graph import Graph
@@ -84,6 +85,7 @@ class ModelGraphs:
         pooling, hidden: see `CompileOptions`; top_k: with `candidates` beside the logits. The last few graphs
         are kept: that of one token is asked for by its program, its states and the memory that it needs.
         """
+        self._check_cache_layers()
         key = max_tokens, max_outputs, max_sequences, pooling, top_k, hidden, self.is_head
         known = self._latest.pop(key, None)
         graph, unused = known or self._build(max_tokens, max_outputs, max_sequences, pooling, top_k, hidden)
@@ -118,6 +120,15 @@ class ModelGraphs:
                 graph = with_outputs(graph, g.finish(**{HIDDEN: self._every_hidden(g)}))
         unused = [] if self.is_head else weights.unused()
         return graph, [name for name in unused if not name.startswith(self._ahead)]
+
+    def _check_cache_layers(self) -> None:
+        """UsageError for types of layers that the model does not have."""
+        n_layer, layers = getattr(self.config, "n_layer", None), cache_types(self.cache_dtype).others
+        if layers and n_layer is not None and not self.is_head and max(layers) >= n_layer:
+            raise UsageError(
+                f"{self.file.path}: kv: wanted layers below {n_layer}, as the model has; got layer "
+                f"{max(layers)}"
+            )
 
     def build_encoder(self, max_tokens: int, max_sequences: int = 1) -> Graph:
         """The graph that reads source texts, of a model that `encodes`: gives their hidden rows [T, D]."""

@@ -41,7 +41,7 @@ class Case:
 
     @property
     def kv_dtypes(self) -> tuple[str, ...]:
-        return tuple(kind.name for kind in cache_types(self.kv_dtype))
+        return tuple(kind.name for kind in cache_types(self.kv_dtype).most.dtypes)
 
     def sequence_lengths(self) -> tuple[int, ...]:
         if self.lengths:
