@@ -56,6 +56,19 @@ def test_an_error_names_what_is_wrong(
         open_executor(path, LoadOptions("reference")).build(1, 1)
 
 
+@pytest.mark.parametrize("value", [None, [0.5, 0.5, 0.5], "steep"])
+def test_numbers_of_an_activation_that_are_not_one_a_layer_are_refused(value: Any) -> None:
+    """Apertus's, whose keys do not begin with the architecture."""
+    sample = discovery.architecture("apertus").sample
+    assert sample is not None
+    model = sample("apertus")[0]
+    metadata = {**model.metadata, "xielu.beta": value}
+    if value is None:
+        del metadata["xielu.beta"]
+    with pytest.raises(GraphmlError, match=r"m\.gguf: key '?xielu\.beta.*wanted (a number for each of )?2 "):
+        build("apertus", metadata, model.tensors)
+
+
 def build(name: str, metadata: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]]) -> list[str]:
     """Read and build a model that there is no file of; gives the tensors that go unused."""
     keys = {key: stored(value) for key, value in {**metadata, "general.architecture": name}.items()}
