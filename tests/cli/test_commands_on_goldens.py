@@ -18,7 +18,7 @@ from tests import golden
 from tests.cli.test_commands import graphml_command
 
 WANTED = 12
-NAMES = golden.names()
+NAMES = golden.decoders()
 CHOSEN = sorted({NAMES[i * len(NAMES) // WANTED] for i in range(WANTED)})
 every_chosen = pytest.mark.parametrize("path", CHOSEN, indirect=True)
 SMALL = ["-p", 8, "-n", 4, "-r", 1]
