@@ -64,7 +64,7 @@ def names() -> list[str]:
 @cache
 def decoders() -> list[str]:
     """The goldens in the repository whose rows are logits; those of encoders are hidden rows."""
-    return [one for one in names() if discovery.architecture(read(one).architecture).output == "logits"]
+    return [name for name in names() if discovery.architecture(read(name).architecture).output == "logits"]
 
 
 def some(count: int = 10) -> list[str]:

@@ -19,6 +19,6 @@ build = partial(llama.build, head=llama.hidden_rows)
 def sample(name: str) -> list[SampleModel]:
     """Tiny models for tests."""
     return [
-        transformer(name, biases=True, scales=True, rope_factors=True, tied=True),
-        transformer(name, "experts", n_expert=5, tied=True),
+        transformer(name, tied=True, rope_factors=True),
+        transformer(name, "experts", n_expert=5, biases=True, scales=True, tied=True),
     ]

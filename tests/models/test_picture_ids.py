@@ -35,10 +35,10 @@ def test_ids_of_pictures_are_never_the_answer(
     keys = {"chameleon.vocab_size": N_VOCAB}
     large = replace(model, metadata={**model.metadata, **keys}, tensors={**model.tensors, **tables})
     path = write_model(tmp_path / "model.gguf", "chameleon", large)
-    found = logits(path, backend)
+    rows = logits(path, backend)
     monkeypatch.setattr(chameleon, "PICTURES", (4, N_VOCAB))  # more than there are
     every = logits(path, backend)
     assert np.isfinite(every).all()
-    assert np.isneginf(found[:, 4:8196]).all()
+    assert np.isneginf(rows[:, 4:8196]).all()
     every[:, 4:8196] = -np.inf
-    np.testing.assert_array_equal(found, every)
+    np.testing.assert_array_equal(rows, every)
