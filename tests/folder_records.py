@@ -4,7 +4,8 @@
     PYTHONPATH=.:quant:models VENV/bin/python -m tests.folder_records [NAME ...]
 
 A record holds config.json, names and shapes of the tensors, and the logits; the weights follow from the
-names, so that the tests need neither package. Made with transformers 5.23.0, float32, eager attention.
+names, so that the tests need neither package. Made with transformers 5.23.0, Apertus with 5.24.0, float32,
+eager attention.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ LARGER = {"num_hidden_layers": 4, "hidden_size": 48, "intermediate_size": 80, "n
 RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "afmoe": ("Afmoe", {**EXPERTS, "num_hidden_layers": 5, "head_dim": 8, "mup_enabled": True,
                         "sliding_window": 8, "num_shared_experts": 2, "route_scale": 1.5}),
+    "apertus": ("Apertus", {"attention_bias": True}),
     "arcee": ("Arcee", {}),
     "bloom": ("Bloom", {"intermediate_size": None, "num_key_value_heads": None,
                         "max_position_embeddings": None}),
@@ -223,10 +225,12 @@ def values(name: str, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.flo
     made = np.random.default_rng(zlib.crc32(name.encode())).standard_normal(shape).astype(np.float32)
     if name.endswith("A_log"):
         return np.float32(0.5) + np.float32(0.3) * made
+    if name.endswith(".act_fn.eps"):
+        return np.asarray(np.float32(-0.01) * np.abs(made))
     if "bias" in name:
         return np.float32(0.1) * made
-    if len(shape) == 1:
-        return 1 + np.float32(0.1) * made
+    if len(shape) < 2:
+        return np.asarray(1 + np.float32(0.1) * made)
     return made / np.float32(np.sqrt(shape[-1]))
 
 

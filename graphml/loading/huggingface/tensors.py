@@ -93,6 +93,21 @@ def our_tensors(
     return tensors
 
 
+def take_numbers(config: HfConfig, family: Family, tensors: dict[str, Tensor]) -> dict[str, list[float]]:
+    """The keys of the family's numbers by layer; their tensors are taken out of `tensors`."""
+    keys: dict[str, list[float]] = {}
+    for place, key in family.numbers.items():
+        keys[key] = []
+        for layer in range(config.size("block_count")):
+            name = place.format(layer)
+            tensor = tensors.pop(name, None)
+            if tensor is None or np.prod(tensor.shape) != 1:
+                got = "nothing" if tensor is None else list(tensor.shape)
+                raise WeightsError(f"{config.path.parent}: {name}: wanted a tensor of one number; got {got}")
+            keys[key].append(config.checked_number(name, float(tensor.numpy().reshape(-1)[0])))
+    return keys
+
+
 def _of_text(
     config: HfConfig, family: Family, checkpoint: Mapping[str, Tensor], wrapped: bool
 ) -> dict[str, Tensor]:
