@@ -83,7 +83,8 @@ def test_it_is_on_the_cpu(name: str, tmp_path: Path) -> None:
      ("dbrx", "attn_config", {"kv_n_heads": 2, "rope_theta": 5e5}), ("iquestcoder", "clip_qkv", 8.0),
      ("dbrx", "ffn_config", {"moe_normalize_expert_weights": None}),
      ("cohere2_moe", "shared_expert_combination_strategy", "sum"), ("apertus", "rope_parameters", None),
-     ("gemma2", "use_bidirectional_attention", True)],
+     ("gemma2", "use_bidirectional_attention", True), ("chameleon", "vocabulary_map", None),
+     ("chameleon", "vocabulary_map", {"IMGIMGA": 4})],
 )  # fmt: skip
 def test_fields_that_change_the_mathematics_are_refused(
     name: str, field: str, value: object, tmp_path: Path

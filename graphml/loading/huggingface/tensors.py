@@ -30,7 +30,7 @@ PREFIXES = (
 SEEING = (
     "aligner", "audio_tower", "connector", "embed_audio", "embed_vision", "image_newline", "image_tower",
     "mm_projector", "multi_modal_projector", "video_tower", "vision_encoder", "vision_model",
-    "vision_projection", "vision_tower", "visual", "visual_embeddings_table",
+    "vision_projection", "vision_tower", "visual", "visual_embeddings_table", "vqmodel",
 )  # fmt: skip
 _SEEING = re.compile(rf"(model\.)?({'|'.join(SEEING)})(\..*)?")
 # These, layers that predict further tokens, where they stand apart, and buffers, which are computed.
