@@ -45,13 +45,16 @@ def read_pooling(keys: Keys, key: str = "pooling_type") -> str:
 
 
 def read_dense(keys: Keys) -> tuple[Activation, ...]:
-    """The activations of the dense layers that follow pooling, whose tensors are `dense_2` and so on."""
+    """The activations of the dense layers that follow pooling, whose tensors are `dense_2` and so on.
+
+    GGUF files of llama.cpp say the width of one, which has no activation.
+    """
     activations = []
     for number in range(_FIRST_DENSE, _FIRST_DENSE + _MOST_DENSE):
         key = f"dense_{number}.activation"
-        if not keys.has(key):
+        if not keys.has(key) and not keys.integer(f"dense_{number}_feat_in", 0):
             break
-        name = keys.text(key, "")
+        name = keys.text(key, "identity")
         if name not in ACTIVATIONS:
             raise keys.unsupported(key, ", ".join(ACTIVATIONS))
         activations.append(ACTIVATIONS[name])
