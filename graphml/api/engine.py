@@ -216,8 +216,11 @@ class Engine(NamesOthers, Closing):
 
     @property
     def embeds(self) -> bool:
-        """Whether `embed_ids` has its blocks: not where parts of the model are on several devices."""
-        return not isinstance(self._executor.device, PartsDevice)
+        """Whether `embed_ids` has its blocks: not where parts of the model are on several devices.
+
+        Nor of a diffusion model, where a text would wait for all steps of the answers that came before.
+        """
+        return not (isinstance(self._executor.device, PartsDevice) or self._executor.denoises)
 
     def embed_ids(
         self,
@@ -233,10 +236,12 @@ class Engine(NamesOthers, Closing):
         In steps of this engine, each text whole. Those for a few steps wait at a time, so that what comes
         later need not wait for all. key, priority: as of `submit`; cancellation: ends them, with a
         BackendError.
-        UsageError as of `Model.embed`, for a text that the blocks do not hold, and on several devices.
+        UsageError as of `Model.embed`, for a text that the blocks do not hold, and unless it `embeds`.
         """
         if not self.embeds:
-            raise UsageError("embed_ids: wanted a model on one device; see Model.embed_ids")
+            raise UsageError(
+                "embed_ids: wanted a model on one device, no diffusion model; see Model.embed_ids"
+            )
         requests, runner = self._requests.texts(texts, pooling, key, priority), self._runner()
         if runner is not None and requests:
             runner.prepare_texts(pooling, map(len, texts))

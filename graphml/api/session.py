@@ -39,7 +39,8 @@ class Session(EvaluatedSession, NamesOthers, Closing):
     Of the latest generation too: prompt_ids, the ids that it began from; generated, those that it gave;
     shifts, what its full context made it forget, (keep, drop) each time; logprobs, of each generated id, and
     prompt_logprobs, of each of the prompt (None for those that were there before, and the very first), where
-    its params ask for them.
+    its params ask for them. `on_denoised`: called after each step of a diffusion model's answer, with that
+    answer, whose `answer` are its ids so far.
     """
 
     _instead: ClassVar = {

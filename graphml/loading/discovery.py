@@ -231,13 +231,14 @@ def _from_module(name: str, module: ModuleType) -> Architecture:
         )
     if not isinstance(rank, Rank):
         raise ArchitectureError(f"{module.__file__}: RANK: wanted a graphml.loading.rank.Rank; got {rank!r}")
-    diffusion = getattr(module, "DIFFUSION", None)
-    if diffusion is not None and (whole_number(diffusion) is None or diffusion < 0):
+    diffusion, causal = getattr(module, "DIFFUSION", None), bool(getattr(module, "CAUSAL", True))
+    if diffusion is not None and (causal or whole_number(diffusion) is None or diffusion < 0):
         raise ArchitectureError(
-            f"{module.__file__}: DIFFUSION: wanted the length of a block, or 0; got {diffusion!r}"
+            f"{module.__file__}: DIFFUSION: wanted the length of a block, or 0, with CAUSAL = False; "
+            f"got {diffusion!r} and CAUSAL = {causal}"
         )
     return Architecture(
         name, module.Config.read, module.build, getattr(module, "sample", None),
-        bool(getattr(module, "CAUSAL", True)), output, rank, getattr(module, "encode", None),
+        causal, output, rank, getattr(module, "encode", None),
         getattr(module, "ahead", None), diffusion,
     )  # fmt: skip

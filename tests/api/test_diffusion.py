@@ -15,6 +15,7 @@ import pytest
 
 import graphml
 from graphml.errors import ContextFullError, UsageError, WeightsError
+from graphml.loading.discovery import architecture
 from graphml.sampling import SamplingParams
 from graphml.sampling.denoiser import Denoiser
 from tests import golden, tiny_model
@@ -27,10 +28,12 @@ At temperature 0 its sampler takes the most likely token here, as its page says,
 MASK = 5
 
 
-def written(folder: Path, name: str, shifts: bool = True, mask: int | None = MASK) -> Path:
+def written(folder: Path, name: str, shifts: bool | None = True, mask: int | None = MASK) -> Path:
     """A golden as a diffusion model whose file says what denoising needs."""
     spec = golden.read(name)
-    metadata = dict(spec.metadata) | {"diffusion.shift_logits": ("BOOL", shifts)}
+    metadata = dict(spec.metadata)
+    if shifts is not None:
+        metadata["diffusion.shift_logits"] = "BOOL", shifts
     if mask is not None:
         metadata["tokenizer.ggml.mask_token_id"] = "UINT32", mask
     tensors = {
@@ -101,15 +104,15 @@ def test_requests_together_answer_as_each_alone(tiny: graphml.Model) -> None:
         handles = [engine.submit(prompt, max_tokens=11, seed=5, **SAMPLED) for prompt in PROMPTS]
         assert [handle.result() for handle in handles] == alone
         assert engine.stats().n_steps < 12 * len(PROMPTS)
+        assert engine.stats().rows_per_step > 11
         several = engine.submit("hello", max_tokens=11, seed=5, n=3, **SAMPLED).results()
         assert several[0] == alone[0]
         assert len({tuple(result.tokens) for result in several}) == 3
-        with_rows = engine.submit("hello", max_tokens=11, seed=5, **SAMPLED)
-        (embedded,) = engine.embed_ids([tiny.encode("hello")], "last")
-        assert with_rows.result() == alone[0]
-    np.testing.assert_allclose(
-        embedded[0], tiny.embed("hello", "last", normalize=False), rtol=1e-4, atol=1e-5
-    )
+        with pytest.raises(UsageError, match="embed_ids: wanted a model on one device, no diffusion model"):
+            engine.embed_ids([[1, 2]], "last")
+        handle = engine.submit("hello", max_tokens=11, seed=5, **SAMPLED)
+        assert tiny.embed("hello", "last").shape == (32,)
+        assert handle.result() == alone[0]
 
 
 def test_threads_change_no_token(tmp_path: Path) -> None:
@@ -185,6 +188,7 @@ def test_how_long_an_answer_is(tiny: graphml.Model) -> None:
     assert list(tiny.session().generate("hello", max_tokens=0)) == []
     few = tiny.generate("hello", diffusion_steps=2, diffusion_eps=0.1)
     assert (len(few.tokens), few.stop_reason) == (96 - n_prompt, "length")  # no more than a step takes
+    assert len(list(tiny.session().generate("hello", diffusion_steps=2, diffusion_eps=0.1))) == 96 - n_prompt
     short = tiny.session(n_ctx=20)
     assert len(list(short.generate("hello", max_tokens=50))) == 20 - n_prompt
     assert short.stop_reason == "context"
@@ -360,7 +364,7 @@ def test_logits_that_are_no_numbers_are_an_error_of_their_request(tmp_path: Path
 
 
 def test_the_file_says_whether_logits_are_shifted(tmp_path: Path) -> None:
-    path = written(tmp_path, "dream-dense")
+    path = written(tmp_path, "dream-dense", shifts=None)
     answers = []
     for shifts in (None, True, False):
         override: dict[str, Any] = (
@@ -381,3 +385,18 @@ def test_each_step_can_be_seen(tiny: graphml.Model) -> None:
     session.on_denoised = look
     list(session.generate("hello", max_tokens=8, diffusion_block_length=8, diffusion_steps=4))
     assert seen == [(1, 6), (2, 4), (3, 2), (4, 0)]
+
+
+def test_the_speed_is_of_all_tokens(tiny: graphml.Model) -> None:
+    session = tiny.session()
+    list(session.generate("hello", max_tokens=8, diffusion_steps=1))
+    assert session.stats.gen_tps > 0  # though all came at once
+    timings = tiny.generate("hello", max_tokens=8, diffusion_steps=1).timings
+    assert timings.gen_tps == pytest.approx(8 / timings.total_s)
+
+
+def test_blocks_by_default_are_the_architectures() -> None:
+    lengths = {
+        name: architecture(name).diffusion for name in ("dream", "rnd1", "llada", "llada-moe", "llama")
+    }
+    assert lengths == {"dream": 0, "rnd1": 0, "llada": 32, "llada-moe": 32, "llama": None}

@@ -14,6 +14,8 @@ import graphml
 from graphml.cli.main import app
 from graphml.cli.terminal import denoising_view
 from graphml.cli.terminal.denoising_view import OPEN, DenoisingView
+from graphml.sampling import PeekableRandom
+from graphml.sampling.denoiser import Denoiser
 from tests import tiny_model
 
 BLOCKS = ["--diffusion-block-length", "4", "--diffusion-steps", "4", "--temp", "0"]
@@ -115,3 +117,15 @@ def test_a_tall_answer_leaves_the_terminal_its_first_lines(path: Path, terminal:
         session.on_denoised = view.show
         list(session.generate("hello", max_tokens=120, diffusion_block_length=120, diffusion_steps=1))
     assert terminal.text.count("\n") == 4
+
+
+def test_a_model_does_not_steer_the_terminal(path: Path, terminal: Terminal) -> None:
+    with graphml.load(path, "reference") as model:
+        assert model.tokenizer is not None
+        model_facts = model.executor.diffusion
+        assert model_facts is not None
+        ids = model.tokenizer.encode("a\x1b[2Jb", add_special=False)
+        answer = Denoiser([1], len(ids), model_facts, graphml.SamplingParams(), PeekableRandom(0))
+        answer.answer[:] = ids
+        DenoisingView(model.tokenizer).show(answer)
+    assert terminal.text == "step 0 of 128\na[2Jb\n"

@@ -199,3 +199,40 @@ def test_an_algorithm_is_a_word_or_its_number(wrong: object) -> None:
     assert SamplingParams(diffusion_algorithm="2").diffusion_algorithm == "margin"
     with pytest.raises(UsageError, match="diffusion_algorithm: wanted one of origin, entropy, margin"):
         SamplingParams(diffusion_algorithm=wrong)  # type: ignore[arg-type]
+
+
+def filled_in_steps(length: int, n_steps: int, seed: int = 0, **settings: Any) -> list[set[int]]:
+    """Which positions each step of a block fills in, whose positions have confidences that fall."""
+    params = SamplingParams(diffusion_block_length=length, diffusion_steps=n_steps, **settings)
+    answer = Denoiser([1], length, PLAIN, params, PeekableRandom(seed))
+    rows = np.zeros((length, N_VOCAB), np.float32)
+    rows[:, 3] = np.linspace(4, 2, length, dtype=np.float32)
+    known, steps = set[int](), list[set[int]]()
+    while not answer.done:
+        answer.take(rows[answer.rows - 1])
+        now = set(np.flatnonzero(answer.answer != MASK).tolist())
+        steps.append(now - known)
+        known = now
+    return steps
+
+
+def test_the_choice_among_positions_has_a_temperature() -> None:
+    in_order = [{0, 1}, {2, 3}, {4, 5}, {6, 7}]
+    assert filled_in_steps(8, 4) == filled_in_steps(8, 4, diffusion_alg_temp=1e-6) == in_order
+    for rng in ("graphml", "llama.cpp"):
+        hot = [filled_in_steps(8, 4, seed, diffusion_alg_temp=100.0, rng=rng) for seed in range(9)]
+        assert all(len(step) == 2 for steps in hot for step in steps)  # none is chosen twice
+        assert len({str(steps) for steps in hot}) > 4
+
+
+def test_of_equals_the_first_are_filled_in_first() -> None:
+    params = SamplingParams(diffusion_block_length=60, diffusion_steps=2)
+    answer = Denoiser([1], 60, PLAIN, params, PeekableRandom(0))
+    rows = np.zeros((60, N_VOCAB), np.float32)
+    rows[:, 3] = np.tile(np.array([1, 3], np.float32), 30)
+    answer.take(rows)
+    assert np.flatnonzero(answer.answer != MASK).tolist() == list(range(1, 60, 2))
+    params = SamplingParams(diffusion_block_length=60, diffusion_steps=4)
+    answer = Denoiser([1], 60, PLAIN, params, PeekableRandom(0))
+    answer.take(rows)
+    assert np.flatnonzero(answer.answer != MASK).tolist() == list(range(1, 30, 2))

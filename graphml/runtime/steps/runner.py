@@ -249,9 +249,10 @@ class Runner:
         executor, start = self.executor, time.perf_counter()
         self._prepare(plan)  # before texts: a block that cells move from may be one of theirs now
         pooled: dict[Sequence, Array] = {}
+        of_texts: dict[Sequence, Exception] = {}
         if plan.texts:
             pooled = pooled_texts(executor, plan, self.state, self.max_sequences, self._inputs.fill)
-        of_texts = denoised_texts(pooled, executor.file.path)
+            of_texts = denoised_texts(pooled, executor.file.path)
         if plan.sources:
             read_sources(executor, plan, self.state, self.n_blocks * BLOCK_SIZE, self.max_sequences)
         if not plan.rows:
