@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from graphml.api.session_evaluation import EvaluatedSession
 from graphml.api.tokens import GeneratedText, StopReason, Token
+from graphml.compiler.options import CompileOptions
 from graphml.errors import ContextFullError, UsageError
 from graphml.ir.op import Array
 from graphml.runtime.plans.plan_texts import denoised
@@ -20,10 +21,19 @@ DEFAULT_LENGTH = 256
 """Tokens of an answer that nobody limits: all of it is there from the first step on."""
 
 
-def check_kind(executor: Executor, params: SamplingParams) -> None:
-    """UsageError for settings that this kind of model, diffusion or not, cannot follow."""
+def check_kind(executor: Executor, params: SamplingParams, options: CompileOptions) -> None:
+    """UsageError for settings that this kind of model, diffusion or not, cannot follow.
+
+    options: of the programs, whose adapters a diffusion model has for all of a text.
+    """
     check = check_denoised if executor.denoises else check_continued
     check(params)
+    activated = [adapter.name for adapter in options.adapters if adapter.invocation]
+    if executor.denoises and activated:
+        raise UsageError(
+            f"lora: a diffusion model has its adapters for all of a text: wanted none that works from its "
+            f"invocation on; {activated[0]} does"
+        )
 
 
 def answer_length(executor: Executor, n_prompt: int, max_tokens: int | None, n_ctx: int) -> int:

@@ -61,7 +61,7 @@ class Requests:
         """The request of a prompt; full: what a full context does, which was checked."""
         tokenizer = self.prompts.tokenizer
         check_stop(tokenizer, params)
-        check_kind(self.executor, params)
+        check_kind(self.executor, params, self.executor.options)
         prompt_ids, params = self.prompts.read(prompt, params)
         ids, source = self._split(checked_ids(prompt_ids, self.n_vocab, some=True))
         count = whole_number(n)

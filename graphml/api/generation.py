@@ -85,7 +85,7 @@ def generation(
     executor, tokenizer = session._executor, session._tokenizer
     if not executor.denoises:
         executor.check_continues()
-    check_kind(executor, params)
+    check_kind(executor, params, session._probe.options)
     checked = checked_ids(ids, session.n_vocab)
     if not len(checked) and not len(session._held) and not session.source:
         raise UsageError("ids: wanted at least one token id, got none, and the session holds none")

@@ -154,8 +154,9 @@ class Session(EvaluatedSession, NamesOthers, Closing):
         What ends it: an end-of-generation token or one of `params.stop_tokens`, neither of which is appended
         (it is given only if text was still held back, as its piece); a stop string, which is not shown;
         max_tokens; a full context; `cancel`; leaving the loop. See `stop_reason`. Any other use of the
-        session ends the generation with a UsageError, and so does a model whose tokens see later ones: it
-        does not continue a text. Not `new`: a `cancel` since `new_use` ends it, too.
+        session ends the generation with a UsageError. A diffusion model denoises an answer to all that the
+        session holds, and gives its tokens as they are settled; other models whose tokens see later ones
+        continue no text, a UsageError. Not `new`: a `cancel` since `new_use` ends it, too.
 
         prompt: ids, a text, or messages, which the chat template renders; a begin token is added where the
         session is empty. Without a prompt it goes on where the session is. An encoder reads the prompt, as

@@ -242,10 +242,11 @@ class Denoiser:
         how = self._params.diffusion_algorithm
         if how == "random":
             return self._number()
-        weights = np.exp(left.logits - left.logits.max()).astype(np.float64)
-        probabilities = (weights / np.cumsum(weights)[-1]).astype(np.float32)
+        weights = np.exp(left.logits - left.logits.max())
+        total = weights.sum(dtype=np.float64)
         if how == "confidence":
-            return float(probabilities[at])
+            return float(weights[at] / total)
+        probabilities = (weights / total).astype(np.float32)
         if how == "margin":
             first = probabilities[:2] if self._exact else np.sort(probabilities)[::-1][:2]
             return float(first[0] - first[1] if len(first) > 1 else first[0])

@@ -19,6 +19,7 @@ from graphml.loading.discovery import architecture
 from graphml.sampling import SamplingParams
 from graphml.sampling.denoiser import Denoiser
 from tests import golden, tiny_model
+from tests.adapter_files import random_pairs, write_adapter, write_vectors
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data" / "diffusion.json").read_text())
 """Answers of llama.cpp's example to random prompts with random settings, of the goldens' weights.
@@ -400,3 +401,23 @@ def test_blocks_by_default_are_the_architectures() -> None:
         name: architecture(name).diffusion for name in ("dream", "rnd1", "llada", "llada-moe", "llama")
     }
     assert lengths == {"dream": 0, "rnd1": 0, "llada": 32, "llada-moe": 32, "llama": None}
+
+
+def test_adapters_and_control_vectors_of_load_count(tiny: graphml.Model, tmp_path: Path) -> None:
+    matrix, width = "blk.0.ffn_down.weight", tiny_model.WIDTH
+    parts = random_pairs({matrix: (width, tiny_model.HIDDEN)}, 2, 3)
+    adapter = write_adapter(tmp_path / "adapter.gguf", parts, "llada")
+    vector = write_vectors(tmp_path / "vector.gguf", {1: np.linspace(-9, 9, width, dtype=np.float32)})
+    plain = tiny.generate("hello", max_tokens=9).tokens
+    for changed in ({"lora": [(adapter, 3.0)]}, {"control_vectors": [(vector, 1.0)]}):
+        with graphml.load(tiny.path, "reference", kv="f32", n_batch=96, **changed) as model:
+            answer = model.generate("hello", max_tokens=9).tokens
+            assert answer == [token.id for token in model.session().generate("hello", max_tokens=9)]
+            assert answer != plain
+        session = tiny.session(**changed)
+        assert [token.id for token in session.generate("hello", max_tokens=9)] == answer
+    activated = write_adapter(tmp_path / "activated.gguf", parts, "llada", invocation=[1, 2])
+    with graphml.load(tiny.path, "reference", kv="f32", n_batch=96, lora=[(activated, 1.0)]) as model:
+        for call in (model.generate, model.session().generate):
+            with pytest.raises(UsageError, match=r"lora: a diffusion model .*; activated\.gguf does"):
+                call("hello")
