@@ -64,6 +64,10 @@ OPTIONS: Final = {
     **dict.fromkeys((("run", "-i"), ("run", "--interactive"), ("run", "-cnv")), "`graphml chat` converses"),
     ("run", "--no-display-prompt"): "the prompt is printed with --show-prompt alone",
     **dict.fromkeys((("run", "-r"), ("run", "--reverse-prompt")), "--stop TEXT ends the answer at a text"),
+    **dict.fromkeys(
+        ((name, "--diffusion-add-gumbel-noise") for name in ("run", "chat")),
+        "a --temp above 0 samples as the largest of noisy logits does",
+    ),
     ("tokenize", "--text"): "the text is behind MODEL, or --prompt",
     ("tokenize", "--no-bos"): "--no-special adds no BOS and EOS",
     **dict.fromkeys((("chat", "-p"), ("chat", "--prompt")), _ONE_PROMPT),

@@ -19,7 +19,9 @@ POOLINGS = ("none", "mean", "cls", "last", "rank")
 """By GGUF's number: each token's row; the mean of a text's rows; its first; its last; scores of two texts."""
 Rows: TypeAlias = Literal["all", "first", "last"]
 """Which rows of each sequence a step returns."""
-ROWS: dict[str, Rows] = {"none": "all", "mean": "all", "cls": "first", "last": "last"}
+LOGITS = "logits"
+"""In place of a pooling: the logits of a text's tokens are wanted, not their hidden rows."""
+ROWS: dict[str, Rows] = {"none": "all", LOGITS: "all", "mean": "all", "cls": "first", "last": "last"}
 """Which rows of a text the hidden layers must return."""
 KINDS_BY_ID = "token_type_by_id"
 """Key of whether ids from the size of the vocabulary on mean those below it as tokens of a second text."""
