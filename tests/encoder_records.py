@@ -32,6 +32,9 @@ PADDED = {**SIZES, "pad_token_id": 1}
 T5 = {"vocab_size": 60, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 3, "num_heads": 4}
 MODERN = {"local_attention": 8, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2,
           "num_hidden_layers": 4}  # fmt: skip
+EMBEDDING_GEMMA = {**SIZES, "num_key_value_heads": 1, "head_dim": 16, "sliding_window": 9,
+                   "query_pre_attn_scalar": 20, "use_bidirectional_attention": True,
+                   "layer_types": ["sliding_attention", "sliding_attention", "full_attention"]}  # fmt: skip
 # Name -> class of transformers and its fields: the rows of ids, and scores of a classifier.
 ENCODERS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "bert": ("BertModel", "BertConfig", SIZES),
@@ -49,6 +52,10 @@ ENCODERS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "modernbert-scores": ("ModernBertForSequenceClassification", "ModernBertConfig",
                           {**SIZES, **MODERN, "num_labels": 2, "classifier_pooling": "mean",
                            "hidden_activation": "silu", "classifier_bias": True}),
+    "eurobert": ("EuroBertModel", "EuroBertConfig", {**SIZES, "num_key_value_heads": 2}),
+    "eurobert-masked": ("EuroBertForMaskedLM", "EuroBertConfig",
+                        {**SIZES, "attention_bias": True, "tie_word_embeddings": True}),
+    "gemma3_text": ("Gemma3TextModel", "Gemma3TextConfig", EMBEDDING_GEMMA),
     "nomic_bert": ("NomicBertModel", "NomicBertConfig", SIZES),
     "jina_embeddings_v3": ("JinaEmbeddingsV3Model", "JinaEmbeddingsV3Config", PADDED),
     "jina_embeddings_v3-scores": ("JinaEmbeddingsV3ForSequenceClassification", "JinaEmbeddingsV3Config",
@@ -92,6 +99,14 @@ SENTENCES: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
         "sentence_bert_config.json": {"max_seq_length": 40, "do_lower_case": True}}),
     "unigram": ("xlm-roberta", "unigram", {"modules.json": POOLED, "1_Pooling/config.json": pooling("mean")}),
     "bytes": ("roberta", "bytes", {"modules.json": NORMED, "1_Pooling/config.json": pooling("cls")}),
+    "gemma": ("gemma3_text", "bytes", {
+        "modules.json": [*POOLED, module("Dense", "2_Dense"), module("Dense", "3_Dense"),
+                         module("Normalize", "4_Normalize")],
+        "1_Pooling/config.json": pooling("mean"),
+        "2_Dense/config.json": {"in_features": 32, "out_features": 48, "bias": False,
+                                "activation_function": NONE},
+        "3_Dense/config.json": {"in_features": 48, "out_features": 32, "bias": False,
+                                "activation_function": NONE}}),
     "last": ("qwen3", "bytes", {"modules.json": NORMED, "1_Pooling/config.json": pooling("last")}),
     "pairs": ("bert-scores", "wordpiece", {}),
     "pairs-unigram": ("xlm-roberta-scores", "unigram", {}),

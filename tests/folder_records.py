@@ -4,7 +4,8 @@
     PYTHONPATH=.:quant:models VENV/bin/python -m tests.folder_records [NAME ...]
 
 A record holds config.json, names and shapes of the tensors, and the logits; the weights follow from the
-names, so that the tests need neither package. Made with transformers 5.23.0, float32, eager attention.
+names, so that the tests need neither package. Made with transformers 5.23.0, Apertus and Chameleon with
+5.24.0, float32, eager attention.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ HEADS = {"num_key_value_heads": 4, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "q
 LATENT = {**ROUTED, **HEADS}
 DELTA = {"head_dim": 16, "linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_num_key_heads": 2,
          "linear_num_value_heads": 4, "layer_types": ["linear_attention", "full_attention"]}  # fmt: skip
+VQ = {"embed_dim": 4, "num_embeddings": 8, "latent_channels": 4, "resolution": 16, "base_channels": 32,
+      "channel_multiplier": [1], "num_res_blocks": 1}  # fmt: skip
 SEEING = ("Qwen2VL", "Qwen2_5_VL", "Qwen3VL", "Qwen3VLMoe")  # classes with a part that sees
 # Classes whose language model has a config of its own.
 NESTED = ("Gemma3", "Gemma3n", "Llama4", "Gemma4", "Qwen3_5", "Qwen3_5Moe")
@@ -75,9 +78,12 @@ LARGER = {"num_hidden_layers": 4, "hidden_size": 48, "intermediate_size": 80, "n
 RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "afmoe": ("Afmoe", {**EXPERTS, "num_hidden_layers": 5, "head_dim": 8, "mup_enabled": True,
                         "sliding_window": 8, "num_shared_experts": 2, "route_scale": 1.5}),
+    "apertus": ("Apertus", {"attention_bias": True}),
     "arcee": ("Arcee", {}),
     "bloom": ("Bloom", {"intermediate_size": None, "num_key_value_heads": None,
                         "max_position_embeddings": None}),
+    "chameleon": ("Chameleon", {"vocabulary_map": {"a": 5}, "vq_config": VQ}),
+    "chameleon-behind": ("Chameleon", {"vocabulary_map": {}, "vq_config": VQ, "swin_norm": True}),
     "cohere": ("Cohere", {"use_qk_norm": True}),
     "cohere2": ("Cohere2", {"num_hidden_layers": 4, "sliding_window": 8}),
     "cohere2_moe": ("Cohere2Moe", {"num_hidden_layers": 4, "head_dim": 8, "sliding_window": 8,
@@ -223,10 +229,12 @@ def values(name: str, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.flo
     made = np.random.default_rng(zlib.crc32(name.encode())).standard_normal(shape).astype(np.float32)
     if name.endswith("A_log"):
         return np.float32(0.5) + np.float32(0.3) * made
+    if name.endswith(".act_fn.eps"):
+        return np.asarray(np.float32(-0.01) * np.abs(made))
     if "bias" in name:
         return np.float32(0.1) * made
-    if len(shape) == 1:
-        return 1 + np.float32(0.1) * made
+    if len(shape) < 2:
+        return np.asarray(1 + np.float32(0.1) * made)
     return made / np.float32(np.sqrt(shape[-1]))
 
 
@@ -254,7 +262,11 @@ def in_steps(name: str) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 def class_of(transformers: Any, prefix: str) -> Any:
     """The class of a model, by the first part of its name."""
-    head = {"GPT2": "LMHeadModel", **dict.fromkeys(SEEING, "ForConditionalGeneration")}
+    head = {
+        "GPT2": "LMHeadModel",
+        "Chameleon": "ForConditionalGeneration",
+        **dict.fromkeys(SEEING, "ForConditionalGeneration"),
+    }
     prefix = "Llama" if prefix in OF_LLAMA else prefix
     return getattr(transformers, prefix + head.get(prefix, "ForCausalLM"))
 

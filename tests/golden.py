@@ -29,6 +29,8 @@ import graphml_quant
 import numpy as np
 from numpy.typing import NDArray
 
+from graphml.loading import discovery
+
 FOLDER = Path(__file__).parent / "data" / "goldens"
 Floats = NDArray[np.float32]
 Metadata = Mapping[str, tuple[str, Any]]
@@ -36,7 +38,10 @@ Metadata = Mapping[str, tuple[str, Any]]
 
 @dataclass(frozen=True)
 class Golden:
-    """A model: metadata (key -> type, value), tensors (name -> shape in GGUF order), tokens, logits."""
+    """A model: metadata (key -> type, value), tensors (name -> shape in GGUF order), tokens, logits.
+
+    logits: of an encoder its hidden rows.
+    """
 
     name: str
     seed: int
@@ -56,9 +61,15 @@ def names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.json"))
 
 
+@cache
+def decoders() -> list[str]:
+    """The goldens in the repository whose rows are logits; those of encoders are hidden rows."""
+    return [name for name in names() if discovery.architecture(read(name).architecture).output == "logits"]
+
+
 def some(count: int = 10) -> list[str]:
-    """The two llamas and others evenly spread over the rest, for tests that take long with each."""
-    others = [name for name in names() if name not in FEW]
+    """The two llamas and others evenly spread over the decoders, for tests that take long with each."""
+    others = [name for name in decoders() if name not in FEW]
     step = max(1, -(-len(others) // (count - len(FEW))))
     return [*FEW, *others[::step]]
 

@@ -19,6 +19,7 @@ CHATML = (
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 NORMAL, CONTROL = 1, 3
+MASK = "<|mdm_mask|>"
 
 
 def vocabulary() -> list[str]:
@@ -38,14 +39,20 @@ def write(
     more: Sequence[str] = (),
     ahead: bool = False,
     sampling: Mapping[str, float] | None = None,
+    denoises: bool = False,
 ) -> Path:
     """Write the model; without `tokenizer` it says that it has no vocabulary.
 
     architecture: what it calls itself; its tensors are llama's. more: control tokens at the vocabulary's end.
-    ahead: one more layer, for multi-token prediction. sampling: `general.sampling.NAME` -> value.
+    ahead: one more layer, for multi-token prediction. denoises: a diffusion model, LLaDA, with `MASK` as the
+    last token. sampling: `general.sampling.NAME` -> value.
     """
-    writer = gguf.GGUFWriter(path, architecture)
+    writer = gguf.GGUFWriter(path, "llada" if denoises else architecture)
+    more = [*more, MASK] if denoises else more
     tokens = [*vocabulary(), *more]
+    if denoises:
+        writer.add_mask_token_id(len(tokens) - 1)
+        writer.add_diffusion_shift_logits(False)
     writer.add_context_length(n_ctx)
     writer.add_embedding_length(WIDTH)
     writer.add_block_count(LAYERS + ahead)

@@ -5,7 +5,7 @@
 
 The models are the architectures' own samples with the weights that the tests give them (`tests/golden.py`);
 what is recorded, in float64 and then rounded, lies in `tests/data/transformers`, so that the tests need
-neither package. Made with transformers 5.23.0.
+neither package. Made with transformers 5.23.0, Chameleon's with 5.24.0.
 """
 
 from __future__ import annotations
@@ -92,6 +92,37 @@ def _gemma4_rope(model: Any, ours: Weights) -> None:
 
     frequencies = 1e6 ** (-np.arange(16) / 16) / ours["rope_freqs.weight"]
     model.model.rotary_emb.full_attention_inv_freq = torch.from_numpy(frequencies)
+
+
+def _chameleon(tf: Any, swin_norm: bool) -> Any:
+    """Chameleon without what makes ids of pictures, of which its ids have none."""
+    model = tf.ChameleonForConditionalGeneration(
+        tf.ChameleonConfig(**SIZES, num_key_value_heads=2, rms_norm_eps=1e-5, swin_norm=swin_norm,
+                           tie_word_embeddings=False, vocabulary_map={})
+    )  # fmt: skip
+    del model.model.vqmodel
+    return model
+
+
+_CHAMELEON = {
+    "model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
+    **_layers({"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}, "model.layers.{i}"),
+    **_layers({"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
+               "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+               "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+               "mlp.down_proj": "ffn_down"}, "model.layers.{i}", "weight"),
+}  # fmt: skip
+
+
+def _halves(model: Any, ours: Weights) -> None:
+    """Rows of heads as transformers rotates them: in halves, where the sample has pairs of neighbours."""
+    for layer in model.model.layers:
+        attention = layer.self_attn
+        for part in (attention.q_proj, attention.k_proj, attention.q_norm, attention.k_norm):
+            for rows in part.parameters():
+                pairs = rows.data.reshape(-1, 8, 2, 64 if rows.shape[1] == 64 else 1)
+                rows.data = pairs.transpose(1, 2).reshape(rows.shape)
 
 
 def _t5(tf: Any, **more: Any) -> Any:
@@ -229,6 +260,10 @@ RECORDS = {
     ),
     "t5-tied": Record(
         "tied", lambda tf: _t5(tf, feed_forward_proj="relu"), _t5_names(gated=False), of="t5", start=0
+    ),
+    "chameleon": Record("plain", lambda tf: _chameleon(tf, False), _CHAMELEON, prepare=_halves),
+    "chameleon-behind": Record(
+        "behind", lambda tf: _chameleon(tf, True), _CHAMELEON, of="chameleon", prepare=_halves
     ),
     "gemma3n": Record(
         "plain",

@@ -92,6 +92,7 @@ class Batch(Closing):
         each session its own.
         """
         each = [params] * len(self) if params is None or isinstance(params, SamplingParams) else params
+        self._executor.check_continues()
         prompts, chosen = self._for_each("ids", ids), self._for_each("params", each)
         for param in chosen:
             check_no_drafts(checked_params(param), "a batch")

@@ -31,6 +31,7 @@ from graphml.api.tokens import NO_IDS
 from graphml.compiler.multi_device import PartsDevice
 from graphml.errors import UsageError
 from graphml.ir.op import Floats
+from graphml.loading.pooling import LOGITS
 from graphml.options.argument_checks import seed_or_random, whole_number
 from graphml.options.other_attributes import NamesOthers
 from graphml.runtime.blocks.overflow import Overflow
@@ -84,6 +85,8 @@ class Engine(NamesOthers, Closing):
         self._requests = Requests(executor, prompts, self.n_vocab, self.n_ctx)
         self._probes = RequestProbes(executor)
         self._check_full(self._full)
+        if store is not None and executor.denoises:
+            raise UsageError("store: wanted None for a diffusion model, of which no prefix is used again")
         blocks = opened_store(store, store_bytes, executor, runner.parts.rows, bool(prefix_cache))
         if blocks is not None:
             self._loop.prefixes = StoredPrefixes(self._loop.scheduler, runner.parts, blocks, self._loop.wake)
@@ -146,6 +149,11 @@ class Engine(NamesOthers, Closing):
         )  # fmt: skip
         asked = Probed(capture, patch, control_vectors, control_layers, positions)
         probe = None
+        if asked.some and self._executor.denoises:
+            raise UsageError(
+                "capture, patch, control_vectors: wanted none in an engine of a diffusion model; its "
+                "sessions have captures and patches"
+            )
         if asked.some:
             request, probe = self._probes.added(request, asked, salt, guidance_scale != 1.0)
         negative = self._requests.negative(request, guidance_scale, negative_prompt, lora, salt)
@@ -176,8 +184,9 @@ class Engine(NamesOthers, Closing):
             sequence.matcher = None if matcher is None else matcher.copy()
             sequence.numbers.prepared = prepared
             sequence.prompt_scores = scores
+            sequence.denoiser = self._requests.denoiser(sequence)
             sequence.captured = probe.rows if probe is not None and probe.captures else None
-            if request.options is None and negative is None:
+            if request.options is None and negative is None and sequence.denoiser is None:
                 most = self.n_ctx if request.max_tokens is None else len(request.ids) + request.max_tokens
                 n_ctx = min(most, self.n_ctx)
                 sequence.drafts = drafts_for(params, self._executor, self._draft, n_ctx)
@@ -191,6 +200,8 @@ class Engine(NamesOthers, Closing):
         runner, (first, *_) = self._runner(), sequences
         if runner is None:
             return  # it was closed, which `StepLoop.add` raises
+        if first.denoiser is not None:
+            runner.prepare_texts(LOGITS, [first.n_text])
         if first.drafts is not None:
             runner.prepare_drafts(first.drafts.reads_hidden)
         if first.request.options is not None:
@@ -205,8 +216,11 @@ class Engine(NamesOthers, Closing):
 
     @property
     def embeds(self) -> bool:
-        """Whether `embed_ids` has its blocks: not where parts of the model are on several devices."""
-        return not isinstance(self._executor.device, PartsDevice)
+        """Whether `embed_ids` has its blocks: not where parts of the model are on several devices.
+
+        Nor of a diffusion model, where a text would wait for all steps of the answers that came before.
+        """
+        return not (isinstance(self._executor.device, PartsDevice) or self._executor.denoises)
 
     def embed_ids(
         self,
@@ -222,10 +236,12 @@ class Engine(NamesOthers, Closing):
         In steps of this engine, each text whole. Those for a few steps wait at a time, so that what comes
         later need not wait for all. key, priority: as of `submit`; cancellation: ends them, with a
         BackendError.
-        UsageError as of `Model.embed`, for a text that the blocks do not hold, and on several devices.
+        UsageError as of `Model.embed`, for a text that the blocks do not hold, and unless it `embeds`.
         """
         if not self.embeds:
-            raise UsageError("embed_ids: wanted a model on one device; see Model.embed_ids")
+            raise UsageError(
+                "embed_ids: wanted a model on one device, no diffusion model; see Model.embed_ids"
+            )
         requests, runner = self._requests.texts(texts, pooling, key, priority), self._runner()
         if runner is not None and requests:
             runner.prepare_texts(pooling, map(len, texts))
@@ -276,6 +292,8 @@ class Engine(NamesOthers, Closing):
 
     def prefix_files(self) -> PrefixFiles:
         """Its prefixes, to be saved to files and restored; UsageError for a model that keeps none."""
+        if self._executor.denoises:
+            raise UsageError("prefixes: an engine of a diffusion model keeps none: all of a text changes")
         return PrefixFiles(self._executor, self._loop, self._runner())
 
     def capture_bytes(self, capture: Patterns) -> dict[str, int]:
@@ -289,7 +307,7 @@ class Engine(NamesOthers, Closing):
     def prepare_copies(self) -> None:
         """Compile now what copies a partly filled block, so that the first step that shares one need not."""
         runner = self._runner()
-        if runner is not None:
+        if runner is not None and not self._executor.denoises:
             runner.prepare_moves(shifts=False)
 
     def close(self) -> None:

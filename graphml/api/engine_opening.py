@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from graphml.api.engine_memory import n_blocks_for, n_checkpoints_for, window_rooms
 from graphml.errors import UsageError
 from graphml.ir.cells import BLOCK_SIZE
+from graphml.loading.pooling import LOGITS
 from graphml.options.argument_checks import whole_number
 from graphml.runtime.blocks.block_pool import BlockPool
 from graphml.runtime.blocks.window_blocks import WindowBlocks
@@ -70,15 +71,21 @@ def engine_parts(
     target_itl_s: float,
     prefix_cache: bool,
 ) -> EngineParts:
-    """The parts of an engine with these settings, for which the memory is allocated."""
-    count = max_sequences
+    """The parts of an engine with these settings, for which the memory is allocated.
+
+    Of a diffusion model prompts and answers are texts, each computed whole in a step, and no prefix is kept.
+    """
+    count, denoises = max_sequences, executor.denoises
+    if denoises:
+        n_ctx, prefix_cache = min(n_ctx, executor.n_batch), False
     rooms = window_rooms(executor, kv_memory, count, n_ctx)
     # A checkpoint is no use where its windows are gone.
     n_checkpoints = n_checkpoints_for(executor, kv_memory, count) if prefix_cache and not rooms else 0
     n_blocks = n_blocks_for(executor, kv_memory, count, n_ctx, n_checkpoints, rooms)
     windows = [WindowBlocks(room, n_blocks) for room in rooms]
     n_ctx = min(n_ctx, n_blocks * BLOCK_SIZE)
-    runner = Runner(executor, n_blocks, count, n_checkpoints, windows, n_ctx=n_ctx)
+    pooling = LOGITS if denoises else ""
+    runner = Runner(executor, n_blocks, count, n_checkpoints, windows, pooling, n_ctx=n_ctx)
     keep = bool(prefix_cache) and (bool(n_checkpoints) or not executor.recurrent)
     pool = BlockPool(n_blocks, BLOCK_SIZE, keep, windows=windows)
     checkpoints = Checkpoints(n_checkpoints, BLOCK_SIZE, runner.has_cells) if n_checkpoints else None

@@ -6,11 +6,12 @@ Knows arguments, ids and adapters; nothing of sequences or steps.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence as Values
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from graphml.api.denoising import answer_length, check_kind, denoiser_of
 from graphml.api.draft_choice import check_no_drafts
 from graphml.api.prompt_encoder import Prompt, PromptEncoder
 from graphml.api.text_rows import check_texts
@@ -18,14 +19,17 @@ from graphml.api.tokens import NO_IDS, check_stop, checked_ids
 from graphml.errors import UsageError
 from graphml.ir.long_texts import is_long
 from graphml.ir.op import Array
+from graphml.loading.pooling import LOGITS
 from graphml.options.argument_checks import count_or_none, whole_number
 from graphml.options.option_fields import Real
 from graphml.runtime.blocks.overflow import Overflow
 from graphml.runtime.blocks.request import AppliedAdapter, Request, extra_of
+from graphml.runtime.blocks.sequence import Sequence
 from graphml.runtime.plans.plan_sources import check_source
 from graphml.runtime.programs.adapter_options import Scaled, applied_adapters, applied_by_model
 from graphml.runtime.programs.executor import Executor
 from graphml.sampling import SamplingParams
+from graphml.sampling.denoiser import Denoiser
 
 MAX_CONTINUATIONS = 128  # of one request
 
@@ -57,6 +61,7 @@ class Requests:
         """The request of a prompt; full: what a full context does, which was checked."""
         tokenizer = self.prompts.tokenizer
         check_stop(tokenizer, params)
+        check_kind(self.executor, params, self.executor.options)
         prompt_ids, params = self.prompts.read(prompt, params)
         ids, source = self._split(checked_ids(prompt_ids, self.n_vocab, some=True))
         count = whole_number(n)
@@ -66,10 +71,13 @@ class Requests:
         if deadline is not None and not (isinstance(deadline, int | float) and deadline > 0):
             raise UsageError(f"deadline: wanted seconds above 0, or None; got {deadline!r}")
         adapters = self.adapters(lora, ids)
+        most = count_or_none("max_tokens", max_tokens)
+        if self.executor.denoises and most is None:
+            most = answer_length(self.executor, len(ids), None, self.n_ctx)
         return Request(
             ids,
             params,
-            max_tokens=count_or_none("max_tokens", max_tokens),
+            max_tokens=most,
             key=key,
             weight=Real(1e-3, 1e9).read("weight", weight),
             priority=level,
@@ -81,7 +89,16 @@ class Requests:
             full=full,
             begins=tokenizer is not None and int(ids[0]) == tokenizer.bos,
             vocabulary=tokenizer,
+            pooling=LOGITS if self.executor.denoises else "",
         )
+
+    def denoiser(self, sequence: Sequence) -> Denoiser | None:
+        """What computes a new sequence of a diffusion model; None for other models'."""
+        if not self.executor.denoises:
+            return None
+        request = sequence.request
+        length = answer_length(self.executor, request.n_prompt, request.max_tokens, self.n_ctx)
+        return denoiser_of(self.executor, request.ids, request.params, length, sequence.numbers)
 
     def negative(
         self, request: Request, scale: float, prompt: Prompt | None, lora: Scaled | None, salt: bytes
@@ -91,6 +108,8 @@ class Requests:
             if prompt is not None:
                 raise UsageError("guidance_scale: wanted another than 1 for a negative prompt; got 1")
             return None
+        if self.executor.denoises:
+            raise UsageError("guidance_scale: wanted 1 and diffusion_cfg_scale for a diffusion model")
         check_no_drafts(request.params, "guidance")
         if self.executor.encodes or request.full.shifts:
             why = "a model without an encoder" if self.executor.encodes else "overflow stop or error"
@@ -106,12 +125,16 @@ class Requests:
 
     def adapters(self, lora: Scaled | None, ids: Array) -> tuple[AppliedAdapter, ...] | None:
         """What the rows of a prompt get; None: the model's own adapters, from its begin on."""
+        if self.executor.denoises:
+            if lora is not None:
+                raise UsageError("lora: wanted None: a diffusion model has those of load in all requests")
+            return None
         if lora is None and not self.executor.encodes:
             return applied_by_model(self.executor.options, ids)
         return applied_adapters(self.executor.file, lora, ids, self.executor.encodes)
 
     def texts(
-        self, texts: Sequence[Sequence[int]], pooling: str, key: str | None, priority: int
+        self, texts: Values[Values[int]], pooling: str, key: str | None, priority: int
     ) -> list[Request]:
         """The requests of texts of which rows are wanted, pooled so."""
         check_texts(self.executor, texts)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from graphml.api.denoising import answer_length, check_kind, denoised_answer
 from graphml.api.draft_choice import drafts_for
 from graphml.api.session_evaluation import EvaluatedSession
 from graphml.api.tokens import GeneratedText, Ids, StopReason, Token, check_stop, checked_ids
@@ -82,12 +83,16 @@ def generation(
 ) -> Iterator[Token]:
     """Evaluate ids, then give tokens; see `Session.generate`. Begun now, not when the first is asked for."""
     executor, tokenizer = session._executor, session._tokenizer
-    executor.check_continues()
+    if not executor.denoises:
+        executor.check_continues()
+    check_kind(executor, params, session._probe.options)
     checked = checked_ids(ids, session.n_vocab)
     if not len(checked) and not len(session._held) and not session.source:
         raise UsageError("ids: wanted at least one token id, got none, and the session holds none")
     most = count_or_none("max_tokens", max_tokens)
     check_stop(tokenizer, params)
+    if executor.denoises:
+        return _denoised(session, checked, params, most, Overflow(overflow, keep), new)
     limits = _limits(session, Overflow(overflow, keep), most, checked)
     structured = Structured(params, tokenizer)
     drafts_of = drafts_for(params, executor, session._draft, session.n_ctx)
@@ -98,6 +103,29 @@ def generation(
     session.chooses, session._structured = params, structured
     tokens = _generated(session, checked, params, limits, drafts, session._turn)
     return tokens if drafts is None else _closing(tokens, drafts)
+
+
+def _denoised(
+    session: EvaluatedSession,
+    ids: Array,
+    params: SamplingParams,
+    max_tokens: int | None,
+    full: Overflow,
+    new: bool,
+) -> Iterator[Token]:
+    """The answer of a diffusion model to all that the session holds and these ids; errors at once."""
+    executor, held = session._executor, session._held
+    if full.shifts:
+        check_shifts(executor, "overflow")
+    every = np.concatenate([np.array(held.ids, np.int32), ids])
+    length = answer_length(executor, len(every), max_tokens, session.n_ctx)
+    _ = executor.diffusion  # which a file without a mask token has not
+    cut = max_tokens is not None and length < max_tokens
+    if cut:
+        full.when_full(session.n_ctx)  # which may be an error
+    session.new_use(new)
+    session.chooses = params
+    return denoised_answer(session, every, params, length, "context" if cut else "length")
 
 
 def _closing(tokens: Iterator[Token], drafts: SessionDrafts) -> Iterator[Token]:

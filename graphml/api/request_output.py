@@ -84,9 +84,12 @@ class RequestOutput:
             self._pieces.append(self._text.flush())
         n_read = n_prompt + len(sequence.request.source)
         ttft, rest = first - self._begin, now - first
+        timed = len(tokens) - 1
+        if sequence.denoiser is not None:  # its steps are for all tokens
+            timed, rest = len(tokens), now - self._begin
         timings = Timings(
             ttft_s=ttft, total_s=now - self._begin, prompt_tps=(n_read - n_cached) / ttft if ttft else 0.0,
-            gen_tps=(len(tokens) - 1) / rest if rest and len(tokens) > 1 else 0.0,
+            gen_tps=timed / rest if rest and timed > 0 else 0.0,
         )  # fmt: skip
         text, wanted = "".join(self._pieces), sequence.request.params.logprobs is not None
         scores = self._logprobs if wanted else None, sequence.prompt_scores

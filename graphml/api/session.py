@@ -39,7 +39,8 @@ class Session(EvaluatedSession, NamesOthers, Closing):
     Of the latest generation too: prompt_ids, the ids that it began from; generated, those that it gave;
     shifts, what its full context made it forget, (keep, drop) each time; logprobs, of each generated id, and
     prompt_logprobs, of each of the prompt (None for those that were there before, and the very first), where
-    its params ask for them.
+    its params ask for them. `on_denoised`: called after each step of a diffusion model's answer, with that
+    answer, whose `answer` are its ids so far.
     """
 
     _instead: ClassVar = {
@@ -153,8 +154,9 @@ class Session(EvaluatedSession, NamesOthers, Closing):
         What ends it: an end-of-generation token or one of `params.stop_tokens`, neither of which is appended
         (it is given only if text was still held back, as its piece); a stop string, which is not shown;
         max_tokens; a full context; `cancel`; leaving the loop. See `stop_reason`. Any other use of the
-        session ends the generation with a UsageError, and so does a model whose tokens see later ones: it
-        does not continue a text. Not `new`: a `cancel` since `new_use` ends it, too.
+        session ends the generation with a UsageError. A diffusion model denoises an answer to all that the
+        session holds, and gives its tokens as they are settled; other models whose tokens see later ones
+        continue no text, a UsageError. Not `new`: a `cancel` since `new_use` ends it, too.
 
         prompt: ids, a text, or messages, which the chat template renders; a begin token is added where the
         session is empty. Without a prompt it goes on where the session is. An encoder reads the prompt, as

@@ -7,6 +7,7 @@ what a generation is or when it ends.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 
 import numpy as np
 
@@ -33,13 +34,17 @@ from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, TopK
 from graphml.sampling.candidates.logprobs import TokenLogprobs
 from graphml.sampling.chain.next_logits import NOTHING_KNOWN, next_token
 from graphml.sampling.chain.top_k_sampling import samples_without_row
+from graphml.sampling.denoiser import Denoiser
 from graphml.sampling.structured.params_structure import Structured
 
 _NO_LOGITS: Floats = np.empty(0, np.float32)
 
 
 class EvaluatedSession:
-    """See `Session`, whose documented attributes are these. `chooses`: params of the latest generation."""
+    """See `Session`, whose documented attributes are these. `chooses`: params of the latest generation.
+
+    `on_denoised`: called after each step in which a diffusion model's answer was denoised, with that answer.
+    """
 
     def __init__(
         self,
@@ -71,6 +76,7 @@ class EvaluatedSession:
         self.logprobs: list[TokenLogprobs] = []
         self.prompt_logprobs: list[TokenLogprobs | None] = []
         self.meter = Meter()
+        self.on_denoised: Callable[[Denoiser], None] | None = None
         self.set_seed(seed)
         self._held = (
             Committed(session_sequence(executor, self._probe.options, n_ctx)) if held is None else held

@@ -47,12 +47,16 @@ class Stats:
 
 @dataclass
 class Meter:
-    """Counts tokens and the seconds spent in `prompt()` and `token()` blocks."""
+    """Counts tokens and the seconds spent in `prompt()` and `token()` blocks.
+
+    at_once: tokens come of steps for all of them, so that the speed is that of all, the first included.
+    """
 
     n_prompt: int = 0
     n_cached: int = 0
     n_gen: int = 0
     drafts: Drafts | None = None
+    at_once: bool = False
     _prompt_s: float = 0.0
     _token_s: list[float] = field(default_factory=lambda: [0.0, 0.0])
 
@@ -74,13 +78,14 @@ class Meter:
     def stats(self) -> Stats:
         """Return the figures so far."""
         first, later = self._token_s
+        timed, seconds = (self.n_gen, first + later) if self.at_once else (self.n_gen - 1, later)
         return Stats(
             n_prompt=self.n_prompt,
             n_cached=self.n_cached,
             n_gen=self.n_gen,
             ttft_s=self._prompt_s + first if self.n_gen else 0.0,
             prefill_tps=(self.n_prompt - self.n_cached) / self._prompt_s if self._prompt_s else 0.0,
-            gen_tps=(self.n_gen - 1) / later if later and self.n_gen > 1 else 0.0,
+            gen_tps=timed / seconds if seconds and timed > 0 else 0.0,
             n_drafted=self.drafts.n_drafted if self.drafts else 0,
             n_accepted=self.drafts.n_accepted if self.drafts else 0,
         )

@@ -23,6 +23,7 @@ from graphml.cli.options.checks import check_file, key_of
 from graphml.cli.options.opening import find, load, seed_of
 from graphml.cli.options.typer_options import flags_given, grouped, is_given, sources_by_field
 from graphml.cli.terminal.console import Bars, remark
+from graphml.cli.terminal.denoising_view import Visual, check_visual
 from graphml.errors import UsageError
 from graphml.runtime.blocks.overflow import ChatOverflow
 from graphml.sampling import SamplingParams
@@ -85,6 +86,7 @@ def chat(
     stats: Annotated[
         bool, typer.Option("--stats", help="Print tokens per second after each answer.")
     ] = False,
+    diffusion_visual: Visual = False,
 ) -> None:  # fmt: skip
     """Talk with a model. /help lists the commands; Ctrl-C stops an answer, Ctrl-D ends the conversation."""
     given_variables = template_variables(variables)
@@ -93,7 +95,10 @@ def chat(
     if params.prompt_logprobs is not None:
         raise UsageError("--prompt-logprobs: wanted graphml run; a conversation shows its answers' alone")
     if server is not None:
-        flags = {"model": "MODEL", "ctx": "--ctx", "chat_template": "--chat-template"}
+        flags = {
+            "model": "MODEL", "ctx": "--ctx", "chat_template": "--chat-template",
+            "diffusion_visual": "--diffusion-visual",
+        }  # fmt: skip
         here = [flag for name, flag in flags.items() if is_given(context, name)]
         check_no_model([*here, *flags_given(context, options.Opening, ChatOverflow)])
     elif api_key is not None:
@@ -122,6 +127,8 @@ def chat(
                 PROCESSES.prepare()  # while the model is opened
                 opened = held.enter_context(load(find(model, opening, bars), opening, bars))
                 check_template(opened, chat_template)
+                if diffusion_visual:
+                    check_visual(opened)
                 own = opened.chat(
                     max_tokens=limit, system=system, n_ctx=ctx, seed=seed_of(seed), variables=given_variables,
                     overflow=full.overflow, keep=full.keep, reasoning_format=reasoning_format,
@@ -131,6 +138,7 @@ def chat(
                     opened, own, chosen_sampling(params, asked, stated), bars, stats,
                     defaults=chosen_sampling(SamplingParams(), {}, stated),
                 )  # fmt: skip
+                conversation.shows_denoising = diffusion_visual
                 conversation.check(conversation.sampling)
                 remark(f"{opened.path.name}: {HELP}")
         conversation.tools, conversation.may_call = offered, Permission(bars, yes)

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from graphml.cli.help_pages import flags_of
 from graphml.errors import UsageError, did_you_mean
+from graphml.ir.cache_types import of_all_layers
 from graphml.loading import discovery, fetch
 
 SAME_COMMANDS: Final = {
@@ -64,6 +65,10 @@ OPTIONS: Final = {
     **dict.fromkeys((("run", "-i"), ("run", "--interactive"), ("run", "-cnv")), "`graphml chat` converses"),
     ("run", "--no-display-prompt"): "the prompt is printed with --show-prompt alone",
     **dict.fromkeys((("run", "-r"), ("run", "--reverse-prompt")), "--stop TEXT ends the answer at a text"),
+    **dict.fromkeys(
+        ((name, "--diffusion-add-gumbel-noise") for name in ("run", "chat")),
+        "a --temp above 0 samples as the largest of noisy logits does",
+    ),
     ("tokenize", "--text"): "the text is behind MODEL, or --prompt",
     ("tokenize", "--no-bos"): "--no-special adds no BOS and EOS",
     **dict.fromkeys((("chat", "-p"), ("chat", "--prompt")), _ONE_PROMPT),
@@ -158,7 +163,7 @@ def in_our_words(name: str, command: Any, words: Sequence[str]) -> list[str]:
         else:
             ours += _as_meant(name, own, word, left, shows)
     if cache:
-        ours[:0] = ["--kv", "/".join(cache.get(i, "f16") for i in range(2))]
+        ours[:0] = ["--kv", of_all_layers("--kv", *(cache.get(i, "f16") for i in range(2)))]
     return [*ours, *left]
 
 

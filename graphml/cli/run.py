@@ -26,6 +26,7 @@ from graphml.cli.options.prompts import PromptOptions, Words, model_and_prompt
 from graphml.cli.options.typer_options import grouped, sources_by_field
 from graphml.cli.options.ways_of_decoding import Asked, DecodingOptions, Found, chat_prompt_of, found_whole
 from graphml.cli.terminal.console import Bars, remark, say, write, write_json
+from graphml.cli.terminal.denoising_view import Visual, with_view
 from graphml.cli.terminal.shown_answer import (
     TokenColours,
     as_json,
@@ -74,6 +75,7 @@ def run(
     reasoning_format: options.ReasoningFormat = "auto",
     grammar_file: options.GrammarFile = None,
     schema_file: options.SchemaFile = None,
+    diffusion_visual: Visual = False,
 ) -> None:
     """Answer a prompt with the model's chat template; models without one, and --raw, continue the text."""
     begin = time.monotonic()
@@ -104,6 +106,7 @@ def run(
         session, full_prompt, pieces = _begin(opened, text, how, bars)
         if show_prompt and not json:
             write(full_prompt)
+        pieces = with_view(pieces, session, opened, diffusion_visual)
         answer = _shown(pieces, bars, None if json else TokenColours(session))
         if isinstance(session, graphml.Session):
             captures.write(session)
@@ -113,7 +116,8 @@ def run(
             say(f"graphml: the context of {session.n_ctx} tokens is full")
         elif session.stop_reason == "length":
             tell = say if sampling.params.structured else remark  # who parses the answer must know
-            tell(f"graphml: cut at {max_tokens} tokens (-n)")
+            count = len(session.generated) if limit is None else limit
+            tell(f"graphml: cut at {count} tokens (-n)")
         if not json and not in_colours():
             _write_tables(session)
         if verbose:

@@ -27,6 +27,7 @@ from graphml.cli.options.checks import text_or_file
 from graphml.cli.options.typer_options import CONFIG_FILE
 from graphml.cli.terminal.console import Bars, write
 from graphml.errors import UsageError
+from graphml.ir.cache_types import of_all_layers
 from graphml.loading import fetch
 from graphml.runtime.programs.adapter_options import parse_files
 from graphml.runtime.programs.load_options import LoadOptions
@@ -214,7 +215,7 @@ def load_options(command: Parsed) -> LoadOptions:
         if "kv" in values:
             raise UsageError("--kv: wanted either this or --cache-type-k and --cache-type-v")
         keys, other = values.get("kv_k", "f16"), values.get("kv_v", "f16")
-        stated["kv"] = keys if keys == other else f"{keys}/{other}"
+        stated["kv"] = of_all_layers("kv", keys, other)
     batch = min((values[name] for name in ("batch", "ubatch") if name in values), default=512)
     stated["n_batch"] = max(batch, values.get("parallel", 1), 1)
     stated |= placed(values, values.get("backend", "cpu"))

@@ -76,6 +76,14 @@ def read_cache_types(name: str, value: object) -> str:
     return str(_parsed(name, value) if isinstance(value, str) else _no_types(name, value, value))
 
 
+def of_all_layers(name: str, keys: str, values: str) -> str:
+    """How one type of keys and one of values are written; UsageError, naming the option, for anything else."""
+    for kind in (keys, values):
+        if kind not in CACHE_NAMES:
+            _no_types(name, kind, kind)
+    return str(KeptAs(keys, values))
+
+
 def cache_types(written: str) -> CacheTypes:
     """The types that are written so; UsageError if they are none."""
     return _parsed("kv", written)

@@ -3,7 +3,8 @@
 An architecture is a module with `Config` (a frozen dataclass with `read(keys)`), `build(g, config, weights)`
 that returns the logits node, and `sample(name)`: tiny models, under that name, that the tests run it with.
 `CAUSAL = False`: tokens attend to later ones too. `OUTPUT = "embeddings"`: `build` returns hidden rows,
-because there are no logits. `RANK`: how pairs of texts are scored.
+because there are no logits. `RANK`: how pairs of texts are scored. `DIFFUSION`: answers are denoised, by
+default in blocks of so many tokens; 0: the whole answer at once.
 
 `encode(g, config, weights)`, if there is one, is the graph of an encoder: it reads a source text at once and
 stores the keys and values that `build`, the decoder, attends to. Then `Config` has a `start_token`, which
@@ -168,8 +169,9 @@ class Architecture:
 
     causal: no token attends to later ones, so that a text may be evaluated in chunks. output: of
     `build`, `logits` or `embeddings`. rank: see `pooling`. encode: of a model with encoder and decoder;
-    returns the rows [T, D] of the source text. ahead: of a layer for multi-token prediction. `build`, `ahead`
-    and `encode` are given what `read` returned, which is of a class of their module: hence `Any`.
+    returns the rows [T, D] of the source text. ahead: of a layer for multi-token prediction. diffusion: the
+    `DIFFUSION` of a diffusion model, None for all others. `build`, `ahead` and `encode` are given what `read`
+    returned, which is of a class of their module: hence `Any`.
     """
 
     name: str
@@ -181,3 +183,4 @@ class Architecture:
     rank: Rank = PLAIN
     encode: Callable[[Builder, Any, Tensors], Node] | None = None
     ahead: Callable[[Builder, Any, Tensors, Node], Node] | None = None
+    diffusion: int | None = None

@@ -27,6 +27,7 @@ from graphml.ir.op import Op
 from graphml.loading.architecture import OUTPUTS, Architecture, described
 from graphml.loading.huggingface.family import Family
 from graphml.loading.rank import PLAIN, Rank
+from graphml.options.argument_checks import whole_number
 
 
 @functools.cache
@@ -230,8 +231,14 @@ def _from_module(name: str, module: ModuleType) -> Architecture:
         )
     if not isinstance(rank, Rank):
         raise ArchitectureError(f"{module.__file__}: RANK: wanted a graphml.loading.rank.Rank; got {rank!r}")
+    diffusion, causal = getattr(module, "DIFFUSION", None), bool(getattr(module, "CAUSAL", True))
+    if diffusion is not None and (causal or whole_number(diffusion) is None or diffusion < 0):
+        raise ArchitectureError(
+            f"{module.__file__}: DIFFUSION: wanted the length of a block, or 0, with CAUSAL = False; "
+            f"got {diffusion!r} and CAUSAL = {causal}"
+        )
     return Architecture(
         name, module.Config.read, module.build, getattr(module, "sample", None),
-        bool(getattr(module, "CAUSAL", True)), output, rank, getattr(module, "encode", None),
-        getattr(module, "ahead", None),
+        causal, output, rank, getattr(module, "encode", None),
+        getattr(module, "ahead", None), diffusion,
     )  # fmt: skip

@@ -19,7 +19,9 @@ POOLINGS = ("none", "mean", "cls", "last", "rank")
 """By GGUF's number: each token's row; the mean of a text's rows; its first; its last; scores of two texts."""
 Rows: TypeAlias = Literal["all", "first", "last"]
 """Which rows of each sequence a step returns."""
-ROWS: dict[str, Rows] = {"none": "all", "mean": "all", "cls": "first", "last": "last"}
+LOGITS = "logits"
+"""In place of a pooling: the logits of a text's tokens are wanted, not their hidden rows."""
+ROWS: dict[str, Rows] = {"none": "all", LOGITS: "all", "mean": "all", "cls": "first", "last": "last"}
 """Which rows of a text the hidden layers must return."""
 KINDS_BY_ID = "token_type_by_id"
 """Key of whether ids from the size of the vocabulary on mean those below it as tokens of a second text."""
@@ -45,13 +47,16 @@ def read_pooling(keys: Keys, key: str = "pooling_type") -> str:
 
 
 def read_dense(keys: Keys) -> tuple[Activation, ...]:
-    """The activations of the dense layers that follow pooling, whose tensors are `dense_2` and so on."""
+    """The activations of the dense layers that follow pooling, whose tensors are `dense_2` and so on.
+
+    GGUF files of llama.cpp say the width of one, which has no activation.
+    """
     activations = []
     for number in range(_FIRST_DENSE, _FIRST_DENSE + _MOST_DENSE):
         key = f"dense_{number}.activation"
-        if not keys.has(key):
+        if not keys.has(key) and not keys.integer(f"dense_{number}_feat_in", 0):
             break
-        name = keys.text(key, "")
+        name = keys.text(key, "identity")
         if name not in ACTIVATIONS:
             raise keys.unsupported(key, ", ".join(ACTIVATIONS))
         activations.append(ACTIVATIONS[name])

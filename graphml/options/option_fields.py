@@ -102,6 +102,18 @@ class OneOf:
 
 
 @dataclass(frozen=True)
+class OneOfNumbered(OneOf):
+    """One of some words, or its number from 0 on."""
+
+    def read(self, name: str, value: object) -> str:
+        """The word; UsageError for all else."""
+        number = int(value) if isinstance(value, str) and value.isdecimal() else whole_number(value)
+        if number is not None and 0 <= number < len(self.words):
+            return self.words[number]
+        return OneOf.read(self, name, value)
+
+
+@dataclass(frozen=True)
 class Checked:
     """Values that a function of (name, value) reads: it returns the value, or raises a UsageError."""
 

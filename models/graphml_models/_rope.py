@@ -14,8 +14,9 @@ from graphml.loading.architecture import Keys, Layer, Tensors
 class Rope:
     """Arguments of `Builder.rope_table`; n_rot: dimensions that rotate.
 
-    scaled: whether the table is, and not of n_rot and freq_base alone; long: what has LongRoPE's factors for
-    long texts: texts, or contexts, of more than so many tokens; None: nothing has.
+    scaled: whether the table is, and not of n_rot and freq_base alone; first_factors: whether the first of
+    the file's factors count, where it has more than pairs; long: what has LongRoPE's factors for long texts:
+    texts, or contexts, of more than so many tokens; None: nothing has.
     """
 
     n_rot: int
@@ -27,6 +28,7 @@ class Rope:
     beta_slow: float = 1.0
     n_ctx_orig: int = 0
     scaled: bool = True
+    first_factors: bool = False
     long: LongerThan | None = None
 
     def table(self, g: Builder, weights: Tensors | Layer | None = None) -> Node:
@@ -47,6 +49,8 @@ class Rope:
 
     def _table(self, g: Builder, factors: Node | None, name: str | None = None) -> Node:
         rope = self if self.scaled else Rope(self.n_rot, self.freq_base)
+        if factors is not None and self.first_factors:
+            factors = g.columns(factors, 0, self.n_rot // 2)
         return g.rope_table(
             rope.n_rot,
             factors,

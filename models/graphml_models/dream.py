@@ -10,6 +10,7 @@ from graphml_models import qwen2
 from graphml_models._config import Config as Config
 
 CAUSAL = False
+DIFFUSION = 0  # tokens of a block: the whole answer is denoised at once
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:

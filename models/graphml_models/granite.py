@@ -85,10 +85,15 @@ def build(
     mixer: llama.Attention[C] = attention,
     feed_forward: llama.FeedForward[C] = feed_forward,
     project: llama.Project = llama.attn_out,
+    tokens: Node | None = None,
 ) -> Node:
-    """Logits [O, vocabulary]; mixer: attention, or what stands in its place; project: from there to D."""
+    """Logits [O, vocabulary]; mixer: attention, or what stands in its place; project: from there to D.
+
+    tokens: ids whose rows are embedded, i32 [T], in place of those of the step.
+    """
     table, scales = config.rope.table(g, weights), config.scales
-    x_TD = g.scale(g.embed(weights["token_embd"], g.tokens), scales.embedding, name="embedding_scaled")
+    ids = g.tokens if tokens is None else tokens
+    x_TD = g.scale(g.embed(weights["token_embd"], ids), scales.embedding, name="embedding_scaled")
     for layer in weights.layers(config.n_layer):
         h_TD = g.rms_norm(x_TD, layer["attn_norm"], config.norm_eps, "attn_norm")
         h_TD = mixer(g, config, layer, table, h_TD)

@@ -13,6 +13,7 @@ from graphml_models._config import Config as Config
 from graphml_models._samples import transformer
 
 CAUSAL = False
+DIFFUSION = 32  # tokens of a block of an answer
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:

@@ -10,6 +10,7 @@ from graphml_models.olmoe import feed_forward
 from graphml_models.qwen3 import attention
 
 CAUSAL = False
+DIFFUSION = 32  # tokens of a block of an answer
 
 build = partial(llama.build, attention=attention, feed_forward=feed_forward)
 

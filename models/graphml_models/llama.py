@@ -24,6 +24,7 @@ Project = Callable[[Layer, Node], Node]
 Tables = Callable[[Builder, C, Tensors], Sequence[Node]]
 Embed = Callable[[Builder, C, Tensors], Node]
 Norm = Callable[[Builder, C, Tensors, Node, str, str], Node]
+Head = Callable[[Tensors, Node], Node]
 Norms = Literal["before", "after", "both", "shared"]
 
 
@@ -82,6 +83,16 @@ def embedded(g: Builder, config: Config, weights: Tensors) -> Node:
     return g.embed(weights["token_embd"], g.tokens)
 
 
+def logits(weights: Tensors, x_TD: Node) -> Node:
+    """Logits [O, vocabulary] of the last normed rows."""
+    return weights.logits(x_TD)
+
+
+def hidden_rows(weights: Tensors, x_TD: Node) -> Node:
+    """The last normed rows themselves, [T, D], of models that embed texts."""
+    return x_TD
+
+
 def build(
     g: Builder,
     config: C,
@@ -95,19 +106,21 @@ def build(
     embed: Embed[C] = embedded,
     norms: Norms = "before",
     norm: Norm[C] = rms_norm,
+    head: Head = logits,
 ) -> Node:
     """Logits [O, vocabulary]; near copies of llama bring an attention or a feed-forward of their own.
 
     ffn_norm, output_norm: tensors of the norms before the feed-forward and before the logits; project: from
     what `attention` gives to D; tables: of the layers' ropes; norms: where each half of a block has a `norm`;
-    "shared": one before both halves, which are side by side.
+    "shared": one before both halves, which are side by side; head: what makes logits of the last normed rows,
+    `hidden_rows` in models that have none.
     """
     ropes = tables(g, config, weights)
     x_TD = embed(g, config, weights)
     for layer in weights.layers(config.n_layer):
         table = ropes[layer.index]
         x_TD = block(g, config, layer, table, x_TD, attention, feed_forward, ffn_norm, project, norms, norm)
-    return weights.logits(norm(g, config, weights, x_TD, output_norm, "output_norm"))
+    return head(weights, norm(g, config, weights, x_TD, output_norm, "output_norm"))
 
 
 sample = llama_like  # tiny models for tests

@@ -11,6 +11,7 @@ from graphml_models.qwen3moe import Config as Config
 from graphml_models.qwen3moe import sample as sample
 
 CAUSAL = False
+DIFFUSION = 0  # tokens of a block: the whole answer is denoised at once
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import graphml
+from tests import tiny_model
 from tests.sample_models import MODELS, write_model
 
 IDS = [3, 14, 15, 9, 2, 6]
@@ -40,6 +42,9 @@ def test_a_second_piece_is_refused_and_changes_nothing(model: graphml.Model) -> 
         model.session().eval(list(range(9)))
 
 
-def test_it_does_not_continue_a_text(model: graphml.Model) -> None:
-    with pytest.raises(graphml.UsageError, match="dream does not continue a text token by token"):
-        model.session().generate(IDS)
+def test_it_does_not_continue_a_text(tmp_path: Path) -> None:
+    path, both_ways = tiny_model.write(tmp_path / "model.gguf"), {"llama.attention.causal": False}
+    with graphml.load(path, "reference", override_kv=both_ways) as model:
+        for call in (model.session().generate, model.beam_search):
+            with pytest.raises(graphml.UsageError, match="llama does not continue a text token by token"):
+                call(IDS)

@@ -149,6 +149,8 @@ def test_a_command_of_another_meaning_names_ours(name: str) -> None:
     (["serve", STORIES, "--rope-scaling", "x"], "graphml: --rope-scaling: wanted one of none,"),
     (["serve", STORIES, "--quant", "q9"], "graphml: --quant: wanted one of fp32, q8, q4; got 'q9'"),
     (["serve", STORIES, "-ctk", "q9"], "graphml: --kv: wanted one of f16"),
+    (["serve", STORIES, "-ctk", "q8_0,0=f16", "-ctv", "q4_0"], "got 'q8_0,0=f16'"),
+    (["run", STORIES, "Hi", "-ctk", "q8_0,0=f16", "-ctv", "q4_0"], "got 'q8_0,0=f16'"),
     (["embed", STORIES, "x", "--pooling", "none", *REFERENCE], "--pooling: "),
     (["embed", STORIES, "x", "--prompt-name", "query", *REFERENCE], "graphml: --prompt-name: "),
     (["embed", STORIES, "x", "--query", "x", "--prompt-name", "query"], "--query: wanted no --prompt-name"),

@@ -82,7 +82,9 @@ def test_it_is_on_the_cpu(name: str, tmp_path: Path) -> None:
      ("granite_swa", "layer_rope_theta", [0, 5e3, 1e4, 5e3]), ("granite", "residual_multiplier", 0.0),
      ("dbrx", "attn_config", {"kv_n_heads": 2, "rope_theta": 5e5}), ("iquestcoder", "clip_qkv", 8.0),
      ("dbrx", "ffn_config", {"moe_normalize_expert_weights": None}),
-     ("cohere2_moe", "shared_expert_combination_strategy", "sum")],
+     ("cohere2_moe", "shared_expert_combination_strategy", "sum"), ("apertus", "rope_parameters", None),
+     ("gemma2", "use_bidirectional_attention", True), ("chameleon", "vocabulary_map", None),
+     ("chameleon", "vocabulary_map", {"IMGIMGA": 4})],
 )  # fmt: skip
 def test_fields_that_change_the_mathematics_are_refused(
     name: str, field: str, value: object, tmp_path: Path
@@ -162,6 +164,19 @@ def test_layers_that_predict_further_tokens_are_left_out_and_drafts_by_them_say_
             UsageError, match=r"spec_type: mtp wants a GGUF file .* of a folder .* left out; got"
         ):
             session.generate([1], graphml.SamplingParams(spec_type="mtp"))
+
+
+@pytest.mark.parametrize(("shape", "got"), [(None, "nothing"), ([2], r"\[2\]")])
+def test_a_number_of_a_layer_that_is_none_is_refused(
+    shape: list[int] | None, got: str, tmp_path: Path
+) -> None:
+    """Of xIELU, whose numbers checkpoints have as tensors."""
+    config, tensors, _ = about("apertus")
+    changed = {**tensors, "model.layers.1.mlp.act_fn.beta": shape}
+    held = {name: sizes for name, sizes in changed.items() if sizes is not None}
+    path = write_folder(tmp_path / "m", config, held)
+    with pytest.raises(WeightsError, match=rf"blk\.1\.xielu\.beta: wanted a tensor of one number; got {got}"):
+        open_path(path)
 
 
 def test_a_missing_output_matrix_is_refused_unless_it_is_tied(tmp_path: Path) -> None:

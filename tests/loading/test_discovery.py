@@ -70,3 +70,15 @@ def test_a_file_that_is_none(name: str, text: str | None, wanted: str, tmp_path:
     with pytest.raises(ArchitectureError, match=wanted) as caught:
         discovery.architecture_from_file(tmp_path / name)
     assert name in str(caught.value)
+
+
+def test_a_diffusion_model_says_the_length_of_its_blocks(tmp_path: Path) -> None:
+    for value, causal in (("-1", False), ("'32'", False), ("0.5", False), ("32", True)):
+        path = tmp_path / "own.py"
+        path.write_text(f"{ARCHITECTURE}\nCAUSAL = {causal}\nDIFFUSION = {value}\n")
+        with pytest.raises(
+            ArchitectureError, match=f"DIFFUSION: wanted .*; got {value} and CAUSAL = {causal}"
+        ):
+            discovery.architecture_from_file(path)
+    path.write_text(f"{ARCHITECTURE}\nCAUSAL = False\nDIFFUSION = 16\n")
+    assert discovery.architecture_from_file(path).diffusion == 16

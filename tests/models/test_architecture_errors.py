@@ -35,6 +35,18 @@ CASES: list[tuple[str, Mapping[str, Any], Mapping[str, tuple[int, ...] | None], 
     ("gpt-oss", {"attention.sliding_window_pattern": [1, 0, 1]}, {}, r"window_pattern.*wanted 2 .*3 x"),
     ("openelm", {"attention.head_count": [4]}, {}, r"openelm\.attention\.head_count.*wanted 2 .*1 x"),
     ("deepseek2", {}, {"blk.0.attn_k_b.weight": None}, r"tensor blk\.0\.attn_k_b\.weight is wanted and not"),
+    ("graniteswitch", {"adapters.count": 0}, {}, r"adapters\.count: wanted 1 to 4096; got 0"),
+    ("graniteswitch", {"adapters.lora_rank": 5}, {},
+     r"wanted \[2, 5, inputs\] and \[2, 64, 5\] as lora_a and .*\.attn_q\.lora_a f32\[2, 3, 64"),
+    ("graniteswitch", {"adapters.count": 2, "adapters.token_ids_activate": [7, 7],
+                       "adapters.token_ids_substitute": [1, 2]}, {},
+     r"adapters\.token_ids_activate: wanted another id for each adapter; got \[7, 7\]"),
+    ("graniteswitch", {"adapters.token_ids_substitute": [80]}, {},
+     r"adapters\.token_ids_substitute: wanted ids from 0 to 79; got \[80\]"),
+    ("graniteswitch", {"adapters.router_gain": 0.0}, {}, r"router_gain: wanted a number above 0; got 0\.0"),
+    ("step35", {"attention.sliding_window_pattern": 4}, {}, r"window_pattern: wanted a truth value for each"),
+    ("step35", {}, {"blk.1.attn_gate.weight": (4, 64)},
+     r"blk\.1\.attn_gate\.weight: wanted 2 rows; got f32\[4, 64\]"),
 ]  # fmt: skip
 
 
@@ -54,6 +66,19 @@ def test_an_error_names_what_is_wrong(
     path = write_model(tmp_path / "model.gguf", name, replace(model, metadata=metadata, tensors=shapes))
     with pytest.raises(GraphmlError, match=text):
         open_executor(path, LoadOptions("reference")).build(1, 1)
+
+
+@pytest.mark.parametrize("value", [None, [0.5, 0.5, 0.5], "steep"])
+def test_numbers_of_an_activation_that_are_not_one_a_layer_are_refused(value: Any) -> None:
+    """Apertus's, whose keys do not begin with the architecture."""
+    sample = discovery.architecture("apertus").sample
+    assert sample is not None
+    model = sample("apertus")[0]
+    metadata = {**model.metadata, "xielu.beta": value}
+    if value is None:
+        del metadata["xielu.beta"]
+    with pytest.raises(GraphmlError, match=r"m\.gguf: key '?xielu\.beta.*wanted (a number for each of )?2 "):
+        build("apertus", metadata, model.tensors)
 
 
 def build(name: str, metadata: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]]) -> list[str]:

@@ -36,6 +36,7 @@ EITHER_WAY = {
     ("kimi-k3", "blk.1.attn_gate.weight"),
     ("kimi-k3", "blk.1.ffn_routed_norm.weight"),
     ("mimo2", "blk.1.attn_sinks.weight"),  # of layers with a window, in some models
+    ("step35", "blk.1.attn_gate.weight"),
     ("minimax-m3", "blk.1.indexer.q_proj.weight"),  # the first layers have no index
     ("jina-bert-v2", "blk.1.ffn_gate.weight"),  # without, the feed-forward has no gate
     *(("t5encoder", f"enc.blk.{i}.ffn_gate.weight") for i in range(2)),  # the same

@@ -227,3 +227,16 @@ def test_the_head_of_modern_bert_has_gelu_and_a_norm(opened: Any) -> None:
     hidden = embedded(executor, [TOKENS], "none").astype(np.float64)
     head = w.norm(gelu(w.linear(hidden.mean(0), "cls")), "cls.norm")
     assert nmse(embedded(executor, [TOKENS], "rank")[0], w.linear(head, "cls.output")) < 1e-11
+
+
+def test_dense_layers_of_a_gguf_file_have_no_activation(opened: Any) -> None:
+    """After pooling, where llama.cpp's keys say their widths."""
+    shapes = {"dense_2.weight": (96, 64), "dense_3.weight": (64, 96)}
+    model = sample("gemma-embedding")
+    widths = {f"gemma-embedding.{name[:7]}_feat_in": shape[1] for name, shape in shapes.items()}
+    model = replace(model, metadata={**model.metadata, **widths}, tensors={**model.tensors, **shapes})
+    executor, w = opened("gemma-embedding", model, "reference"), Weights(model)
+    hidden = embedded(executor, [TOKENS], "none").astype(np.float64)
+    wanted = w.linear(w.linear(hidden.mean(0), "dense_2"), "dense_3")
+    assert nmse(embedded(executor, [TOKENS], "mean")[0], wanted) < 1e-11
+    assert not executor.unused_tensors

@@ -42,6 +42,8 @@ OF_NO_FILTER = {"stop", "stop_tokens", "rng", *STRUCTURES, *LATE}
 OF_NO_FILTER |= {"logprobs", "prompt_logprobs", "post_sampling_probs", "open_objects"}
 OF_NO_FILTER |= {"reasoning_budget", "reasoning_budget_message", "reasoning_end"}
 OF_NO_FILTER |= {"spec_type", "spec_draft_n_max", "spec_draft_n_min"}
+OF_NO_FILTER |= {"diffusion_steps", "diffusion_block_length", "diffusion_eps", "diffusion_algorithm"}
+OF_NO_FILTER |= {"diffusion_alg_temp", "diffusion_cfg_scale"}
 SIZE, K = 300, 64
 
 

@@ -44,6 +44,11 @@ RANGES: dict[str, tuple[float, float, float | None]] = {
     "reasoning_budget": (-1, 2**40, -1),
     "spec_draft_n_max": (1, 64, 15),
     "spec_draft_n_min": (0, 64, 0),
+    "diffusion_steps": (1, 65536, 128),
+    "diffusion_block_length": (0, 65536, 0),
+    "diffusion_eps": (0.0, 1.0, 0.0),
+    "diffusion_alg_temp": (0.0, ANY, 0.0),
+    "diffusion_cfg_scale": (0.0, 100.0, 0.0),
 }
 
 

@@ -17,6 +17,7 @@ from graphml.api.tools import Tool
 from graphml.bench.describe import describe_file
 from graphml.cli.conversation.server_chat import ServerChat, ServerSession, fields_of
 from graphml.cli.terminal.console import Bars, print_error, remark, say, write
+from graphml.cli.terminal.denoising_view import with_view
 from graphml.cli.terminal.shown_answer import TokenColours, speed, text_of
 from graphml.errors import GraphmlError, UsageError
 from graphml.options.option_fields import options_of
@@ -31,10 +32,10 @@ class Conversation:
     """A chat with a model or a server, how its tokens are sampled, and what the commands change.
 
     sampling: of a server, the settings that it is told are those with a source. defaults: without a flag.
-    shows_stats: a line about the speed follows each answer. file: what was saved or loaded last. read: texts
-    of files that go with the next message, before it. failed: a message or a command was answered by an
-    error. tools: offered with each message; may_call: asked before one of them is called. model: None of a
-    server.
+    shows_stats: a line about the speed follows each answer; shows_denoising: a diffusion model's answer is
+    drawn as it is denoised. file: what was saved or loaded last. read: texts of files that go with the next
+    message, before it. failed: a message or a command was answered by an error. tools: offered with each
+    message; may_call: asked before one of them is called. model: None of a server.
     """
 
     model: graphml.Model | None
@@ -42,6 +43,7 @@ class Conversation:
     sampling: ChosenSampling
     bars: Bars
     shows_stats: bool = False
+    shows_denoising: bool = False
     file: Path | None = None
     read: tuple[str, ...] = ()
     ended: bool = False
@@ -138,6 +140,7 @@ class Conversation:
         session, before = self.chat.session, self._n_dropped()
         end = "" if sys.stdout.isatty() else "\n"  # a line each for what reads a pipe, an answer or none
         error = None
+        pieces = with_view(pieces, session, self.model, self.shows_denoising)
         try:
             colours = TokenColours(session)
             for piece in pieces:
@@ -154,7 +157,8 @@ class Conversation:
         if session.stop_reason == "cancel":
             remark("stopped: what was said is kept; /regenerate answers again, /undo takes it back")
         elif session.stop_reason == "length":
-            remark(f"ended at {self.chat.max_tokens} tokens: /set max_tokens N allows more")
+            count = self.chat.max_tokens or session.stats.n_gen  # of a diffusion model that nobody limits
+            remark(f"ended at {count} tokens: /set max_tokens N allows more")
         elif session.stop_reason == "context":
             of = f" of {session.n_ctx} tokens" if session.n_ctx else ""
             say(f"graphml: the context{of} is full: /undo, /reset or a larger --ctx")

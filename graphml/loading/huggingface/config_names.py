@@ -57,6 +57,7 @@ ACTIVATIONS = {
     "silu": "silu", "swish": "silu", "swiglu": "silu", "gelu": "gelu_erf", "gelu_new": "gelu",
     "gelu_pytorch_tanh": "gelu", "gelu_tanh": "gelu", "gelu_fast": "gelu", "quick_gelu": "gelu_quick",
     "relu": "relu", "relu2": "relu_squared", "relu_squared": "relu_squared",
+    "xielu": "xielu",
 }  # fmt: skip
 # Fields without influence on the numbers of a text, whatever the class; biases are tensors of the file.
 HARMLESS = frozenset((

@@ -44,6 +44,7 @@ class Family:
     defaults: what the class assumes of fields that config.json lacks, where `class_fields.json` does not say
     it: of classes that transformers lacks, and of names that older versions wrote. ignored: fields that the
     class reads without influence on the results. logits: False for an encoder, which has no output matrix.
+    numbers: our names of tensors of one element in each layer -> the whole key that has one for each layer.
     """
 
     model_types: tuple[str, ...]
@@ -53,6 +54,7 @@ class Family:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
     logits: bool = True
+    numbers: Mapping[str, str] = field(default_factory=dict)
 
 
 def permuted(

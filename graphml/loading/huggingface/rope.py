@@ -60,10 +60,10 @@ def stated_rope(config: HfConfig) -> Fields:
 
 
 def required_rope(config: HfConfig) -> Fields:
-    """`stated_rope`, refused where there is none, of a class that then assumes numbers of YaRN."""
+    """`stated_rope`, refused where there is none, of a class that then assumes a scaling."""
     rope = stated_rope(config)
     if not rope:
-        raise config.error("rope_parameters: wanted those of the model, which the class assumes to be YaRN's")
+        raise config.error("rope_parameters: wanted those of the model, which the class assumes to be scaled")
     return rope
 
 

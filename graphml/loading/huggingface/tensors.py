@@ -30,7 +30,7 @@ PREFIXES = (
 SEEING = (
     "aligner", "audio_tower", "connector", "embed_audio", "embed_vision", "image_newline", "image_tower",
     "mm_projector", "multi_modal_projector", "video_tower", "vision_encoder", "vision_model",
-    "vision_projection", "vision_tower", "visual", "visual_embeddings_table",
+    "vision_projection", "vision_tower", "visual", "visual_embeddings_table", "vqmodel",
 )  # fmt: skip
 _SEEING = re.compile(rf"(model\.)?({'|'.join(SEEING)})(\..*)?")
 # These, layers that predict further tokens, where they stand apart, and buffers, which are computed.
@@ -91,6 +91,21 @@ def our_tensors(
     for ours, values in config.tensors.items():
         tensors[ours] = Tensor(ours, "f32", values.shape, values.reshape(-1).view(np.uint8), mapped=False)
     return tensors
+
+
+def take_numbers(config: HfConfig, family: Family, tensors: dict[str, Tensor]) -> dict[str, list[float]]:
+    """The keys of the family's numbers by layer; their tensors are taken out of `tensors`."""
+    keys: dict[str, list[float]] = {}
+    for place, key in family.numbers.items():
+        keys[key] = []
+        for layer in range(config.size("block_count")):
+            name = place.format(layer)
+            tensor = tensors.pop(name, None)
+            if tensor is None or np.prod(tensor.shape) != 1:
+                got = "nothing" if tensor is None else list(tensor.shape)
+                raise WeightsError(f"{config.path.parent}: {name}: wanted a tensor of one number; got {got}")
+            keys[key].append(config.checked_number(name, float(tensor.numpy().reshape(-1)[0])))
+    return keys
 
 
 def _of_text(

@@ -21,6 +21,7 @@ from graphml.runtime.blocks.overflow import n_dropped
 from graphml.runtime.blocks.request import Request
 from graphml.sampling import PeekableRandom
 from graphml.sampling.candidates.logprobs import TokenLogprobs
+from graphml.sampling.denoiser import Denoiser
 from graphml.sampling.structured.forced_tokens import forced_tokens
 from graphml.sampling.structured.matcher import Matcher
 from graphml.sampling.structured.reasoning_matcher import ReasoningMatcher
@@ -69,9 +70,10 @@ class Sequence:
     else can use them; copies: whether its next step begins with copies to its blocks, which hold nothing
     until then. prompt_scores: what is known of the prompt's log-probabilities, where they are wanted, of all
     sequences of a request; scores: of tokens that were sampled and not handed out yet. pooled: the rows of a
-    text, float32 [rows, d], once they are computed. captured: gets its rows of captured values. guidance:
-    what it shares with the sequence of a (negative) prompt. waits_for: why it was not admitted when that was
-    last considered; see `Scheduler`.
+    text, float32 [rows, d], once they are computed. denoiser: of a diffusion model's answer: what its next
+    step computes; `ids` are then the prompt and what is settled behind it. captured: gets its rows of
+    captured values. guidance: what it shares with the sequence of a (negative) prompt. waits_for: why it was
+    not admitted when that was last considered; see `Scheduler`.
     """
 
     request: Request
@@ -101,6 +103,7 @@ class Sequence:
     was_drafted: bool = False
     n_again: int = 0
     pooled: Array | None = None
+    denoiser: Denoiser | None = None
     captured: CapturedRows | None = None
     guidance: Guidance | None = None
     numbers: PeekableRandom = field(init=False)
@@ -158,8 +161,8 @@ class Sequence:
 
     @property
     def n_text(self) -> int:
-        """How many tokens of it are known, computed or not, without a draft."""
-        return len(self.ids)
+        """How many tokens are known, computed or not, without a draft; with the open ones of an answer."""
+        return len(self.ids) if self.denoiser is None else len(self.denoiser.ids)
 
     def table(self, n_tokens: int) -> Array:
         """The blocks of its first tokens, at least so many, int32 [n]."""

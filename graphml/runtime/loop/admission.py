@@ -56,9 +56,9 @@ class Admission:
             if sequence.request.pooling:
                 self._queues.begin(sequence, len(texts))
                 _take_blocks(sequence, self._pool)
-                self._queues.order.serve(sequence.request, len(sequence.ids))
+                self._queues.order.serve(sequence.request, sequence.n_text)
                 texts.append(sequence)
-                budget -= len(sequence.ids)
+                budget -= sequence.n_text
                 continue
             n_source = self._sources.take(sequence, self._queues.running, budget if sources else None)
             if n_source is None:
@@ -132,7 +132,7 @@ class Admission:
 
 
 def _n_blocks(text: Sequence, pool: BlockPool) -> int:
-    return -(-len(text.ids) // pool.block_size)
+    return -(-text.n_text // pool.block_size)
 
 
 def check_text(text: Sequence, pool: BlockPool) -> None:
@@ -141,7 +141,7 @@ def check_text(text: Sequence, pool: BlockPool) -> None:
     if not 0 < _n_blocks(text, pool) <= most:
         raise UsageError(
             f"text: wanted 1 to {most * pool.block_size} ids, for which the engine has blocks; "
-            f"got {len(text.ids)}"
+            f"got {text.n_text}"
         )
 
 
@@ -150,7 +150,7 @@ def _text_obstacle(text: Sequence, texts: Values[Sequence], budget: int, pool: B
 
     The first of a step has as many rows as it needs. spare: free blocks that are others'.
     """
-    if texts and (len(text.ids) > budget or text.request.pooling != texts[0].request.pooling):
+    if texts and (text.n_text > budget or text.request.pooling != texts[0].request.pooling):
         return "rows"
     needed = _n_blocks(text, pool)
     free = min([pool.n_free - spare, *(window.n_free for window in pool.windows)])

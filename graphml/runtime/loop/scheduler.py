@@ -174,6 +174,10 @@ class Scheduler:
         """A sequence has ended, or nobody wants it any more; a second call does nothing."""
         self._queues.remove(sequence)
 
+    def wait_again(self, sequence: Sequence) -> None:
+        """See `SequenceQueues.wait_again`."""
+        self._queues.wait_again(sequence)
+
     def expired(self, now: float) -> list[Sequence]:
         """Sequences whose deadline has passed."""
         return self._queues.expired(now)

@@ -98,6 +98,12 @@ class SequenceQueues:
         sequence.n_preempted += 1
         self.waiting.append(sequence)
 
+    def wait_again(self, sequence: Sequence) -> None:
+        """An answer that was denoised by a step waits for the next one, and holds nothing."""
+        self._stop(sequence)
+        sequence.status = Status.WAITING
+        self.waiting.append(sequence)
+
     def remove(self, sequence: Sequence) -> None:
         """A sequence has ended, or nobody wants it any more; a second call does nothing."""
         if sequence.status is Status.FINISHED:

@@ -261,7 +261,7 @@ class StepLoop:
             self._budget.measured(plan.n_ids, computed.seconds)
         with self.lock:
             self.n_steps += 1
-            self.recent.append((plan.n_rows, computed.seconds))
+            self.recent.append((sum(rows.count for rows in plan.all_rows), computed.seconds))
             self.speculation.counted(plan, computed)
             self._delivery.deliver(plan, computed)
             if self.timeline is not None:

@@ -17,6 +17,7 @@ from graphml.runtime.plans.prompt_scores import is_scored
 from graphml.runtime.plans.step_plan import StepPlan
 from graphml.runtime.steps.computed_plan import Computed
 from graphml.runtime.steps.guidance import WaitingRow, leader_of
+from graphml.sampling.denoiser import Denoiser
 
 
 @dataclass(eq=False)
@@ -135,10 +136,23 @@ class TokenDelivery:
             self.fail(sequence, error)
         self._deliver_drafted(plan, computed)
         for sequence, of_text in computed.pooled.items():
-            sequence.pooled = of_text
             member = self._members.get(sequence)
-            if member is not None:
+            if member is None:
+                continue  # it has failed, or nobody wants it any more
+            if sequence.denoiser is None:
+                sequence.pooled = of_text
                 self._end(member, "end")
+            else:
+                self._settle(member, sequence.denoiser)
+
+    def _settle(self, member: LoopMember, denoiser: Denoiser) -> None:
+        """Hand out what a step has settled of an answer; unless that ends it, it waits again."""
+        sequence = member.sequence
+        for token in denoiser.answer[sequence.n_generated : denoiser.n_settled].tolist():
+            self._continue(member, token)
+            if sequence.status is not Status.RUNNING:
+                return
+        self._scheduler.wait_again(sequence)
 
     def _deliver_drafted(self, plan: StepPlan, computed: Computed) -> None:
         """The tokens behind the first, of sequences with drafts; what was wrong of those is given back."""

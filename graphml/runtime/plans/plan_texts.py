@@ -7,17 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
 from graphml.backend import State
 from graphml.compiler.compile import Compiled
 from graphml.compiler.options import CompileOptions
-from graphml.ir.op import Array
+from graphml.errors import UsageError, WeightsError
+from graphml.ir.op import Array, Floats
+from graphml.loading.pooling import LOGITS
 from graphml.runtime.blocks.sequence import Sequence
 from graphml.runtime.plans.step_plan import StepPlan
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.programs.step_inputs import output_rows, write
+from graphml.sampling import flaw_of
+from graphml.sampling.chain.next_logits import no_numbers
+from graphml.sampling.denoiser import Denoiser
 
 Fill = Callable[[Mapping[str, Array], StepPlan, CompileOptions], dict[str, int]]
 
@@ -33,6 +39,8 @@ def pooled_texts(
 ) -> dict[Sequence, Array]:
     """The rows of each text of a plan, float32 [rows, d], the caller's own; its lock is held.
 
+    With the pooling `logits` those that each text's denoiser takes, float32 [rows, n_vocab].
+
     fill: writes a plan's inputs, and returns the step's dims.
     """
     if not plan.texts:
@@ -44,13 +52,47 @@ def pooled_texts(
     dims = fill(feed, StepPlan(rows), replace(executor.options, pooling=pooling))
     which = executor.graphs.rows(False, pooling)
     wanted = output_rows(counts, which)
+    if pooling == LOGITS:
+        starts = np.cumsum(counts) - counts
+        of_texts = [_denoiser(text).rows for text in plan.texts]
+        counts = np.array([len(of_text) for of_text in of_texts], np.int32)
+        wanted = np.concatenate(of_texts) + np.repeat(starts, counts)
     write(feed, {"output_rows": wanted})
     executor.n_steps += 1
-    outputs = compiled.program.run({**dims, "O": len(wanted)}, state)["embeddings"]
-    if pooling == "none":
+    name = "logits" if pooling == LOGITS else "embeddings"
+    outputs = compiled.program.run({**dims, "O": len(wanted)}, state)[name]
+    if pooling in ("none", LOGITS):
         parts = np.split(outputs[: len(wanted)], np.cumsum(counts)[:-1])
     elif which == "all":  # the mean of each sequence, by its slot
         parts = [outputs[text.slot : text.slot + 1] for text in plan.texts]
     else:
         parts = [outputs[i : i + 1] for i in range(len(rows))]
     return {text: part.copy() for text, part in zip(plan.texts, parts, strict=True)}
+
+
+def _denoiser(text: Sequence) -> Denoiser:
+    assert text.denoiser is not None
+    return text.denoiser
+
+
+def denoised(denoiser: Denoiser, logits: Floats, path: Path) -> None:
+    """Have an answer take its logits; WeightsError where they are no numbers. path: of the model."""
+    try:
+        denoiser.take(logits)
+    except UsageError:
+        flaw = next((flaw for row in logits if (flaw := flaw_of(row)) is not None), None)
+        if flaw is None:
+            raise
+        raise WeightsError(no_numbers(path, flaw)) from None
+
+
+def denoised_texts(texts: Mapping[Sequence, Array], path: Path) -> dict[Sequence, Exception]:
+    """Have the answers among a step's texts take their logits; the errors of those that cannot."""
+    failed: dict[Sequence, Exception] = {}
+    for text, logits in texts.items():
+        if text.denoiser is not None:
+            try:
+                denoised(text.denoiser, logits, path)
+            except Exception as error:  # of this request alone
+                failed[text] = error
+    return failed

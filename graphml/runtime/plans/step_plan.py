@@ -77,7 +77,8 @@ class StepPlan:
     """One step. preempted: sequences that gave their blocks back for it.
 
     sources: sequences whose source texts an encoder reads before, each whole. texts: those of which rows are
-    wanted, all pooled in the same way; each is computed whole before the other rows, and ends with the step.
+    wanted, all pooled in the same way; each is computed whole before the other rows, and ends with the step,
+    or waits again where it is an answer that is denoised.
     options: how the program of the rows is compiled: with captured values, patches, adapters; None: as the
     requests say. inputs: more of the program's inputs by name, a row for each of the plan's.
     """
@@ -102,7 +103,10 @@ class StepPlan:
     @cached_property
     def text_rows(self) -> tuple[Rows, ...]:
         """All ids of each text."""
-        return tuple(Rows(text, 0, len(text.ids)) for text in self.texts)
+        return tuple([
+            Rows(text, 0, text.n_text, ids=None if text.denoiser is None else text.denoiser.text)
+            for text in self.texts
+        ])  # fmt: skip
 
     @cached_property
     def all_rows(self) -> tuple[Rows, ...]:
@@ -112,7 +116,7 @@ class StepPlan:
     @cached_property
     def n_ids(self) -> int:
         """Ids that are computed or read, of whatever kind."""
-        return self.n_rows + self.n_source_ids + sum(len(text.ids) for text in self.texts)
+        return self.n_rows + self.n_source_ids + sum(text.n_text for text in self.texts)
 
     @cached_property
     def n_outputs(self) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 from graphml.backend import (
@@ -26,6 +27,7 @@ from graphml.ir.graph import Graph
 from graphml.ir.long_texts import LongerThan
 from graphml.ir.op import Array
 from graphml.loading.architecture import EMBEDDING, Architecture
+from graphml.loading.diffusion import Diffusion, read_diffusion, shifts_logits
 from graphml.loading.pooling import NO_OUTPUT
 from graphml.passes.cell_moves import CellMoves
 from graphml.runtime.blocks.window_ring import pinned_sizes
@@ -114,6 +116,21 @@ class Executor:
         return self.architecture.output == "logits" and not metadata.boolean(NO_OUTPUT, False)
 
     @property
+    def denoises(self) -> bool:
+        """Whether it is a diffusion model, whose answers are denoised and not continued token by token."""
+        return self.architecture.diffusion is not None
+
+    @property
+    def shifts_logits(self) -> bool:
+        """Whether a diffusion model's file says that the logits of a token are in the row before its own."""
+        return self.denoises and shifts_logits(self.file)
+
+    @cached_property
+    def diffusion(self) -> Diffusion | None:
+        """What its file says of that; None for other models, WeightsError without a mask token."""
+        return read_diffusion(self.file, self.architecture, self.n_vocab)
+
+    @property
     def recurrent(self) -> bool:
         """Whether sequences have a state that every token changes: it cannot be cut back."""
         if self.graphs.recurrent is None:
@@ -186,9 +203,14 @@ class Executor:
     def check_continues(self) -> None:
         """UsageError for a model whose tokens see later ones: it does not continue a text."""
         if not self.architecture.causal:
+            instead = (
+                "it is a diffusion model, of which sessions, chats and engines denoise answers"
+                if self.denoises
+                else "`eval` gives the logits of a whole text"
+            )
             raise UsageError(
                 f"generate: {self.architecture.name} does not continue a text token by token, for "
-                "its tokens see those after them; `eval` gives the logits of a whole text"
+                f"its tokens see those after them; {instead}"
             )
 
     def close(self) -> None:

@@ -65,7 +65,8 @@ class LoadOptions:
     threads: int | None = with_setting(settings.threads, None, "--threads", "-t", range=Whole(1))
     kv: str = option(
         "f16",
-        f"Data type of the KV cache: {OneOf(CACHE_DTYPES)}; two as KEYS/VALUES, like q8_0/q4_0; others in some layers, like q8_0,0-2=f16; q4_0{PLAIN}: "
+        f"Data type of the KV cache: {OneOf(CACHE_DTYPES)}; two as KEYS/VALUES, like q8_0/q4_0; "
+        f"others in some layers, like q8_0,0-2=f16; q4_0{PLAIN}: "
         "without a Walsh-Hadamard transform.",
         "--kv",
         range=Checked(read_cache_types),

@@ -23,7 +23,7 @@ from graphml.ir.node import Node
 from graphml.ir.plain_states import INSTEAD, check_plain_states, described, plain_states
 from graphml.loading.architecture import Architecture, Keys, Tensors, blamed, check_logits
 from graphml.loading.named_tensors import output_rows
-from graphml.loading.pooling import ROWS, Rows, pooled, read_dense, read_pooling
+from graphml.loading.pooling import LOGITS, ROWS, Rows, pooled, read_dense, read_pooling
 from graphml.loading.rank import Rank
 from graphml.passes.output_rows import leave_rows_out, with_outputs
 from graphml.weights import ModelFile
@@ -194,9 +194,9 @@ class ModelGraphs:
             raise ArchitectureError(f"{self.built_by}: build gave {built!r}; wanted the node of the {of}")
         if of == "logits":
             check_logits(built, self.file.tensors)
-        if of == "logits" and not pooling:
+        if of == "logits" and pooling in ("", LOGITS):
             own = {HIDDEN: g.hidden} if self.is_head and g.hidden is not None else {}
-            return {of: built} | (candidates(g, built) if top_k else {}) | own
+            return {of: built} | (candidates(g, built) if top_k and not pooling else {}) | own
         hidden = built if of == "embeddings" else g.hidden
         if hidden is None:
             raise ArchitectureError(

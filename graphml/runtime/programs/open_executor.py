@@ -160,7 +160,7 @@ def open_executor(
             options.swa_full,
         )  # fmt: skip
         if file.metadata.unread_overrides():
-            _ = executor.pooling  # which reads a key besides those of the configuration
+            _ = executor.pooling, executor.shifts_logits  # keys besides those of the configuration
             check_read(file.metadata, READ_LATER)
         undo.pop_all()
     return executor

@@ -242,6 +242,12 @@ class Committed:
         self._check(before, self._sequence.n_source == len(ids))
         self.latest = replace(before, source=tuple(ids.tolist()))
 
+    def hold(self, ids: list[int]) -> None:
+        """Hold these ids, none of which are evaluated; what was captured stays."""
+        self.latest = replace(
+            self.latest, ids=ids, n_tokens=len(ids), n_evaluated=0, next_logits=NOTHING_KNOWN
+        )
+
     def restore(
         self, ids: list[int], n_evaluated: int, source: tuple[int, ...], next_logits: NextLogits
     ) -> None:

@@ -32,7 +32,7 @@ from graphml.runtime.blocks.window_ring import WindowRing
 from graphml.runtime.plans.plan_captures import keep_captured, patched
 from graphml.runtime.plans.plan_inputs import PlanInputs
 from graphml.runtime.plans.plan_sources import read_sources
-from graphml.runtime.plans.plan_texts import pooled_texts, text_program
+from graphml.runtime.plans.plan_texts import denoised_texts, pooled_texts, text_program
 from graphml.runtime.plans.prompt_scores import MOST_ROWS, keep_scores
 from graphml.runtime.plans.request_adapters import RequestAdapters
 from graphml.runtime.plans.step_plan import StepPlan
@@ -249,12 +249,14 @@ class Runner:
         executor, start = self.executor, time.perf_counter()
         self._prepare(plan)  # before texts: a block that cells move from may be one of theirs now
         pooled: dict[Sequence, Array] = {}
+        of_texts: dict[Sequence, Exception] = {}
         if plan.texts:
             pooled = pooled_texts(executor, plan, self.state, self.max_sequences, self._inputs.fill)
+            of_texts = denoised_texts(pooled, executor.file.path)
         if plan.sources:
             read_sources(executor, plan, self.state, self.n_blocks * BLOCK_SIZE, self.max_sequences)
         if not plan.rows:
-            return Computed([], time.perf_counter() - start, pooled=pooled)
+            return Computed([], time.perf_counter() - start, failed=of_texts, pooled=pooled)
         options = plan.options or self._pinned or self._adapters.of(plan)
         shows = read is None and any(
             rows.sequence.drafts is not None and rows.sequence.drafts.reads_hidden for rows in plan.rows
@@ -278,7 +280,7 @@ class Runner:
         finally:
             if masks_ready is not None:
                 masks_ready()
-        failed = self._keep(plan, outputs)
+        failed = of_texts | self._keep(plan, outputs)
         if read is not None:
             read(outputs)
             return Computed([], time.perf_counter() - start, failed=failed, pooled=pooled)

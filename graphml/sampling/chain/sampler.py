@@ -185,6 +185,10 @@ class Sampler:
         left = self._last(logits, run)
         return run.choose(left), left
 
+    def left(self, logits: Floats, generator: Numbers) -> Candidates:
+        """The candidates of which `sample` would choose without a history; errors as of it."""
+        return self._last(logits, _ChainRun(self, len(logits), (), generator))
+
     def sample_top_k(self, top: TopK, generator: PeekableRandom) -> int | None:
         """Return what `sample` would of the whole row; None where the top k is not enough to know.
 

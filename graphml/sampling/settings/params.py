@@ -18,6 +18,7 @@ from graphml.options.option_fields import (
     POSITIVE,
     Checked,
     OneOf,
+    OneOfNumbered,
     Real,
     Whole,
     check,
@@ -49,6 +50,11 @@ LLAMA_SERVER: Final[Mapping[str, Any]] = {"temperature": 0.8, "top_k": 40, "top_
 """What llama-server and the command line sample by where neither a flag nor the model's file says."""
 MOST_LOGPROBS = 256
 """Most likely tokens that can be asked for with each token."""
+
+MOST_STEPS = 1 << 16
+"""Steps of a diffusion model, and tokens of a block, that can be asked for."""
+ALGORITHM = OneOfNumbered(("origin", "entropy", "margin", "random", "confidence"))
+"""Which tokens a diffusion model fills in first, by llama.cpp's numbers."""
 
 STRUCTURES = ("grammar", "json_schema", "regex", "lark", "choices", "begins_with")
 """The fields that say what the text must follow; one of them at a time."""
@@ -269,6 +275,31 @@ class SamplingParams:
     spec_draft_n_min: int = option(
         0, "Minimum number of draft tokens.", "--spec-draft-n-min", range=Whole(0, 64)
     )
+    diffusion_steps: int = option(
+        128, "Diffusion models: most steps in which an answer is denoised.", "--diffusion-steps",
+        range=Whole(1, MOST_STEPS),
+    )  # fmt: skip
+    diffusion_block_length: int = option(
+        0, "Diffusion models: denoise an answer in blocks of so many tokens, one after the other; 0: as "
+        "--diffusion-eps says, or as the model does by default.", "--diffusion-block-length",
+        range=Whole(0, MOST_STEPS),
+    )  # fmt: skip
+    diffusion_eps: float = option(
+        0.0, "Diffusion models: denoise a whole answer at once, by timesteps from 1 to this, such as 0.001; "
+        "0: in blocks, or as the model does by default.", "--diffusion-eps", range=Real(0, 1),
+    )  # fmt: skip
+    diffusion_algorithm: str = option(
+        "confidence", "Diffusion models: which tokens are filled in first: {words}, or llama.cpp's 0 to 4.",
+        "--diffusion-algorithm", range=ALGORITHM, on_command_line=str, metavar="NAME",
+    )  # fmt: skip
+    diffusion_alg_temp: float = option(
+        0.0, "Diffusion models: temperature of that choice; 0: always the first ones.",
+        "--diffusion-alg-temp", range=Real(0),
+    )  # fmt: skip
+    diffusion_cfg_scale: float = option(
+        0.0, "Diffusion models: scale of classifier-free guidance away from a masked prompt; 0: none.",
+        "--diffusion-cfg-scale", range=Real(0, 100),
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         check(self)
@@ -279,6 +310,8 @@ class SamplingParams:
             raise UsageError("grammar_triggers: wanted some with grammar_lazy, there are none")
         if self.open_objects and self.json_schema:
             object.__setattr__(self, "json_schema", opened_schema_text(self.json_schema))
+        if self.diffusion_eps and self.diffusion_block_length:
+            raise UsageError("diffusion_eps: wanted no diffusion_block_length besides: one or the other")
         late = "grammar_lazy" if self.grammar_lazy else "grammar_after" if self.grammar_after else ""
         if late and not structures:
             raise UsageError(f"{late}: wanted one of {', '.join(STRUCTURES)}, too; there is none")

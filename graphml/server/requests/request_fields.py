@@ -101,6 +101,12 @@ class Sampling(SamplingFields, kw_only=True):
     spec_type: str | None = field(default=None, name="speculative.type")
     spec_n_max: Count | None = field(default=None, name="speculative.n_max")
     spec_n_min: Count | None = field(default=None, name="speculative.n_min")
+    diffusion_steps: AtLeastOne | None = None
+    diffusion_block_length: Count | None = None
+    diffusion_eps: Probability | None = None
+    diffusion_algorithm: int | str | None = None
+    diffusion_alg_temp: NotNegative | None = None
+    diffusion_cfg_scale: NotNegative | None = None
 
 
 class Completion(Sampling, kw_only=True):

@@ -27,7 +27,8 @@ SAME = (
     "dynatemp_range", "dynatemp_exponent", "repeat_last_n", "repeat_penalty", "presence_penalty",
     "frequency_penalty", "dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n", "mirostat",
     "mirostat_tau", "mirostat_eta", "adaptive_target", "adaptive_decay", "min_keep", "regex",
-    "open_objects",
+    "open_objects", "diffusion_steps", "diffusion_block_length", "diffusion_eps", "diffusion_algorithm",
+    "diffusion_alg_temp", "diffusion_cfg_scale",
 )  # fmt: skip
 """Fields that have the same name and meaning in `SamplingParams`."""
 FORBIDDEN = -math.inf
@@ -275,7 +276,7 @@ def _checked(base: SamplingParams, changes: dict[str, Any]) -> SamplingParams:
 def described(settings: RequestSettings, sampling: Sampling, n_predict: int) -> dict[str, Any]:
     """The settings as llama-server's `generation_settings` writes them."""
     params = settings.params
-    same = {name: getattr(params, name) for name in SAME if name not in ("regex", "open_objects")}
+    same = {name: getattr(params, name) for name in SAME[: SAME.index("regex")]}
     return {
         "seed": 2**32 - 1 if settings.seed is None else settings.seed, **same, "top_k": params.top_k,
         "dry_sequence_breakers": params.dry_sequence_breakers, "stop": params.stop,

@@ -15,9 +15,9 @@ NAMES = {
 }  # fmt: skip
 
 
-def keys(config: HfConfig, period: int = 2) -> dict[str, Value]:
+def keys(config: HfConfig, period: int = 2, bidirectional: bool = False) -> dict[str, Value]:
     """As of Gemma, with windows, caps (0: none) and the scale of scores; period: without `layer_types`."""
-    metadata = gemma.keys(config)
+    metadata = gemma.keys(config, bidirectional)
     metadata["attention.scale"] = config.number("query_pre_attn_scalar") ** -0.5
     metadata["attn_logit_softcapping"] = config.cap("attn_logit_softcapping")
     metadata["final_logit_softcapping"] = config.cap("final_logit_softcapping")

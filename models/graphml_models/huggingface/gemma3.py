@@ -1,4 +1,7 @@
-"""Gemma 3: `Gemma3ForCausalLM`, and the language model of `Gemma3ForConditionalGeneration`."""
+"""Gemma 3: `Gemma3ForCausalLM`, and the language model of `Gemma3ForConditionalGeneration`.
+
+EmbeddingGemma, too: `Gemma3TextModel` whose tokens see both sides of a text.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,17 @@ from graphml_models.huggingface import gemma2
 
 
 def keys(config: HfConfig) -> dict[str, Value]:
-    """As of Gemma 2; windowed layers have a rope of their own, caps of scores must be off."""
+    """As of Gemma 2; windowed layers have a rope of their own, caps of scores must be off.
+
+    Where attention is bidirectional, half of a window is on either side, in both.
+    """
     config.only("attn_logit_softcapping", 0.0)
-    metadata = gemma2.keys(config, period=config.size("_sliding_window_pattern", 0) or PERIOD)
+    metadata = gemma2.keys(config, config.size("_sliding_window_pattern", 0) or PERIOD, bidirectional=True)
     period = config.get("sliding_window_pattern")
     if type(period) is int and type(metadata.get("attention.sliding_window_pattern")) is int:
         metadata["attention.sliding_window_pattern"] = period
     del metadata["attn_logit_softcapping"]
-    return metadata
+    return metadata | {"attention.causal": not config.flag("use_bidirectional_attention")}
 
 
 PERIOD = 6
