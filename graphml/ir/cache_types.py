@@ -77,7 +77,7 @@ def read_cache_types(name: str, value: object) -> str:
 
 
 def of_all_layers(name: str, keys: str, values: str) -> str:
-    """How one type of keys and one of values are written; UsageError, naming the option, for anything else."""
+    """How one type of keys and one of values are written; UsageError for anything else, by the option."""
     for kind in (keys, values):
         if kind not in CACHE_NAMES:
             _no_types(name, kind, kind)
