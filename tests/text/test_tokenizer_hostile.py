@@ -75,7 +75,6 @@ OF_BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
         ),
         ({"model": "rwkv", "tokens": ["<s>", "\\xg1"]}, "wants two hexadecimal digits"),
         ({"model": "rwkv", "tokens": ["<s>", "\\x"]}, "wants two hexadecimal digits"),
-        ({"model": "plamo2", "tokens": OF_BYTES}, "a score for each token is wanted"),
         (
             {"model": "plamo2", "tokens": OF_BYTES[:-1], "scores": [0.0] * 255, "token_type": [BYTE] * 255},
             "byte token <0xFF> is not there",
@@ -120,9 +119,6 @@ def test_missing_keys_are_named() -> None:
         load_tokenizer(metadata({"general.architecture": "llama"}))
     with pytest.raises(WeightsError, match=r"tokenizer\.ggml\.merges"):
         load_tokenizer(metadata({"model": "gpt2", "pre": "gpt-2", "tokens": ["a"]}))
-    for model in ("llama", "t5"):
-        with pytest.raises(TokenizerError, match=r"tokenizer\.ggml\.scores"):
-            load_tokenizer(metadata({"model": model, "tokens": ["a", "b", "<unk>"]}))
     with pytest.raises(TokenizerError, match="unknown_token_id"):
         load_tokenizer(metadata({"model": "bert", "tokens": ["a"]}))
     with pytest.raises(TokenizerError, match="not a number"):

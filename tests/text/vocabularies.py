@@ -93,6 +93,17 @@ def best_sum_vocabulary() -> dict[str, Any]:
             "tokenizer.ggml.scores": scores, "tokenizer.ggml.token_type": types}  # fmt: skip
 
 
+def unscored_vocabulary() -> dict[str, Any]:
+    """In SentencePiece's form, without scores: of all pairs the first one is merged."""
+    texts = [text.replace(" ", "\u2581") for text, _, _ in recorded("gpt-2")["cases"]]
+    letters = sorted({letter for text in texts for letter in text if ord(letter) % 5})
+    parts = dict.fromkeys([*letters, *_slices(texts, random.Random(3), 5, 4000)])
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *parts]
+    types = [UNKNOWN, CONTROL, CONTROL, *[BYTE] * 256, *[NORMAL] * len(parts)]
+    return {"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": tokens,
+            "tokenizer.ggml.token_type": types}  # fmt: skip
+
+
 def dna_vocabulary() -> dict[str, Any]:
     """Pairs of ASCII letters, and sixes of bases behind `<oov>`."""
     letters = [chr(code) for code in range(0x21, 0x7F)]
@@ -104,7 +115,8 @@ def dna_vocabulary() -> dict[str, Any]:
             "tokenizer.ggml.eos_token_id": 0}  # fmt: skip
 
 
-MADE = {"rwkv": longest_match_vocabulary, "plamo2": best_sum_vocabulary, "hybriddna": dna_vocabulary}
+MADE = {"rwkv": longest_match_vocabulary, "plamo2": best_sum_vocabulary, "hybriddna": dna_vocabulary,
+        "unscored": unscored_vocabulary}  # fmt: skip
 ALL = (*WHOLE, *CUT, *MADE)
 
 

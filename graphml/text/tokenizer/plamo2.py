@@ -22,8 +22,6 @@ class BestSumEncoder:
     """Encodes fragments of text with one vocabulary."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        if vocabulary.scores is None:
-            raise TokenizerError(f"{PREFIX}scores: a score for each token is wanted, there are none")
         is_byte = (vocabulary.attributes & attributes.BYTE) != 0
         self._bytes = _byte_ids(vocabulary, is_byte.tolist())
         self._tokens: dict[str, tuple[int, int]] = {}  # id and score

@@ -23,8 +23,6 @@ class ScoredPairEncoder:
     """Encodes fragments of text with one vocabulary and its scores."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        if vocabulary.scores is None:
-            raise TokenizerError(f"{PREFIX}scores: one score per token is wanted, the file has none")
         self._ids = vocabulary.ids
         # Negated, for a heap that returns the smallest first.
         self._costs: list[float] = np.negative(vocabulary.scores).tolist()

@@ -81,8 +81,6 @@ class UnigramEncoder:
     """Encodes fragments of text with one vocabulary, its scores and its table of replacements."""
 
     def __init__(self, vocabulary: Vocabulary, charsmap: Charsmap | None) -> None:
-        if vocabulary.scores is None:
-            raise TokenizerError(f"{PREFIX}scores: one score per token is wanted, the file has none")
         if vocabulary.roles.unknown is None:
             raise TokenizerError(f"{PREFIX}unknown_token_id: Unigram wants an unknown token, there is none")
         self._unknown = vocabulary.roles.unknown

@@ -37,6 +37,7 @@ KINDS: Final = {
     "hybriddna": "bpe",
     "huggingface": "huggingface",
 }
+SCORED: Final = ("spm", "unigram", "plamo2")
 NO_VOCABULARY: Final = ("no_vocab", "none")
 NO_VOCABULARY_TEXT: Final = (
     f"the file says {PREFIX}model = 'none': it has no tokenizer, give and take token ids instead of text"
@@ -65,8 +66,8 @@ class Vocabulary:
 
     `n_vocab` is the number of tokens, even if the file has nothing else of them; `pre_name` is the name of
     the pre-tokenizer. `types` are the file's token types; `attributes` are made from them, corrected by the
-    tokens' texts; both, and `scores`, have one element per token. `scores` is None if the file
-    has none.
+    tokens' texts; both, and `scores`, have one element per token. `scores` are zeros if the
+    file has none.
     """
 
     model: str
@@ -76,7 +77,7 @@ class Vocabulary:
     pre: PreTokenizer | None
     texts: Sequence[str]
     ids: Mapping[str, int]
-    scores: npt.NDArray[np.float64] | None
+    scores: npt.NDArray[np.float64]
     types: npt.NDArray[np.int64]
     attributes: npt.NDArray[np.uint16]
     roles: Roles
@@ -108,7 +109,7 @@ def read_vocabulary(metadata: Metadata, pre: str | None) -> Vocabulary:
     roles = assign_roles(metadata, model, rules, ids, marks)
     flags = _flags(metadata, kind, rules)
     _set_strips(metadata, name, ids, marks)
-    scores = _scores(metadata, len(texts))
+    scores = _scores(metadata, kind, len(texts))
     return Vocabulary(model, kind, len(texts), name, rules, texts, ids, scores, types, marks, roles, flags)
 
 
@@ -116,10 +117,10 @@ def _no_vocabulary(metadata: Metadata, model: str) -> Vocabulary:
     """A vocabulary of a known size without tokens."""
     architecture = metadata.text("general.architecture", "")
     count = metadata.integer(f"{architecture}.vocab_size", 0)
-    nothing = np.zeros(0, np.int64)
+    nothing, scores = np.zeros(0, np.int64), np.zeros(0)
     flags = Flags(False, False, False, False, False, False, False, False)
     return Vocabulary(
-        model, "none", count, "", None, [], {}, None, nothing, nothing.astype(np.uint16), Roles(), flags
+        model, "none", count, "", None, [], {}, scores, nothing, nothing.astype(np.uint16), Roles(), flags
     )
 
 
@@ -168,10 +169,12 @@ def _types(metadata: Metadata, count: int) -> npt.NDArray[np.int64]:
     return np.where(known, types, 0)
 
 
-def _scores(metadata: Metadata, count: int) -> npt.NDArray[np.float64] | None:
+def _scores(metadata: Metadata, kind: str, count: int) -> npt.NDArray[np.float64]:
     key = PREFIX + "scores"
     if not metadata.has(key):
-        return None
+        if kind in SCORED:
+            LOG.warning("the file has no %s: all tokens count as 0, as in llama.cpp", key)
+        return np.zeros(count)
     scores = np.asarray(metadata.numbers(key)[:count], np.float64)
     if len(scores) < count:
         raise TokenizerError(f"{key}: {count} scores, one per token, are wanted, got {len(scores)}")
