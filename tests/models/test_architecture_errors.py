@@ -35,6 +35,9 @@ CASES: list[tuple[str, Mapping[str, Any], Mapping[str, tuple[int, ...] | None], 
     ("gpt-oss", {"attention.sliding_window_pattern": [1, 0, 1]}, {}, r"window_pattern.*wanted 2 .*3 x"),
     ("openelm", {"attention.head_count": [4]}, {}, r"openelm\.attention\.head_count.*wanted 2 .*1 x"),
     ("deepseek2", {}, {"blk.0.attn_k_b.weight": None}, r"tensor blk\.0\.attn_k_b\.weight is wanted and not"),
+    ("deepseek32", {"attention.indexer.top_k": 0}, {}, r"32\.attention\.indexer\.top_k: wanted at least 1"),
+    ("deepseek32", {"attention.indexer.head_count": 4}, {}, r"index.*wanted 4 "),
+    ("glm-dsa", {"attention.indexer.types": [0, 1]}, {}, r"indexer\.types: wanted an index in the first"),
 ]  # fmt: skip
 
 
