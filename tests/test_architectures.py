@@ -237,7 +237,7 @@ def earlier_tokens_matter(executor: Executor) -> None:
 
     RWKV with random weights forgets a token in some ten: there one of the last batch changes the next.
     """
-    fades = executor.architecture.name.startswith("rwkv")
+    fades = "rwkv" in executor.architecture.name
     changed, seen = (N_BATCH - 2, N_BATCH) if fades else (0, -1)
     other = TOKENS.copy()
     other[changed] = (other[changed] + 1) % 80

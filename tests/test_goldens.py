@@ -68,12 +68,10 @@ def evaluate(executor: Executor, pieces: list[list[int]]) -> Floats:
     return np.concatenate(steps)
 
 
-# llama.cpp made no golden of them: see test_rwkv.py, test_transformers_records.py, models/test_encoders.py;
+# llama.cpp made no golden of them: see test_transformers_records.py, models/test_encoders.py;
 # mistral is of folders: see tests/folders.
 WITHOUT = {
     "mistral",
-    "rwkv6",
-    "rwkv7",
     "jina-bert-v2",
     "nomic-bert-moe",
     *map(transformers_records.architecture, transformers_records.RECORDS),
@@ -166,7 +164,10 @@ _INDEXER = {
 _DENSE = {"ffn_gate.weight", "ffn_up.weight", "ffn_down.weight"}
 _BLOCK_INDEXER = {f"indexer.{part}.weight" for part in ("q_proj", "k_proj", "q_norm", "k_norm")}
 _POOLS = {f"indexer_compressor_{part}.weight" for part in ("gate", "ape")}
+_MIXED_WITH_FIRST = {f"time_mix_v{i}.weight" for i in range(3)}  # the first layer's, which mixes with none
 OTHERWISE_UNUSED = {
+    "arwkv7-dense": _MIXED_WITH_FIRST,
+    "arwkv7-gated": _MIXED_WITH_FIRST,
     "bailingmoe3-moe": _BIASES,
     "cogvlm-dense": {"rope_freqs.weight", *_PICTURES},
     "dots3note-moe": _INDEXER,
@@ -190,6 +191,7 @@ OTHERWISE_UNUSED = {
     "qwen4exp-moe": {*_BIASES, *_BLOCK_INDEXER},  # which would choose all of so short a text
     "refact-dense": {*_OUTPUT_BIAS, "ffn_gate.bias", "ffn_up.bias", "ffn_down.bias"},
     "refact-moe": {*_OUTPUT_BIAS, "ffn_gate_exps.weight", "ffn_up_exps.weight", "ffn_down_exps.weight"},
+    "rwkv7-dense": _MIXED_WITH_FIRST,
 }
 
 

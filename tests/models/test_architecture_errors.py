@@ -38,6 +38,9 @@ CASES: list[tuple[str, Mapping[str, Any], Mapping[str, tuple[int, ...] | None], 
     ("deepseek32", {"attention.indexer.top_k": 0}, {}, r"32\.attention\.indexer\.top_k: wanted at least 1"),
     ("deepseek32", {"attention.indexer.head_count": 4}, {}, r"index.*wanted 4 "),
     ("glm-dsa", {"attention.indexer.types": [0, 1]}, {}, r"indexer\.types: wanted an index in the first"),
+    ("rwkv6qwen2", {"token_shift_count": 2}, {}, r"qwen2\.token_shift_count: wanted 1; got 2"),
+    ("rwkv6qwen2", {"attention.head_count_kv": 3}, {}, r"head_count_kv: wanted 0 or .*; got 3"),
+    ("arwkv7", {}, {"blk.0.time_mix_ln.bias": None}, r"tensor blk\.0\.time_mix_ln\.bias.* is wanted and not"),
 ]  # fmt: skip
 
 
