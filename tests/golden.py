@@ -77,8 +77,14 @@ def read(name: str) -> Golden:
     return Golden(name, spec["seed"], spec["tokens"], metadata, tensors, logits)
 
 
-def weights(name: str, sizes: tuple[int, ...], seed: int) -> Floats:
-    """The weights of the tensor `name`; `sizes` in GGUF order (the first is contiguous)."""
+def weights(name: str, sizes: tuple[int, ...], seed: int) -> NDArray[Any]:
+    """The weights of the tensor `name`; `sizes` in GGUF order (the first is contiguous).
+
+    Of experts by token: whole numbers below 5, the fewest that a model here has.
+    """
+    if "tid2eid" in name:
+        raw = np.random.Philox(key=_key(name, seed)).random_raw(prod(sizes))
+        return (raw % np.uint64(5)).astype(np.int32).reshape(sizes[::-1])
     if "rope_f" in name:
         kind = "frequencies"
     elif "ssm_a" in name and "norm" not in name:
@@ -90,12 +96,15 @@ def weights(name: str, sizes: tuple[int, ...], seed: int) -> Floats:
     else:
         kind = "embeddings" if "embd" in name else "matrix"
     values, of_sums = np.empty(prod(sizes), np.float32), _of_sums(kind, sizes[0] if kind == "matrix" else 1)
-    key = int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:16], "little")
-    generator = np.random.Philox(key=key)
+    generator = np.random.Philox(key=_key(name, seed))
     for first in range(0, len(values), _AT_ONCE):
         part = values[first : first + _AT_ONCE]
         of_sums.take(_sums(generator.random_raw(len(part))), out=part, mode="clip")
     return values.reshape(sizes[::-1])
+
+
+def _key(name: str, seed: int) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:16], "little")
 
 
 @cache
@@ -153,7 +162,7 @@ def write_gguf(
     for name, array in tensors.items():
         if form is not None and array.dtype == np.uint8:
             writer.add_tensor(name, array, raw_dtype=gguf.GGMLQuantizationType[form.upper()])
-        elif form is not None and not encoded and (vectors or array.ndim > 1):
+        elif form is not None and not encoded and array.dtype.kind == "f" and (vectors or array.ndim > 1):
             blocks = graphml_quant.quantize(graphml_quant.by_name(form), array)
             writer.add_tensor(name, blocks, raw_dtype=gguf.GGMLQuantizationType[form.upper()])
         else:

@@ -163,6 +163,7 @@ _INDEXER = {
 }
 _DENSE = {"ffn_gate.weight", "ffn_up.weight", "ffn_down.weight"}
 _BLOCK_INDEXER = {f"indexer.{part}.weight" for part in ("q_proj", "k_proj", "q_norm", "k_norm")}
+_GROUPS = {f"indexer_compressor_{part}.weight" for part in ("kv", "gate", "ape", "norm")}
 _POOLS = {f"indexer_compressor_{part}.weight" for part in ("gate", "ape")}
 _MIXED_WITH_FIRST = {f"time_mix_v{i}.weight" for i in range(3)}  # the first layer's, which mixes with none
 OTHERWISE_UNUSED = {
@@ -170,6 +171,7 @@ OTHERWISE_UNUSED = {
     "arwkv7-gated": _MIXED_WITH_FIRST,
     "bailingmoe3-moe": _BIASES,
     "cogvlm-dense": {"rope_freqs.weight", *_PICTURES},
+    "deepseek4-yarn": {"indexer.proj.weight", "indexer.attn_q_b.weight", *_GROUPS},  # which would choose all
     "dots3note-moe": _INDEXER,
     "dream-dense": {"output.bias"},
     "falcon-h1-dense": {*_OUTPUT_BIAS, "rope_freqs.weight"},

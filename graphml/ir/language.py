@@ -95,6 +95,9 @@ class Builder(StepBuilder):
     # attention
     attend = attention.attend
     select = attention.select
+    compress = attention.compress
+    select_groups = attention.select_groups
+    attend_compressed = attention.attend_compressed
     attend_relative = attention.attend_relative
     keep_source = attention.keep_source
     attend_source = attention.attend_source
