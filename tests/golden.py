@@ -80,8 +80,13 @@ def read(name: str) -> Golden:
 def weights(name: str, sizes: tuple[int, ...], seed: int) -> NDArray[Any]:
     """The weights of the tensor `name`; `sizes` in GGUF order (the first is contiguous).
 
-    Of experts by token: whole numbers below 5, the fewest that a model here has.
+    Of experts by token: whole numbers below 5, the fewest that a model here has. Of WavTokenizer's
+    convolutions: numbers of bfloat16, since for others llama.cpp rounds what they read to half precision.
     """
+    if name.startswith(("conv1d.", "posnet.", "convnext.")) and len(sizes) == 3:
+        form = graphml_quant.by_name("bf16")
+        values = weights(f"convolution {name}", sizes, seed)
+        return graphml_quant.dequantize(form, graphml_quant.quantize(form, values), values.shape)
     if "tid2eid" in name:
         raw = np.random.Philox(key=_key(name, seed)).random_raw(prod(sizes))
         return (raw % np.uint64(5)).astype(np.int32).reshape(sizes[::-1])

@@ -126,7 +126,7 @@ def test_a_poisoned_weight_is_noticed(told: tuple[golden.Golden, Executor]) -> N
     one, executor = told
     unused = OTHERWISE_UNUSED.get(one.name, set())
     matrices = [tensor for tensor, sizes in one.tensors.items() if len(sizes) > 1]
-    of_layers = [tensor for tensor in matrices if re.match(r"blk\.\d+\.(?!ffn|indexer)", tensor)]
+    of_layers = [tensor for tensor in matrices if re.match(r"(blk|convnext)\.\d+\.(?!ffn|indexer)", tensor)]
     poison = [tensor for tensor in of_layers if tensor.split(".", 2)[2] not in unused][-1]
     weights = executor.programs.weights
     stored = weights[poison]

@@ -65,6 +65,8 @@ class Builder(StepBuilder):
     min_rows = norm.min_rows
     cumsum = norm.cumsum
     mean_rows = norm.mean_rows
+    text_means = norm.text_means
+    neighbours = norm.neighbours
     # matrices
     dequantize = linear.dequantize
     mul_mat = linear.mul_mat

@@ -163,13 +163,18 @@ def groups(
     bias, norm = layer[f"{name}_ape"], layer[f"{name}_norm"]
     if bias.shape[0] != ratio:
         raise ArchitectureError(f"tensor {bias.name}: wanted {ratio} rows; got {bias.type}")
-    overlaps = fixed(bias.shape[1]) == 2 * fixed(norm.shape[0])
     x_TE, scores_TE = (
         layer.linear(x_TD, f"{name}_{part}", f"{kind}_group_{part}") for part in ("kv", "gate")
     )
-    rows_TH = g.compress(x_TE, scores_TE, bias, layer.index, overlaps, kind)
+    rows_TH = g.compress(x_TE, scores_TE, bias, layer.index, overlap(layer, kind), kind)
     rows_TH = g.rms_norm(rows_TH, norm, config.norm_eps, f"{kind}_groups_norm")
     return rotated(g, config, ropes.start, g.heads(rows_TH, 1))
+
+
+def overlap(layer: Layer, kind: str) -> bool:
+    """Whether groups overlap, by the widths of their tensors; then an index chooses among them."""
+    bias, norm = (layer[f"{kind}_compressor_{part}"] for part in ("ape", "norm"))
+    return fixed(bias.shape[1]) == 2 * fixed(norm.shape[0])
 
 
 def chosen(
@@ -177,7 +182,7 @@ def chosen(
 ) -> Node | None:
     """The groups that each token sees, [T, top k]; None for all."""
     top_k, n_head = config.indexer_top_k, config.indexer_n_head
-    if not 0 < top_k < config.n_ctx // ratio or layer.get("indexer.attn_q_b") is None:
+    if not 0 < top_k < config.n_ctx // ratio or not overlap(layer, "attn"):
         return None
     q_TJH = g.heads(layer.linear(narrow_TR, "indexer.attn_q_b", "index_q"), n_head)
     q_TJH = rotated(g, config, ropes.here, q_TJH)

@@ -116,7 +116,7 @@ def mixed_with(g: Builder, layer: Layer, x_TD: Node, ahead_TD: Node, what: str) 
     return g.add(x_TD, g.mul(ahead_TD, row(g, layer, f"channel_mix_lerp_{what}")), f"{what}_mixed")
 
 
-def row(g: Builder, layer: Layer, name: str, wanted: int = 0, why: str = "") -> Node:
+def row(g: Builder, layer: Tensors, name: str, wanted: int = 0, why: str = "") -> Node:
     """A tensor that files write with dimensions of 1, as one row; wanted: its elements, if known, and why."""
     weight = layer[name]
     if wanted and max_elements(weight.shape) != wanted:
