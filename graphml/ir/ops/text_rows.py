@@ -80,7 +80,7 @@ def _two_texts(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return sequences
 
 
-neighbours = Op("neighbours", "attention", infer=_infer_neighbours, reference=_neighbours,
+neighbours = Op("neighbours", "index", infer=_infer_neighbours, reference=_neighbours,
                 samples=lambda: _samples({"reach": 1}, {"reach": 3}), attributes={"reach": None})  # fmt: skip
 text_means = Op("text_means", "reduce", infer=_infer_means, reference=_means,
                 samples=lambda: _samples({}, {}))  # fmt: skip
