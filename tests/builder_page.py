@@ -32,7 +32,7 @@ experts = g.weight("experts", F32, (8, 96, 64))
 """
 TOLD = """\
 [g.rope_table] has no argument 'base': did you mean 'freq_base'? It has n_rot, factors, freq_base, \
-freq_scale, ext_factor, attn_factor, beta_fast, beta_slow, n_ctx_orig, name
+freq_scale, ext_factor, attn_factor, beta_fast, beta_slow, n_ctx_orig, positions, name
 [g.rope] argument 'mode': wanted 'norm' or 'neox'; got 'half'
 [g.mul] argument 'b': wanted a node of this graph; got 2.0 \
 (for a number g.scale(x, factor, offset), or g.constant)

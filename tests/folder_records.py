@@ -43,6 +43,7 @@ ROUTED = {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_siz
 HEADS = {"num_key_value_heads": 4, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4,
          "v_head_dim": 12}  # fmt: skip
 LATENT = {**ROUTED, **HEADS}
+INDEXED = {"q_lora_rank": 24, "index_topk": 8, "index_head_dim": 16, "index_n_heads": 16}
 DELTA = {"head_dim": 16, "linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_num_key_heads": 2,
          "linear_num_value_heads": 4, "layer_types": ["linear_attention", "full_attention"]}  # fmt: skip
 VQ = {"embed_dim": 4, "num_embeddings": 8, "latent_channels": 4, "resolution": 16, "base_channels": 32,
@@ -105,6 +106,9 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "deepseek_v3": ("DeepseekV3", {**LATENT, "n_group": 4, "topk_group": 2, "q_lora_rank": 24}),
     "deepseek_v3-yarn": ("DeepseekV3", {**LATENT, "n_group": 1, "topk_group": 1, "q_lora_rank": None,
                          "rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}),
+    "deepseek_v32": ("DeepseekV32", {**LATENT, **INDEXED, "n_group": 4, "topk_group": 2}),
+    "deepseek_v32-yarn": ("DeepseekV32", {**LATENT, **INDEXED, "n_group": 1, "topk_group": 1,
+                                          "rope_parameters": {**YARN, "mscale": 0.9, "mscale_all_dim": 0.9}}),
     "dots1": ("Dots1", {**ROUTED, "head_dim": 8, "n_shared_experts": 2, "n_group": 4, "topk_group": 2,
                         "norm_topk_prob": True, "routed_scaling_factor": 1.5}),
     "ernie4_5": ("Ernie4_5", {"head_dim": 16}),
@@ -147,6 +151,8 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
                                     "moe_intermediate_size": 24, "first_k_dense_replace": 2}),
     "glm4_moe_lite": ("Glm4MoeLite", {**LATENT, "q_lora_rank": 24, "n_shared_experts": 2,
                                       "mlp_layer_types": ["dense", "sparse"]}),
+    "glm_moe_dsa": ("GlmMoeDsa", {**LATENT, **INDEXED, "num_hidden_layers": 4, "n_group": 1, "topk_group": 1,
+                                  "indexer_types": ["full", "full", "shared", "full"]}),
     "gpt2": ("GPT2", {"num_key_value_heads": None, "intermediate_size": None}),
     "gpt_bigcode": ("GPTBigCode", {"num_key_value_heads": None, "intermediate_size": None}),
     "gpt_neox": ("GPTNeoX", {"num_key_value_heads": None, "use_parallel_residual": False}),

@@ -68,12 +68,10 @@ def evaluate(executor: Executor, pieces: list[list[int]]) -> Floats:
     return np.concatenate(steps)
 
 
-# llama.cpp made no golden of them: see test_rwkv.py, test_transformers_records.py, models/test_encoders.py;
+# llama.cpp made no golden of them: see test_transformers_records.py, models/test_encoders.py;
 # mistral is of folders: see tests/folders.
 WITHOUT = {
     "mistral",
-    "rwkv6",
-    "rwkv7",
     "jina-bert-v2",
     "nomic-bert-moe",
     *map(transformers_records.architecture, transformers_records.RECORDS),
@@ -128,7 +126,7 @@ def test_a_poisoned_weight_is_noticed(told: tuple[golden.Golden, Executor]) -> N
     one, executor = told
     unused = OTHERWISE_UNUSED.get(one.name, set())
     matrices = [tensor for tensor, sizes in one.tensors.items() if len(sizes) > 1]
-    of_layers = [tensor for tensor in matrices if re.match(r"blk\.\d+\.(?!ffn|indexer)", tensor)]
+    of_layers = [tensor for tensor in matrices if re.match(r"(blk|convnext)\.\d+\.(?!ffn|indexer)", tensor)]
     poison = [tensor for tensor in of_layers if tensor.split(".", 2)[2] not in unused][-1]
     weights = executor.programs.weights
     stored = weights[poison]
@@ -165,10 +163,15 @@ _INDEXER = {
 }
 _DENSE = {"ffn_gate.weight", "ffn_up.weight", "ffn_down.weight"}
 _BLOCK_INDEXER = {f"indexer.{part}.weight" for part in ("q_proj", "k_proj", "q_norm", "k_norm")}
+_GROUPS = {f"indexer_compressor_{part}.weight" for part in ("kv", "gate", "ape", "norm")}
 _POOLS = {f"indexer_compressor_{part}.weight" for part in ("gate", "ape")}
+_MIXED_WITH_FIRST = {f"time_mix_v{i}.weight" for i in range(3)}  # the first layer's, which mixes with none
 OTHERWISE_UNUSED = {
+    "arwkv7-dense": _MIXED_WITH_FIRST,
+    "arwkv7-gated": _MIXED_WITH_FIRST,
     "bailingmoe3-moe": _BIASES,
     "cogvlm-dense": {"rope_freqs.weight", *_PICTURES},
+    "deepseek4-yarn": {"indexer.proj.weight", "indexer.attn_q_b.weight", *_GROUPS},  # which would choose all
     "dots3note-moe": _INDEXER,
     "dream-dense": {"output.bias"},
     "falcon-h1-dense": {*_OUTPUT_BIAS, "rope_freqs.weight"},
@@ -190,6 +193,7 @@ OTHERWISE_UNUSED = {
     "qwen4exp-moe": {*_BIASES, *_BLOCK_INDEXER},  # which would choose all of so short a text
     "refact-dense": {*_OUTPUT_BIAS, "ffn_gate.bias", "ffn_up.bias", "ffn_down.bias"},
     "refact-moe": {*_OUTPUT_BIAS, "ffn_gate_exps.weight", "ffn_up_exps.weight", "ffn_down_exps.weight"},
+    "rwkv7-dense": _MIXED_WITH_FIRST,
 }
 
 

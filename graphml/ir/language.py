@@ -65,6 +65,8 @@ class Builder(StepBuilder):
     min_rows = norm.min_rows
     cumsum = norm.cumsum
     mean_rows = norm.mean_rows
+    text_means = norm.text_means
+    neighbours = norm.neighbours
     # matrices
     dequantize = linear.dequantize
     mul_mat = linear.mul_mat
@@ -95,6 +97,9 @@ class Builder(StepBuilder):
     # attention
     attend = attention.attend
     select = attention.select
+    compress = attention.compress
+    select_groups = attention.select_groups
+    attend_compressed = attention.attend_compressed
     attend_relative = attention.attend_relative
     keep_source = attention.keep_source
     attend_source = attention.attend_source

@@ -22,6 +22,7 @@ from graphml.ir.graph import Graph
 from graphml.ir.long_texts import long_inputs
 from graphml.ir.node import Node
 from graphml.ir.op import Type, integer, number
+from graphml.ir.ops.compressed import compress_rows
 from graphml.ir.ops.index import get_rows, set_rows
 from graphml.ir.ops.layout import columns, concat
 from graphml.ir.ops.leaf import input_leaf, weight_leaf
@@ -74,6 +75,9 @@ def why_not_shifted(graph: Graph) -> str | None:
     changed = [node.inputs[node.op.writes or 0] for node in graph.nodes if node.op.recurrent]
     for state in (*changed, *plain_states(graph)):
         return f"{state.name} is a state that all earlier tokens have changed"
+    for node in graph.nodes:
+        if node.op is compress_rows:
+            return f"{node.name} is made of groups of tokens that begin at fixed positions"
     try:
         for node in written_cells(graph):
             _rotated(node.inputs[1])

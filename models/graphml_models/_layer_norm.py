@@ -63,7 +63,7 @@ attend_rotated = partial(attention, mode="neox")
 """Attention of queries and keys rotated in halves; a table of None is no rotation."""
 
 
-def no_tables(g: Builder, config: Config, weights: Tensors) -> list[Node]:
+def no_tables(g: Builder, config: _config.Config, weights: Tensors) -> list[Node]:
     """Something in place of each layer's rope table, as nothing is rotated."""
     return [g.positions] * config.n_layer
 

@@ -47,7 +47,13 @@ class Rope:
         further = g.mul(g.sub(self._table(g, long, "rope_table_long"), short_table), rows_T11)
         return g.add(short_table, further, "rope_table_mixed")
 
-    def _table(self, g: Builder, factors: Node | None, name: str | None = None) -> Node:
+    def at(self, g: Builder, positions: Node, name: str) -> Node:
+        """The table of other positions, i32 [T]."""
+        return self._table(g, None, name, positions)
+
+    def _table(
+        self, g: Builder, factors: Node | None, name: str | None = None, positions: Node | None = None
+    ) -> Node:
         rope = self if self.scaled else Rope(self.n_rot, self.freq_base)
         if factors is not None and self.first_factors:
             factors = g.columns(factors, 0, self.n_rot // 2)
@@ -61,6 +67,7 @@ class Rope:
             beta_fast=rope.beta_fast,
             beta_slow=rope.beta_slow,
             n_ctx_orig=rope.n_ctx_orig,
+            positions=positions,
             name=name,
         )
 

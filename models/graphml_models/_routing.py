@@ -12,13 +12,14 @@ from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.ir.shape import fixed
 from graphml.loading.architecture import Keys, Layer
 from graphml_models import _config
 from graphml_models._experts import Chosen, normalised, swiglu
 from graphml_models._ffn import Product, gated_ffn
 
 GATING = "expert_gating_func"  # a number of llama.cpp's
-SOFTMAX, SIGMOID = 1, 2
+SOFTMAX, SIGMOID, ROOT = 1, 2, 4  # the last: the root of softplus
 BIAS = "exp_probs_b.bias"
 
 
@@ -26,9 +27,10 @@ BIAS = "exp_probs_b.bias"
 class Routing:
     """How scores become experts and weights.
 
-    sigmoid: of the scores, else softmax; normalise: weights of a token's experts sum to 1; scale: of these
-    weights; n_group, n_group_used: groups of experts, and how many of them may be chosen from; bias: the
-    tensor that is added to scores for the choice alone; scaled: the matrices, see `Tensors.scale`.
+    sigmoid: of the scores, root: of their softplus, else softmax; normalise: weights of a token's experts sum
+    to 1; scale: of these weights; n_group, n_group_used: groups of experts, and how many of them may be
+    chosen from; bias: the tensor that is added to scores for the choice alone; scaled: the matrices, see
+    `Tensors.scale`.
     """
 
     n_used: int
@@ -39,16 +41,19 @@ class Routing:
     n_group_used: int
     bias: str = BIAS
     scaled: bool = False
+    root: bool = False
 
     @classmethod
     def read(cls, keys: Keys, gating: int = SOFTMAX) -> Self:
         """From the file's metadata; gating: where it does not say."""
         gating = keys.integer(GATING, 0) or gating
-        if gating not in (SOFTMAX, SIGMOID):
-            raise keys.unsupported(GATING, f"{SOFTMAX} for softmax or {SIGMOID} for sigmoid")
+        if gating not in (SOFTMAX, SIGMOID, ROOT):
+            kinds = f"{SOFTMAX} for softmax, {SIGMOID} for sigmoid or {ROOT} for the root of softplus"
+            raise keys.unsupported(GATING, kinds)
         return cls(
             n_used=keys.integer("expert_used_count"),
             sigmoid=gating == SIGMOID,
+            root=gating == ROOT,
             normalise=keys.boolean("expert_weights_norm", False),
             scale=keys.number("expert_weights_scale", 0.0) or 1.0,
             n_group=keys.integer("expert_group_count", 0),
@@ -80,21 +85,26 @@ class NormalisedConfig(Config):
         return cls(**vars(replace(known, routing=replace(known.routing, normalise=True))))
 
 
-def choose(g: Builder, routing: Routing, layer: Layer, x_TD: Node) -> Chosen:
+def choose(g: Builder, routing: Routing, layer: Layer, x_TD: Node, ids_TU: Node | None = None) -> Chosen:
     """The experts of each token and the weights of their outputs; see `shared_and_chosen`."""
     scores_TE = layer.linear(x_TD, "ffn_gate_inp", "router")
-    scores_TE = g.sigmoid(scores_TE) if routing.sigmoid else g.softmax(scores_TE)
-    bias_E = layer.get(routing.bias)
-    choice_TE = scores_TE if bias_E is None else g.add(scores_TE, bias_E, "choice")
-    if routing.n_group > 1:
-        choice_TE = g.top_k_groups(choice_TE, routing.n_group, routing.n_group_used)
-    ids_TU = g.top_k(choice_TE, routing.n_used, "experts")
+    if routing.root:
+        scores_TE = g.sqrt(g.softplus(scores_TE))
+    else:
+        scores_TE = g.sigmoid(scores_TE) if routing.sigmoid else g.softmax(scores_TE)
+    n_expert = 0 if ids_TU is None else fixed(scores_TE.shape[1])
+    if ids_TU is None:
+        bias_E = layer.get(routing.bias)
+        choice_TE = scores_TE if bias_E is None else g.add(scores_TE, bias_E, "choice")
+        if routing.n_group > 1:
+            choice_TE = g.top_k_groups(choice_TE, routing.n_group, routing.n_group_used)
+        ids_TU = g.top_k(choice_TE, routing.n_used, "experts")
     weights_TU = g.gather(scores_TE, ids_TU, "expert_weights")
     if routing.normalise:
         weights_TU = normalised(g, weights_TU)
     if routing.scale != 1.0:
         weights_TU = g.scale(weights_TU, routing.scale, name="expert_weights_scaled")
-    return Chosen(g, layer, ids_TU, weights_TU, routing.scaled)
+    return Chosen(g, layer, ids_TU, weights_TU, routing.scaled, n_expert)
 
 
 def shared_and_chosen(
@@ -104,16 +114,17 @@ def shared_and_chosen(
     x_TD: Node,
     product: Product = swiglu,
     shared: Product = swiglu,
+    ids_TU: Node | None = None,
 ) -> Node:
     """SwiGLU in layers without a router, in others experts beside those that all tokens share, [T, D].
 
     product: of the chosen experts' gates and what they let through; shared: of those that all tokens go
-    through.
+    through; ids_TU: the experts of each token where the router does not choose them.
     """
     routing = config.routing
     if layer.get("ffn_gate_inp") is None:
         return gated_ffn(g, layer, x_TD, scaled=routing.scaled, product=shared)
-    chosen = choose(g, routing, layer, x_TD)
+    chosen = choose(g, routing, layer, x_TD, ids_TU)
     chosen_TD = chosen.combine(chosen.gated(x_TD, product))
     if layer.get("ffn_up_shexp", "ffn_gate_shexp", "ffn_down_shexp") is None:
         return chosen_TD

@@ -1,8 +1,7 @@
 """dots3.note (rednote hilab 2026): DeepSeek-V3 with gated heads, of which most layers see a window.
 
 These have heads, widths and a rope of their own. In the others an index chooses the tokens that are seen,
-where the context is longer (DeepSeek-V3.2, 2025, arXiv:2512.02556). Letters as in `_latent`; J heads of the
-index.
+where the context is longer. Letters as in `_latent`.
 """
 
 from __future__ import annotations
@@ -16,16 +15,13 @@ from graphml.ir.node import Node
 from graphml.ir.shape import fixed
 from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import _config, _routing, _windows, llama
-from graphml_models._attention import rotate
 from graphml_models._config import Heads
+from graphml_models._index import index, read_index, sampled
 from graphml_models._latent import folded, latent, narrow_queries, queries
 from graphml_models._routing import SIGMOID, Routing, shared_and_chosen
 from graphml_models._samples import DENSE_FIRST, Metadata, Shapes, shared_expert, transformer
 from graphml_models._windows import PATTERN, read_local_rope, read_windows, tables_by_layer
 from graphml_models.spark2_5 import gate_heads
-
-INDEX = "attention.indexer"
-INDEX_EPS = 1e-6
 
 
 @dataclass(frozen=True)
@@ -48,17 +44,15 @@ class Config(_routing.Config, _windows.Config):
             raise keys.unsupported("attention.head_count", "at least 1 head in each layer")
         if not keys.is_array(PATTERN):
             raise keys.unsupported(PATTERN, "a yes or no for each layer")
-        indexer_top_k = keys.integer(f"{INDEX}.top_k")
-        if indexer_top_k < 1:
-            raise keys.unsupported(f"{INDEX}.top_k", "at least 1 token")
+        n_head, top_k = read_index(keys, known.n_ctx)
         return cls(
             **vars(known),
             routing=replace(Routing.read(keys, SIGMOID), scaled=True),
             heads=heads,
             windows=read_windows(keys, known.n_layer, period=0),
             local_rope=read_local_rope(keys, known.rope),
-            indexer_n_head=keys.integer(f"{INDEX}.head_count"),
-            indexer_top_k=indexer_top_k if indexer_top_k < known.n_ctx else 0,
+            indexer_n_head=n_head,
+            indexer_top_k=top_k,
         )
 
 
@@ -67,24 +61,16 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node)
     here, window = replace(config, n_head=config.heads[layer.index]), config.windows[layer.index]
     narrow = narrow_queries(g, config, layer, x_TD)
     chooses = config.indexer_top_k and not window
-    selected = index(g, config, layer, table, x_TD, narrow) if chooses else None
+    selected = None
+    if chooses:
+        heads, top_k = config.indexer_n_head, config.indexer_top_k
+        selected = index(g, layer, x_TD, narrow, heads, top_k, lambda x: g.rope(x, table, "neox"))
     parts = latent(g, here, layer, queries(g, here, layer, x_TD, narrow), x_TD)
     k_T1P = g.rms_norm(parts.k_T1P, layer["attn_k_norm"], config.norm_eps, "k_norm")
     parts = parts._replace(k_T1P=k_T1P).rotated(g, table)
     width = sum(fixed(q.shape[2]) for q in parts[:2] if q is not None)
     y_TD = folded(g, layer, parts, width**-0.5, window, selected=selected)
     return gate_heads(g, here.n_head, layer, x_TD, y_TD)
-
-
-def index(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node, narrow: Node) -> Node:
-    """The tokens that each token sees, [T, 1, chosen]; the index turns the first elements of its heads."""
-    q_TJH = g.heads(layer.linear(narrow, "indexer.attn_q_b", "index_q", scaled=False), config.indexer_n_head)
-    k_TH = layer.linear(x_TD, "indexer.attn_k", "index_k", scaled=False)
-    k_TH = g.layer_norm(k_TH, layer["indexer.k_norm"], layer["indexer.k_norm.bias"], INDEX_EPS, "index_norm")
-    q_TJH, k_T1H = rotate(g, table, "neox", q_TJH, g.heads(k_TH, 1))
-    weights_TJ = layer.linear(x_TD, "indexer.proj", "index_weights", scaled=False, rows=config.indexer_n_head)
-    weights_TJ = g.scale(weights_TJ, (fixed(k_TH.shape[1]) * config.indexer_n_head) ** -0.5)
-    return g.select(q_TJH, k_T1H, layer.index, config.indexer_top_k, weights=weights_TJ)
 
 
 build = partial(llama.build, attention=attention, feed_forward=shared_and_chosen, tables=tables_by_layer)
@@ -95,7 +81,6 @@ def sample(name: str) -> list[SampleModel]:
     keys: Metadata = {
         "attention.key_length": 32, "attention.head_count": [4, 2, 2], "rope.dimension_count": 8,
         "attention.sliding_window": 20, PATTERN: [0, 1], "rope.freq_base_swa": 500.0,
-        f"{INDEX}.top_k": 20, f"{INDEX}.head_count": 3,
         "nextn_predict_layers": 1, "expert_weights_norm": True, "expert_weights_scale": 2.5,
     }  # fmt: skip
     layer: Shapes = {
@@ -104,12 +89,11 @@ def sample(name: str) -> list[SampleModel]:
     }  # fmt: skip
     full = geometry(0, n_head=4, n_latent=24, n_key=20, n_value=16)
     local = geometry(1, n_head=2, n_latent=16, n_key=24, n_value=12)
-    own: Shapes = {"attn_q_b.weight": (48, 40), "attn_k.weight": (16, 64), "k_norm.weight": (16,),
-                   "k_norm.bias": (16,), "proj.weight": (3, 64)}  # fmt: skip
-    full |= {f"blk.0.indexer.{part}": shape for part, shape in own.items()}
+    index_keys, index_tensors = sampled(0)
+    full |= index_tensors
     left_out = (*DENSE_FIRST["without"], *(f"blk.{i}.attn_{x}.weight" for x in "qkv" for i in range(2)))
     top = {**DENSE_FIRST["top"], **full, **local}
-    model = transformer(name, n_expert=5, layer=layer, metadata=keys, top=top, without=left_out)
+    model = transformer(name, n_expert=5, layer=layer, metadata=keys | index_keys, top=top, without=left_out)
     return [replace(model, metadata={**model.metadata, f"{name}.block_count": 3})]
 
 

@@ -2,25 +2,27 @@
 
 Each block reads a weighted sum of the residual streams and adds what it gives to all of them, weighted too
 (after Xie et al. 2025, arXiv:2512.24880, without the mixing matrix). T tokens, D model width, S streams, N
-heads, J of the index, H width of its heads.
+heads.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
-from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
+from graphml.loading.architecture import Keys, SampleModel, Tensors
 from graphml_models import _config, _routing
 from graphml_models._experts import clamped_swiglu, read_limits
+from graphml_models._index import INDEX, index, sampled
 from graphml_models._latent import folded, latent, narrow_queries, queries
 from graphml_models._routing import Routing, shared_and_chosen
 from graphml_models._samples import DENSE_FIRST, Metadata, Shapes, shared_expert, transformer
 
-INDEX, HYPER = "attention.indexer", "hyper_connection"
+HYPER = "hyper_connection"
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,9 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         q_TNH = queries(g, config, layer, h_TD, narrow)
         parts = latent(g, config, layer, q_TNH, h_TD).rotated(g, table)
         if config.indexed[layer.index]:
-            selected = index(g, config, layer, table, h_TD, narrow)
+            heads, top_k = config.indexer_n_head, config.indexer_top_k
+            rotate = partial(_rotate_last, g, config, table)
+            selected = index(g, layer, h_TD, narrow, heads, top_k, rotate, config.norm_eps)
         a_TD = folded(g, layer, parts, config.scale, sinks=layer["attn_sinks"], selected=selected)
         a_TD = g.mul(a_TD, g.sigmoid(layer.linear(h_TD, "attn_gate", scaled=False)), "attn_gated")
         x_TSD = added(g, x_TSD, layer.linear(a_TD, "attn_output", "attn_out", scaled=False), factors_TS)
@@ -112,17 +116,6 @@ def added(g: Builder, x_TSD: Node, y_TD: Node, factors_TS: Node) -> Node:
     return g.add(x_TSD, y_TSD, "residual")
 
 
-def index(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node, narrow: Node) -> Node:
-    """The positions that each token attends to, [T, 1, selected]."""
-    q_TJH = g.heads(layer.linear(narrow, "indexer.attn_q_b", "index_q"), config.indexer_n_head)
-    k_TH = layer.linear(x_TD, "indexer.attn_k", "index_k")
-    k_TH = g.layer_norm(k_TH, layer["indexer.k_norm"], layer.get("indexer.k_norm.bias"), config.norm_eps)
-    q_TJH, k_T1H = (_rotate_last(g, config, table, x) for x in (q_TJH, g.heads(k_TH, 1)))
-    weights_TJ = layer.linear(x_TD, "indexer.proj", "index_weights")
-    weights_TJ = g.scale(weights_TJ, (fixed(k_TH.shape[1]) * config.indexer_n_head) ** -0.5)
-    return g.select(q_TJH, k_T1H, layer.index, config.indexer_top_k, weights=weights_TJ)
-
-
 def _rotate_last(g: Builder, config: Config, table: Node, x: Node) -> Node:
     width, n_rot = fixed(x.shape[2]), config.rope.n_rot
     return g.concat(g.columns(x, 0, width - n_rot), g.rope(g.columns(x, width - n_rot, width), table, "norm"))
@@ -134,7 +127,7 @@ def sample(name: str) -> list[SampleModel]:
         "attention.key_length": 32, "attention.key_length_mla": 20, "attention.head_count_kv": 1,
         "rope.dimension_count": 8, "expert_gating_func": 2, "expert_weights_norm": True,
         "swiglu_clamp_exp": 0.5, f"{HYPER}.count": 2, f"{HYPER}.magnitude": 2.0, f"{HYPER}.epsilon": 1e-6,
-        f"{INDEX}.head_count": 3, f"{INDEX}.top_k": 20, f"{INDEX}.types": [1, 0],
+        f"{INDEX}.types": [1, 0],
     }  # fmt: skip
     layer: Shapes = {
         **shared_expert(), "exp_probs_b.bias": (5,), "attn_q_a.weight": (40, 64), "attn_sinks.weight": (4,),
@@ -147,9 +140,8 @@ def sample(name: str) -> list[SampleModel]:
                         ("output_hc", 1)):  # fmt: skip
         top |= {f"{part}_fn.weight": (2 * kinds, 128), f"{part}_base.weight": (2 * kinds,),
                 f"{part}_scale.weight": (kinds,)}  # fmt: skip
-    own: Shapes = {"attn_q_b.weight": (48, 40), "attn_k.weight": (16, 64), "k_norm.weight": (16,),
-                   "k_norm.bias": (16,), "proj.weight": (3, 64)}  # fmt: skip
-    top |= {f"blk.0.indexer.{part}": shape for part, shape in own.items()}
+    index_keys, index_tensors = sampled(0)
+    top |= index_tensors
     gone = (*DENSE_FIRST["without"], "attn_q.weight", ".attn_v.weight")
     gone += tuple(f"blk.{i}.attn_k.weight" for i in range(2))
-    return [transformer(name, n_expert=5, layer=layer, metadata=keys, top=top, without=gone)]
+    return [transformer(name, n_expert=5, layer=layer, metadata=keys | index_keys, top=top, without=gone)]

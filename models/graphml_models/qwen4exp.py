@@ -22,7 +22,7 @@ from graphml_models._delta_net import GATED_HEADS, KEYS, TENSORS, attention, del
 from graphml_models._hybrid import hybrid
 from graphml_models._rope import read_sections
 from graphml_models._samples import SECTIONS, Metadata, Shapes, shared_expert
-from graphml_models.glm5_next import total
+from graphml_models._streams import total
 
 COUNT, INDEXER, PLE_LAYERS = "hyper_connection.count", "attention.indexer", "ple.layers"
 

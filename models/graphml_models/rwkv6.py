@@ -34,26 +34,32 @@ class Config(_config.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        width, head = keys.integer("embedding_length"), keys.integer(HEAD)
-        if head < 1 or width % head:
-            raise keys.unsupported(HEAD, f"a number that divides the width {width}")
-        if keys.integer("token_shift_count", 2) != 2:
-            raise keys.unsupported("token_shift_count", "2")
-        known = _config.read(keys, eps=LAYER_EPS, heads=Heads(width // head, width // head))
-        known = replace(known, head_dim=head)
+        known = read(keys, LAYER_EPS, shifts=2)
         return cls(**vars(known), rescale_every_n_layers=keys.integer("rescale_every_n_layers", 0))
+
+
+def read(keys: Keys, eps: str, shifts: int) -> _config.Config:
+    """What all of them have; eps: the key of their norms; shifts: of a layer's blocks, by one token."""
+    width, head = keys.integer("embedding_length"), keys.integer(HEAD)
+    if head < 1 or width % head:
+        raise keys.unsupported(HEAD, f"a number that divides the width {width}")
+    if keys.integer("token_shift_count", 2) != shifts:
+        raise keys.unsupported("token_shift_count", str(shifts))
+    n_head = width // head
+    n_head_kv = keys.integer("attention.head_count_kv", 0) or n_head
+    if n_head_kv < 1 or n_head % n_head_kv:
+        raise keys.unsupported("attention.head_count_kv", f"0 or a number that divides the {n_head} heads")
+    return replace(_config.read(keys, eps=eps, heads=Heads(n_head, n_head_kv)), head_dim=head)
 
 
 def time_mix(g: Builder, config: Config, layer: Layer, x_TD: Node, ahead_TD: Node) -> Node:
     """What the memory gives, [T, D]; ahead: by how much the token before differs."""
-    mixed = _five(g, layer, x_TD, ahead_TD)
+    mixed = five(g, layer, x_TD, ahead_TD)
     r_TNH, k_TNH, v_TNH = (
         g.heads(layer.linear(mixed[what], f"time_mix_{name}", name), config.n_head)
         for what, name in (("r", "receptance"), ("k", "key"), ("v", "value"))
     )
-    narrow = g.tanh(layer.linear(mixed["w"], "time_mix_decay_w1"))
-    rate_TD = g.add(layer.linear(narrow, "time_mix_decay_w2"), layer["time_mix_decay"])
-    decay_TNH = g.heads(g.exp(g.scale(g.exp(rate_TD), -1.0), "decay"), config.n_head)
+    decay_TNH = decays(g, config, layer, mixed["w"])
     y_TNH = g.linear_attention(r_TNH, k_TNH, v_TNH, layer.index, (decay_TNH,), before=True)
     now_TN1 = g.sum_rows(g.mul(g.mul(r_TNH, k_TNH), layer["time_mix_first"]), "now")
     y_TD = normed_heads(g, layer, g.add(y_TNH, g.mul(v_TNH, now_TN1)))
@@ -61,7 +67,14 @@ def time_mix(g: Builder, config: Config, layer: Layer, x_TD: Node, ahead_TD: Nod
     return layer.linear(g.mul(y_TD, gate_TD, "gated"), "time_mix_output", "time_mix")
 
 
-def _five(g: Builder, layer: Layer, x_TD: Node, ahead_TD: Node) -> dict[str, Node]:
+def decays(g: Builder, config: _config.Config, layer: Layer, x_TD: Node) -> Node:
+    """What each channel keeps of the memory, between 0 and 1, [T, N, H]."""
+    narrow = g.tanh(layer.linear(x_TD, "time_mix_decay_w1"))
+    rate_TD = g.add(layer.linear(narrow, "time_mix_decay_w2"), layer["time_mix_decay"])
+    return g.heads(g.exp(g.scale(g.exp(rate_TD), -1.0), "decay"), config.n_head)
+
+
+def five(g: Builder, layer: Layer, x_TD: Node, ahead_TD: Node) -> dict[str, Node]:
     """The token and the one before it, mixed for w, k, v, r and g in shares that they decide themselves."""
     base_TD = g.add(x_TD, g.mul(ahead_TD, row(g, layer, "time_mix_lerp_x")))
     narrow_T5R = g.heads(g.tanh(layer.linear(base_TD, "time_mix_w1")), 5)
@@ -103,7 +116,7 @@ def mixed_with(g: Builder, layer: Layer, x_TD: Node, ahead_TD: Node, what: str) 
     return g.add(x_TD, g.mul(ahead_TD, row(g, layer, f"channel_mix_lerp_{what}")), f"{what}_mixed")
 
 
-def row(g: Builder, layer: Layer, name: str, wanted: int = 0, why: str = "") -> Node:
+def row(g: Builder, layer: Tensors, name: str, wanted: int = 0, why: str = "") -> Node:
     """A tensor that files write with dimensions of 1, as one row; wanted: its elements, if known, and why."""
     weight = layer[name]
     if wanted and max_elements(weight.shape) != wanted:

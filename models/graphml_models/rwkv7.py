@@ -5,22 +5,30 @@ T tokens, D model width, N heads, H head width.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
 from graphml.loading.architecture import Layer, SampleModel, Tensors
-from graphml_models import rwkv6
+from graphml_models import _config, rwkv6
 from graphml_models._samples import Shapes
 from graphml_models.rwkv6 import Config as Config
 from graphml_models.rwkv6 import normed_heads, row, squared_ffn, tiny
 
+HeadsNorm = Callable[[Builder, Layer, Node], Node]
 FASTEST = -0.606531  # minus e to the minus 0.5: the least logarithm of a decay
 
 
-def time_mix(g: Builder, config: Config, layer: Layer, x_TD: Node, ahead_TD: Node, first: list[Node]) -> Node:
-    """What the memory gives, [T, D]; ahead: by how much the token before differs; first: layer 0's v."""
+def time_mix(
+    g: Builder, config: _config.Config, layer: Layer, x_TD: Node, ahead_TD: Node, first: list[Node],
+    norm: HeadsNorm = normed_heads,
+) -> Node:  # fmt: skip
+    """What the memory gives, [T, D]; ahead: by how much the token before differs; first: layer 0's v.
+
+    norm: from what the heads read of the memory to [T, D].
+    """
     mixed = _mixed(g, layer, x_TD, ahead_TD)
     r_TD, k_TD, v_TD = (
         layer.linear(mixed[what], f"time_mix_{name}", name)
@@ -40,7 +48,7 @@ def time_mix(g: Builder, config: Config, layer: Layer, x_TD: Node, ahead_TD: Nod
         g.heads(values_TD, config.n_head) for values_TD in (r_TD, k_TD, v_TD, decay_TD, rate_TD)
     )
     gates = (decay_TNH, g.scale(removed_TNH, -1.0), g.mul(removed_TNH, rate_TNH))
-    y_TD = normed_heads(g, layer, g.linear_attention(r_TNH, k_TNH, v_TNH, layer.index, gates))
+    y_TD = norm(g, layer, g.linear_attention(r_TNH, k_TNH, v_TNH, layer.index, gates))
     ours_NH = g.reshape(layer["time_mix_r_k"], config.n_head, config.head_dim, keep=0)
     now_TN1 = g.sum_rows(g.mul(g.mul(k_TNH, r_TNH), ours_NH), "now")
     y_TD = g.add(y_TD, g.flatten(g.mul(v_TNH, now_TN1)))

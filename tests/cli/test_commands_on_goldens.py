@@ -101,7 +101,12 @@ def test_compare_bisect_and_report(path: Path, tmp_path: Path) -> None:
 def test_capture_and_patch(path: Path) -> None:
     tokens = golden.read(path.stem).tokens[:6]
     with graphml.load(path, kv="f32") as model:
-        session = model.session(capture="layers.*.attention")
+        mixing = [
+            node.name
+            for node in model.executor.build(1, 1).nodes
+            if node.op.family in ("attention", "recurrent")
+        ]
+        session = model.session(capture=mixing[-1])
         logits = session.eval(tokens)
         name = list(session.captured)[-1]
         value = np.asarray(session.captured[name])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from graphml_models import _config, deepseek2
+from graphml_models import _config, deepseek2, glm_dsa
 from graphml_models._rope import Rope
 
 from graphml.ir.ops.position import rope_table
@@ -40,6 +40,17 @@ def test_deepseek_reads_a_rope_of_its_own_and_leaves_the_shared_one() -> None:
     assert own.scale == pytest.approx((1 + 0.07 * stretch) ** 2 * 20**-0.5)
     assert {field.name for field in fields(_config.Config)} <= {field.name for field in fields(own)}
     assert _config.read(keys) == known != own
+
+
+def test_long_glm_dsa_files_without_a_list_have_an_index_in_the_layers_of_glm_5_2() -> None:
+    model = glm_dsa.sample("glm-dsa")[0]
+    unlisted = {"glm-dsa.context_length": 1 << 20, "glm-dsa.block_count": 11}
+    metadata = {**model.metadata, **unlisted}
+    del metadata["glm-dsa.attention.indexer.types"]
+    config = glm_dsa.Config.read(read(replace(model, metadata=metadata), "glm-dsa"))
+    assert [i for i, kind in enumerate(config.indexed) if kind] == [0, 1, 2, 6, 10]
+    metadata["glm-dsa.context_length"] = (1 << 20) - 1
+    assert all(glm_dsa.Config.read(read(replace(model, metadata=metadata), "glm-dsa")).indexed)
 
 
 def test_a_rope_has_the_defaults_of_the_op() -> None:

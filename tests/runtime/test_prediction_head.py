@@ -202,8 +202,8 @@ def test_families_draft_by_their_own_layers(name: str, tmp_path: Path) -> None:
 def test_families_with_a_layer_ahead_are_these() -> None:
     families = {name.removesuffix("-ahead") for name in AHEAD}
     assert families == {
-        "bailingmoe2", "deepseek2", "glm4moe", "hy-v3", "mimo2", "mistral4", "qwen2", "qwen35", "qwen35moe",
-        "qwen3next",
+        "bailingmoe2", "deepseek2", "deepseek32", "glm-dsa", "glm4moe", "hy-v3", "mimo2", "mistral4", "qwen2",
+        "qwen35", "qwen35moe", "qwen3next",
     }  # fmt: skip
 
 

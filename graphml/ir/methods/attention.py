@@ -12,11 +12,11 @@ from graphml.ir.argument_kinds import Count, Index, NonNegative
 from graphml.ir.arguments import method
 from graphml.ir.cache_types import KeptAs
 from graphml.ir.cell_groups import CellGroup
-from graphml.ir.dtype import DType
-from graphml.ir.methods.layout import flatten
+from graphml.ir.dtype import F32, DType
+from graphml.ir.methods.layout import flatten, heads
 from graphml.ir.node import Node
 from graphml.ir.ops import attention as ops
-from graphml.ir.ops import index, relative, sparse
+from graphml.ir.ops import compressed, index, relative, sparse
 from graphml.ir.ops.walsh_hadamard import walsh_hadamard
 from graphml.ir.shape import Shape, fixed
 from graphml.ir.step import StepBuilder, WrittenCache
@@ -128,6 +128,107 @@ def select(
         block_size=g.block_size,
         k_dtype=k_cache.dtype.name,
     )
+
+
+@method
+def compress(
+    g: StepBuilder,
+    x: Node,
+    scores: Node,
+    bias: Node,
+    layer: Index,
+    overlaps: bool = False,
+    what: str = "groups",
+) -> Node:
+    """Means of x f32 [T, d] over groups of `ratio` positions, f32 [T, d], by DeepSeek-V4.
+
+    bias f32 [ratio, d] is added to scores f32 [T, d] by place; the softmax of a group's scores weighs each
+    column. overlaps: d is twice the result's width; the first half counts for the next group, the second for
+    a token's own. Zeros but where a group ends. `what` distinguishes the groups of a layer. For
+    `select_groups` and `attend_compressed`.
+
+    >>> g.compress(x, x, g.weight("places", F32, (4, 64)), layer=0, overlaps=True).type
+    f32[T<=8, 32]
+    """
+    ratio = fixed(bias.shape[0])
+    group = CellGroup(ratio * (1 + overlaps)) if g.windows else None
+    kept = [
+        _write(g, f"{g.caches}.{layer}.{what}_{name}", heads(g, value, 1), F32, group)
+        for name, value in (("rows", x), ("scores", scores))
+    ]
+    return g.record(
+        compressed.compress_rows,
+        *(*kept, bias, g.positions, g.sequences, g.block_table_of(group)),
+        ratio=ratio,
+        overlaps=int(overlaps),
+        block_size=g.block_size,
+    )
+
+
+@method
+def select_groups(
+    g: StepBuilder, q: Node, k: Node, weights: Node, layer: Index, n: Count, ratio: Count
+) -> Node:
+    """Write k [T, 1, d], from `compress`, and select the top n groups for q [T, head, d]: i32 [T, n].
+
+    weights f32 [T, head] of the heads' scores above 0. Padded with -1.
+
+    >>> g.select_groups(q, g.heads(g.columns(x, 0, 16), 1), g.columns(x, 0, 4), layer=0, n=2, ratio=4).type
+    i32[T<=8, 2]
+    """
+    kept_as = g.cache_types.of(layer)
+    block, _ = _blocks(kept_as, k, None)
+    k_cache = _write(g, f"{g.caches}.{layer}.index", k, kept_as.dtypes[0], block=block)
+    return g.record(
+        compressed.select_compressed,
+        *(_transformed(g, q, block), k_cache, g.positions, g.sequences, g.block_table, weights),
+        n=n,
+        ratio=ratio,
+        block_size=g.block_size,
+        k_dtype=k_cache.dtype.name,
+    )
+
+
+@method
+def attend_compressed(
+    g: StepBuilder,
+    q: Node,
+    k: Node,
+    rows: Node,
+    layer: Index,
+    scale: float,
+    window: Count,
+    ratio: Count,
+    sinks: Node,
+    selected: Node | None = None,
+) -> Node:
+    """Attend with q [T, head, d] to the last `window` keys and to groups of `ratio` tokens: [T, head * d].
+
+    k [T, 1, d] of the tokens and rows [T, 1, d], from `compress`, of the groups; the values are the keys.
+    sinks f32 [head], one more score of each head. selected: from `select_groups`, the visible groups; None:
+    all whose tokens are there.
+
+    >>> k1, sinks = g.heads(g.columns(x, 0, 16), 1), g.weight("sinks", F32, (4,))
+    >>> g.attend_compressed(q, k1, k1, layer=0, scale=0.25, window=8, ratio=4, sinks=sinks)
+    %reshape_1: f32[T<=8, 64] = reshape(%compressed_attention)
+    """
+    kept_as = g.cache_types.of(layer)
+    kind, (block, _) = kept_as.dtypes[0], _blocks(kept_as, k, None)
+    group = CellGroup(window) if g.windows else None
+    keys = _write(g, f"{g.caches}.{layer}.k", k, kind, group, block)
+    kept = _write(g, f"{g.caches}.{layer}.groups", rows, kind, block=block)
+    places = g.positions, g.sequences, g.block_table_of(group), g.block_table
+    chosen = () if selected is None else (selected,)
+    y = g.record(
+        compressed.compressed_attention,
+        *(_transformed(g, q, block), keys, kept, *places, sinks, *chosen),
+        scale=scale,
+        window=window,
+        ratio=ratio,
+        block_size=g.block_size,
+        k_dtype=kind.name,
+    )
+    return flatten(g, _transformed(g, y, block))
 
 
 @method

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from graphml.ir.argument_kinds import Count, NonNegative
+from graphml.ir.argument_kinds import Count, Index, NonNegative
 from graphml.ir.arguments import method
 from graphml.ir.node import Node
-from graphml.ir.ops import elementwise, reduce
+from graphml.ir.ops import elementwise, reduce, text_rows
 from graphml.ir.ops import norm as ops
 from graphml.ir.ops import walsh_hadamard as transform
 from graphml.ir.step import StepBuilder
@@ -127,3 +127,27 @@ def mean_rows(g: StepBuilder, x: Node, name: str | None = None) -> Node:
     %mean_rows: f32[S<=1, 64] = mean_rows(%get_rows, %output_rows, %sequences, %lengths)
     """
     return g.record(reduce.mean_rows, x, g.output_rows, g.sequences, g.lengths, name=name)
+
+
+@method
+def text_means(g: StepBuilder, x: Node, name: str | None = None) -> Node:
+    """For each token the mean of x f32 [T, n] over the tokens of its text in this step, [T, n].
+
+    For texts that are read at once (`CAUSAL = False`).
+
+    >>> g.text_means(x)
+    %text_means: f32[T<=8, 64] = text_means(%x, %sequences)
+    """
+    return g.record(text_rows.text_means, x, g.sequences, name=name)
+
+
+@method
+def neighbours(g: StepBuilder, x: Node, reach: Index, name: str | None = None) -> Node:
+    """For each token the rows of x f32 [T, n] up to `reach` before and behind it, [T, n, 2 * reach + 1].
+
+    Zeros beyond both ends of a text. For convolutions over texts that are read at once (`CAUSAL = False`).
+
+    >>> g.neighbours(x, 1)
+    %neighbours: f32[T<=8, 64, 3] = neighbours(%x, %sequences, %positions)
+    """
+    return g.record(text_rows.neighbours, x, g.sequences, g.positions, name=name, reach=reach)

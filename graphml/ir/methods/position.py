@@ -21,6 +21,7 @@ def rope_table(
     beta_fast: float = 32.0,
     beta_slow: float = 1.0,
     n_ctx_orig: Index = 0,
+    positions: Node | None = None,
     name: str | None = None,
 ) -> Node:
     """Cosines and sines of this step's positions, f32 [T, n_rot / 2, 2], for `rope` (arXiv:2104.09864).
@@ -30,14 +31,14 @@ def rope_table(
     of the frequencies (Llama 3, LongRoPE). attn_factor: of cosines and sines alike.
 
     ext_factor above 0: YaRN (arXiv:2309.00071), the share of unscaled frequencies; beta_fast and beta_slow
-    are its limits, in rotations within n_ctx_orig tokens.
+    are its limits, in rotations within n_ctx_orig tokens. positions: others i32 [T] than the step's.
 
     >>> g.rope_table(16, freq_base=500000.0)
     %rope_table: f32[T<=8, 8, 2] = rope_table(%positions)
     """
     return g.record(
         ops.rope_table,
-        *((g.positions,) if factors is None else (g.positions, factors)),
+        *(node for node in (g.positions if positions is None else positions, factors) if node is not None),
         name=name,
         n_rot=n_rot,
         freq_base=freq_base,

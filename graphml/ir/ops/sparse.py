@@ -35,7 +35,7 @@ def _infer_select(inputs: Sequence[Type], attributes: Attributes) -> Type:
     return Type(I32, (q.shape[0], 1 if weights else q.shape[1], integer(attributes, "n")))
 
 
-def _n_seen(position: int, sequence: int, table: Array, attributes: Attributes) -> int:
+def count_seen(position: int, sequence: int, table: Array, attributes: Attributes) -> int:
     """How many positions a token sees, from the first on."""
     room = table.shape[1] * integer(attributes, "block_size")
     return max(0, min(position + 1, room)) if 0 <= sequence < len(table) else 0
@@ -48,7 +48,7 @@ def _select(inputs: Sequence[Array], attributes: Attributes) -> Array:
     n, size, local = (integer(attributes, name) for name in ("n", "selection_block", "local"))
     y = np.full((q.shape[0], 1 if weights else q.shape[1], n), -1, np.int32)
     for t, (position, sequence) in enumerate(zip(positions.tolist(), sequences.tolist(), strict=True)):
-        n_seen = _n_seen(position, sequence, table, attributes)
+        n_seen = count_seen(position, sequence, table, attributes)
         if not n_seen:
             continue
         cells = cells_of(np.arange(n_seen), table[sequence], integer(attributes, "block_size"))
@@ -84,7 +84,7 @@ def _attend(inputs: Sequence[Array], attributes: Attributes) -> Array:
     each, kv_each = n_head // selected.shape[1], n_head // k.shape[1]
     y = np.zeros((q.shape[0], n_head, v.shape[2]), np.float32)
     for t, (position, sequence) in enumerate(zip(positions.tolist(), sequences.tolist(), strict=True)):
-        n_seen = _n_seen(position, sequence, table, attributes)
+        n_seen = count_seen(position, sequence, table, attributes)
         chosen = [_chosen(blocks, size, n_seen) for blocks in selected[t]]
         for head in range(n_head):
             seen = chosen[head // each]

@@ -57,7 +57,8 @@ def read_architecture(file: ModelFile, arch_file: Path | None = None) -> tuple[A
             if arch_file is None:
                 raise
             raise ArchitectureError(f"architecture {name!r}: {described(error)}") from error
-        _check_width(file, f"{name}.embedding_length")
+        own = f"{name}.features_length"  # of models whose rows are wider or narrower than their embedding
+        _check_width(file, own if file.metadata.has(own) else f"{name}.embedding_length")
     return known, config
 
 
