@@ -12,10 +12,9 @@ from graphml.api.tokens import GeneratedText, StopReason, Token
 from graphml.compiler.options import CompileOptions
 from graphml.errors import ContextFullError, UsageError
 from graphml.ir.op import Array
-from graphml.runtime.plans.plan_texts import denoised
 from graphml.runtime.programs.executor import Executor
 from graphml.sampling import PeekableRandom, SamplingParams
-from graphml.sampling.denoiser import Denoiser, check_continued, check_denoised
+from graphml.sampling.denoiser import Denoiser, check_continued, check_denoised, denoised
 
 DEFAULT_LENGTH = 256
 """Tokens of an answer that nobody limits: all of it is there from the first step on."""
@@ -36,25 +35,17 @@ def check_kind(executor: Executor, params: SamplingParams, options: CompileOptio
         )
 
 
-def answer_length(executor: Executor, n_prompt: int, max_tokens: int | None, n_ctx: int) -> int:
-    """How many tokens an answer is denoised as; None: `DEFAULT_LENGTH`, or what the context has room for.
+def answer_length(n_prompt: int, max_tokens: int | None, n_ctx: int) -> int:
+    """How many tokens an answer is denoised as: at most what the context has room for.
 
-    ContextFullError where it has none; UsageError for a text of more tokens than one step computes.
+    max_tokens: None for `DEFAULT_LENGTH`. ContextFullError where there is no room.
     """
     if n_prompt >= n_ctx:
         raise ContextFullError(
             f"wanted a prompt of at most {n_ctx - 1} tokens, which leave room for an answer in the context "
             f"of {n_ctx}; got {n_prompt}"
         )
-    room = executor.n_batch - n_prompt
-    length = min(room, DEFAULT_LENGTH) if max_tokens is None else max_tokens
-    length = min(length, n_ctx - n_prompt)
-    if room < max(1, length):
-        raise UsageError(
-            f"max_tokens: a diffusion model computes prompt and answer in one step: wanted at most n_batch = "
-            f"{executor.n_batch} tokens; got {n_prompt} and {length}: open it with a larger n_batch (--batch)"
-        )
-    return length
+    return min(DEFAULT_LENGTH if max_tokens is None else max_tokens, n_ctx - n_prompt)
 
 
 def denoiser_of(
@@ -67,36 +58,40 @@ def denoiser_of(
 
 
 def denoised_answer(
-    session: EvaluatedSession, ids: Array, params: SamplingParams, length: int, why_last: StopReason
+    session: EvaluatedSession, answer: Denoiser, why_last: StopReason, text: GeneratedText, turn: int
 ) -> Iterator[Token]:
-    """The tokens of an answer to all ids, as they are settled; the session holds those in the end.
+    """The tokens of an answer as they are settled; the session holds prompt and tokens in the end.
 
-    length: of the answer; why_last: why it ends behind all of them.
+    why_last: why it ends behind all of them; turn: the session's use, which it belongs to.
 
     While it runs the session holds the text as it was evaluated last, with masks.
     """
-    executor, held, meter, turn = session._executor, session._held, session.meter, session._turn
-    text = GeneratedText(session._tokenizer, params)
-    answer = denoiser_of(executor, ids, params, length, session.numbers)
-    session.prompt_ids, meter.n_prompt, meter.at_once = ids.tolist(), len(ids), True
-    held.rewind(0)
-    session._compile(len(answer.ids), all_logits=True)
+    executor, held, meter = session._executor, session._held, session.meter
+    if session._turn == turn:
+        session.prompt_ids, meter.n_prompt, meter.at_once = answer.prompt.tolist(), len(answer.prompt), True
+        held.rewind(0)
+        session._compile(len(answer.ids), all_logits=True)
     try:
-        while session.stop_reason is None:
+        while True:
             if session._turn != turn:
                 raise UsageError("generate: the session was used for something else meanwhile; begin anew")
+            if session.stop_reason is not None:
+                return
             if session._cancelled:
                 session.stop_reason = "cancel"
             elif answer.n_settled > len(session.generated):
-                yield from _settled(session, answer, text, why_last)
+                token = _settled(session, answer, text, why_last)
+                if token is not None:
+                    yield token
             elif answer.done:
                 session.stop_reason = why_last  # of no tokens
             else:
+                n_steps = answer.n_steps
                 with meter.token():
                     held.rewind(0)
                     logits = session.evaluated(answer.text, all_logits=True)
                     denoised(answer, logits[answer.rows], executor.file.path)
-                if session.on_denoised is not None:
+                if session.on_denoised is not None and answer.n_steps > n_steps:  # two texts with guidance
                     session.on_denoised(answer)
     finally:
         if session._turn == turn:
@@ -105,22 +100,19 @@ def denoised_answer(
 
 def _settled(
     session: EvaluatedSession, answer: Denoiser, text: GeneratedText, why_last: StopReason
-) -> Iterator[Token]:
-    """Give the tokens that are settled and were not given, until one of them ends the answer."""
-    for token in answer.answer[len(session.generated) : answer.n_settled].tolist():
-        session.stop_reason = text.ended_by(token)
-        if session.stop_reason is not None:
-            if piece := text.flush():
-                yield Token(token, piece)
-            return
-        session.generated.append(token)
-        session.meter.n_gen += 1
-        piece, stopped = text.push(token)
-        if stopped:
-            session.stop_reason = "stop"
-        elif len(session.generated) == len(answer.answer):
-            session.stop_reason = why_last
-            piece += text.flush()
-        yield Token(token, piece)
-        if session.stop_reason is not None:
-            return
+) -> Token | None:
+    """The next token that is settled; None for one that ends the answer and has no text."""
+    id = int(answer.answer[len(session.generated)])
+    session.stop_reason = text.ended_by(id)
+    if session.stop_reason is not None:
+        piece = text.flush()
+        return Token(id, piece) if piece else None
+    session.generated.append(id)
+    session.meter.n_gen += 1
+    piece, stopped = text.push(id)
+    if stopped:
+        session.stop_reason = "stop"
+    elif len(session.generated) == len(answer.answer):
+        session.stop_reason = why_last
+        piece += text.flush()
+    return Token(id, piece)

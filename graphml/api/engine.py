@@ -184,7 +184,7 @@ class Engine(NamesOthers, Closing):
             sequence.matcher = None if matcher is None else matcher.copy()
             sequence.numbers.prepared = prepared
             sequence.prompt_scores = scores
-            sequence.denoiser = self._requests.denoiser(sequence)
+            sequence.denoiser = self._requests.denoiser(sequence.request, sequence.numbers)
             sequence.captured = probe.rows if probe is not None and probe.captures else None
             if request.options is None and negative is None and sequence.denoiser is None:
                 most = self.n_ctx if request.max_tokens is None else len(request.ids) + request.max_tokens

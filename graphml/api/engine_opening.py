@@ -77,11 +77,13 @@ def engine_parts(
     """
     count, denoises = max_sequences, executor.denoises
     if denoises:
-        n_ctx, prefix_cache = min(n_ctx, executor.n_batch), False
+        n_ctx, prefix_cache = min(n_ctx, executor.longest), False
     rooms = window_rooms(executor, kv_memory, count, n_ctx)
     # A checkpoint is no use where its windows are gone.
     n_checkpoints = n_checkpoints_for(executor, kv_memory, count) if prefix_cache and not rooms else 0
     n_blocks = n_blocks_for(executor, kv_memory, count, n_ctx, n_checkpoints, rooms)
+    if denoises:  # of one step: answers hold nothing between two
+        n_blocks = min(n_blocks, count + -(-executor.n_batch // BLOCK_SIZE))
     windows = [WindowBlocks(room, n_blocks) for room in rooms]
     n_ctx = min(n_ctx, n_blocks * BLOCK_SIZE)
     pooling = LOGITS if denoises else ""

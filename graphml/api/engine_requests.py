@@ -6,12 +6,12 @@ Knows arguments, ids and adapters; nothing of sequences or steps.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence as Values
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from graphml.api.denoising import answer_length, check_kind, denoiser_of
+from graphml.api.denoising import DEFAULT_LENGTH, answer_length, check_kind, denoiser_of
 from graphml.api.draft_choice import check_no_drafts
 from graphml.api.prompt_encoder import Prompt, PromptEncoder
 from graphml.api.text_rows import check_texts
@@ -24,11 +24,10 @@ from graphml.options.argument_checks import count_or_none, whole_number
 from graphml.options.option_fields import Real
 from graphml.runtime.blocks.overflow import Overflow
 from graphml.runtime.blocks.request import AppliedAdapter, Request, extra_of
-from graphml.runtime.blocks.sequence import Sequence
 from graphml.runtime.plans.plan_sources import check_source
 from graphml.runtime.programs.adapter_options import Scaled, applied_adapters, applied_by_model
 from graphml.runtime.programs.executor import Executor
-from graphml.sampling import SamplingParams
+from graphml.sampling import PeekableRandom, SamplingParams
 from graphml.sampling.denoiser import Denoiser
 
 MAX_CONTINUATIONS = 128  # of one request
@@ -73,7 +72,7 @@ class Requests:
         adapters = self.adapters(lora, ids)
         most = count_or_none("max_tokens", max_tokens)
         if self.executor.denoises and most is None:
-            most = answer_length(self.executor, len(ids), None, self.n_ctx)
+            most = DEFAULT_LENGTH
         return Request(
             ids,
             params,
@@ -92,13 +91,12 @@ class Requests:
             pooling=LOGITS if self.executor.denoises else "",
         )
 
-    def denoiser(self, sequence: Sequence) -> Denoiser | None:
-        """What computes a new sequence of a diffusion model; None for other models'."""
+    def denoiser(self, request: Request, numbers: PeekableRandom) -> Denoiser | None:
+        """What answers a request of a diffusion model; None for other models."""
         if not self.executor.denoises:
             return None
-        request = sequence.request
-        length = answer_length(self.executor, request.n_prompt, request.max_tokens, self.n_ctx)
-        return denoiser_of(self.executor, request.ids, request.params, length, sequence.numbers)
+        length = answer_length(request.n_prompt, request.max_tokens, self.n_ctx)
+        return denoiser_of(self.executor, request.ids, request.params, length, numbers)
 
     def negative(
         self, request: Request, scale: float, prompt: Prompt | None, lora: Scaled | None, salt: bytes
@@ -134,7 +132,7 @@ class Requests:
         return applied_adapters(self.executor.file, lora, ids, self.executor.encodes)
 
     def texts(
-        self, texts: Values[Values[int]], pooling: str, key: str | None, priority: int
+        self, texts: Sequence[Sequence[int]], pooling: str, key: str | None, priority: int
     ) -> list[Request]:
         """The requests of texts of which rows are wanted, pooled so."""
         check_texts(self.executor, texts)

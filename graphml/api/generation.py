@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from graphml.api.denoising import answer_length, check_kind, denoised_answer
+from graphml.api.denoising import DEFAULT_LENGTH, answer_length, check_kind, denoised_answer, denoiser_of
 from graphml.api.draft_choice import drafts_for
 from graphml.api.session_evaluation import EvaluatedSession
 from graphml.api.tokens import GeneratedText, Ids, StopReason, Token, check_stop, checked_ids
@@ -118,14 +118,16 @@ def _denoised(
     if full.shifts:
         check_shifts(executor, "overflow")
     every = np.concatenate([np.array(held.ids, np.int32), ids])
-    length = answer_length(executor, len(every), max_tokens, session.n_ctx)
-    _ = executor.diffusion  # which a file without a mask token has not
-    cut = max_tokens is not None and length < max_tokens
-    if cut:
+    most = DEFAULT_LENGTH if max_tokens is None else max_tokens
+    length = answer_length(len(every), most, session.n_ctx)
+    if length < most:
         full.when_full(session.n_ctx)  # which may be an error
+    answer = denoiser_of(executor, every, params, length, session.numbers)
     session.new_use(new)
     session.chooses = params
-    return denoised_answer(session, every, params, length, "context" if cut else "length")
+    why_last: StopReason = "context" if length < most else "length"
+    text = GeneratedText(session._tokenizer, params)
+    return denoised_answer(session, answer, why_last, text, session._turn)
 
 
 def _closing(tokens: Iterator[Token], drafts: SessionDrafts) -> Iterator[Token]:

@@ -358,13 +358,13 @@ class Model(EmbeddingModel, Closing):
         self._open()
         if not self.executor.generates:
             raise UsageError(f"{self.path}: {self.arch} gives embeddings, no logits: see embed")
-        limit = min(self.n_ctx, MAX_CELLS)
+        limit, why = min(self.executor.longest, MAX_CELLS), "the context the model was trained for"
+        if limit < self.n_ctx and self.executor.denoises:
+            why = "n_batch (--batch): a step of a diffusion model computes all of it"
         asked = self.default_n_ctx if n_ctx is None else n_ctx
         size = limit if asked is None else whole_number(asked)
         if size is None or not 1 <= size <= limit:
-            raise UsageError(
-                f"n_ctx: wanted 1 to {limit}, the context the model was trained for; got {asked!r}"
-            )
+            raise UsageError(f"n_ctx: wanted 1 to {limit}, {why}; got {asked!r}")
         return size
 
     @overload

@@ -8,26 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from graphml.errors import UsageError
+from graphml.errors import UsageError, WeightsError
 from graphml.loading.diffusion import Diffusion
 from graphml.sampling.candidates.candidates import Candidates, Floats, Ids, sum_in_order
 from graphml.sampling.candidates.mersenne_twister import MersenneTwister
 from graphml.sampling.candidates.random_numbers import PeekableRandom
-from graphml.sampling.chain.sampler import as_llama_cpp, by_number, sampler_of
-from graphml.sampling.settings.params import LLAMA_CPP, STRUCTURES, SamplingParams
+from graphml.sampling.chain.next_logits import no_numbers
+from graphml.sampling.chain.sampler import as_llama_cpp, by_number, flaw_of, sampler_of
+from graphml.sampling.settings.params import DIFFUSION, LLAMA_CPP, STRUCTURES, SamplingParams
 
 EPS = 1e-3
 """Where timesteps end by default, as Dream's do."""
 _TINY = np.float32(1e-10)
 _ORDER, _CHOICE = "diffusion", "diffusion-choice"  # generators that llama.cpp's example has besides
-_FIELDS = (
-    "diffusion_steps", "diffusion_block_length", "diffusion_eps", "diffusion_algorithm", "diffusion_alg_temp",
-    "diffusion_cfg_scale",
-)  # fmt: skip
 _IN_ORDER = (
     *STRUCTURES, "grammar_lazy", "grammar_after", "reasoning_budget", "banned_strings", "function",
     "dry_multiplier", "mirostat", "adaptive_target", "logprobs", "prompt_logprobs",
@@ -56,7 +54,7 @@ def check_denoised(params: SamplingParams) -> None:
 def check_continued(params: SamplingParams) -> None:
     """UsageError for settings of diffusion models alone."""
     usual = SamplingParams()
-    for name in _FIELDS:
+    for name in DIFFUSION:
         if getattr(params, name) != getattr(usual, name):
             raise UsageError(f"{name}: wanted a diffusion model; this one continues texts token by token")
 
@@ -123,14 +121,21 @@ class Denoiser:
         self._model, self._params, self._n_prompt, self.mask = model, params, len(prompt), model.mask
         self.ids: Ids = np.append(np.asarray(prompt, np.int32), np.full(length, self.mask, np.int32))
         self._exact = params.rng == LLAMA_CPP
-        of_left = replace(params, temperature=1.0, dynatemp_range=0.0) if params.greedy else params
-        self._sampler = sampler_of(of_left)
+        if params.greedy:  # typical-p and XTC may remove the likeliest
+            params = replace(params, temperature=1.0, dynatemp_range=0.0, typical_p=1.0, xtc_probability=0.0)
+        self._sampler = sampler_of(params)
         self._numbers = numbers
         self._blocks = blocks_of(self._n_prompt, len(self.ids), params, model)
         self.most_steps = sum(block.steps for block in self._blocks)
         self.n_steps = self._step = self._n_first = 0
         self._with_prompt: Floats | None = None
         self._begin_block()
+        self._pass_idle_steps()
+
+    @property
+    def prompt(self) -> Ids:
+        """The ids of the prompt."""
+        return self.ids[: self._n_prompt]
 
     @property
     def done(self) -> bool:
@@ -163,7 +168,7 @@ class Denoiser:
         return np.asarray(self._open() - self._model.shifts, np.int32)
 
     def take(self, logits: Floats) -> None:
-        """Fill in tokens by the logits of `text`, float32 [rows, n_vocab], which are not kept.
+        """Fill in tokens by the logits of `text`, float32 [rows, n_vocab].
 
         UsageError for logits that are no numbers.
         """
@@ -188,7 +193,7 @@ class Denoiser:
             if token == self.mask and self._step == block.steps - 1:  # an answer has no open position
                 row = logits[i].copy()
                 row[token] = -np.inf
-                token = int(np.argmax(row))
+                token, *_ = self._sampled(row)
             self.ids[still_open[i]] = token
         self.n_steps, self._step = self.n_steps + 1, self._step + 1
         self._pass_idle_steps()
@@ -202,7 +207,6 @@ class Denoiser:
 
     def _begin_block(self) -> None:
         self._step, self._n_first = 0, len(self._open())
-        self._pass_idle_steps()
 
     def _pass_idle_steps(self) -> None:
         """Go on to a step that changes something: by llama.cpp's numbers to one that uses any, too."""
@@ -212,7 +216,7 @@ class Denoiser:
             block, n_open = self._blocks[0], len(self._open())
             if not n_open or self._step == block.steps:
                 del self._blocks[0]
-                self._step, self._n_first = 0, len(self._open())
+                self._begin_block()
             elif (self._exact and draws) or n_filled(block, self._step, n_open, self._n_first):
                 return
             else:
@@ -268,3 +272,14 @@ class Denoiser:
             chosen.append(int(left[at]))
             left = np.delete(left, at)
         return chosen
+
+
+def denoised(denoiser: Denoiser, logits: Floats, path: Path) -> None:
+    """Have an answer take its logits; WeightsError where they are no numbers. path: of the model."""
+    try:
+        denoiser.take(logits)
+    except UsageError:
+        flaw = next((flaw for row in logits if (flaw := flaw_of(row)) is not None), None)
+        if flaw is None:
+            raise
+        raise WeightsError(no_numbers(path, flaw)) from None

@@ -188,7 +188,7 @@ def test_how_long_an_answer_is(tiny: graphml.Model) -> None:
     assert tiny.generate("hello", max_tokens=0).tokens == []
     assert list(tiny.session().generate("hello", max_tokens=0)) == []
     few = tiny.generate("hello", diffusion_steps=2, diffusion_eps=0.1)
-    assert (len(few.tokens), few.stop_reason) == (96 - n_prompt, "length")  # no more than a step takes
+    assert (len(few.tokens), few.stop_reason) == (96 - n_prompt, "context")  # no more than a step takes
     assert len(list(tiny.session().generate("hello", diffusion_steps=2, diffusion_eps=0.1))) == 96 - n_prompt
     short = tiny.session(n_ctx=20)
     assert len(list(short.generate("hello", max_tokens=50))) == 20 - n_prompt
@@ -202,8 +202,10 @@ def test_how_long_an_answer_is(tiny: graphml.Model) -> None:
             engine.submit("hello", max_tokens=50, overflow="error").result()
     with pytest.raises(ContextFullError, match="a prompt of at most 19 tokens"):
         tiny.session(n_ctx=20).generate([3] * 20)
-    with pytest.raises(UsageError, match=r"max_tokens: .* n_batch = 96 tokens; got 1 and 100: .*--batch"):
-        tiny.session().generate("hello", max_tokens=100)
+    with pytest.raises(UsageError, match=r"n_ctx: wanted 1 to 96, n_batch \(--batch\): .*; got 97"):
+        tiny.session(n_ctx=97)
+    with pytest.raises(ContextFullError):
+        tiny.session().generate("hello", overflow="error")
     with pytest.raises(ContextFullError):
         tiny.session(n_ctx=20).generate("hello", max_tokens=50, overflow="error")
 
@@ -243,10 +245,10 @@ def test_a_session_that_is_left_or_cancelled_holds_what_it_gave(tiny: graphml.Mo
 
 def test_a_request_is_cancelled_and_ends_at_its_deadline(tiny: graphml.Model) -> None:
     with tiny.engine() as engine:
-        handle = engine.submit("hello", max_tokens=80, diffusion_block_length=1, diffusion_steps=80)
-        next(iter(handle))
-        handle.cancel()
-        assert handle.result().stop_reason in ("cancel", "length")
+        with tiny.executor.lock:  # no step runs meanwhile
+            handle = engine.submit("hello", max_tokens=80, diffusion_block_length=1, diffusion_steps=80)
+            handle.cancel()
+        assert handle.result().stop_reason == "cancel"
         late = engine.submit(
             "hello", max_tokens=80, diffusion_block_length=1, diffusion_steps=80, deadline=1e-9
         )
@@ -386,6 +388,38 @@ def test_each_step_can_be_seen(tiny: graphml.Model) -> None:
     session.on_denoised = look
     list(session.generate("hello", max_tokens=8, diffusion_block_length=8, diffusion_steps=4))
     assert seen == [(1, 6), (2, 4), (3, 2), (4, 0)]
+    seen.clear()
+    guided = {"diffusion_block_length": 8, "diffusion_steps": 2, "diffusion_cfg_scale": 0.5}
+    list(session.generate("hello", max_tokens=8, **guided))
+    assert seen == [(1, 4), (2, 0)]
+
+
+def test_generations_of_one_session_do_not_mix(tiny: graphml.Model) -> None:
+    session, settings = tiny.session(), {"max_tokens": 8, "diffusion_block_length": 8, "diffusion_steps": 2}
+    alone = [token.id for token in tiny.session().generate("world", **settings)]
+    begun = session.generate("hello", **settings)
+    later = session.generate("world", **settings)
+    assert [token.id for token in later] == alone
+    with pytest.raises(UsageError, match="used for something else"):
+        list(begun)
+    assert session.tokens == [*tiny.encode("world"), *alone]
+    with pytest.raises(UsageError, match="diffusion_steps: wanted at least 2"):
+        session.generate("hello", max_tokens=8, diffusion_block_length=4, diffusion_steps=1)
+
+
+def test_a_cancelled_answer_gives_no_further_token(tiny: graphml.Model) -> None:
+    session = tiny.session()
+    answer = session.generate("hello", max_tokens=8, diffusion_block_length=8, diffusion_steps=2)
+    assert next(answer)
+    session.cancel()
+    assert (list(answer), session.stop_reason) == ([], "cancel")
+
+
+def test_a_chat_goes_on_beyond_one_step(tiny: graphml.Model) -> None:
+    chat = tiny.chat(max_tokens=30)
+    for _ in range(5):
+        chat.respond("hello hello hello", diffusion_steps=4, diffusion_eps=0.1)
+    assert chat.dropped
 
 
 def test_the_speed_is_of_all_tokens(tiny: graphml.Model) -> None:

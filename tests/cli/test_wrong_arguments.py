@@ -333,6 +333,7 @@ CONTRADICTIONS: list[list[object]] = [
     ["run", "MODEL", "-p", "x", "--best-of", 2, "--capture", "layers.0.q", "--captured", "x.npz"],
     ["run", "MODEL", "-p", "x", "--raw", "--beams", 2, "--system", "x"],
     ["run", "MODEL", "-p", "x", "--diffusion-visual"],
+    ["run", "MODEL", "-p", "x", "--beams", "2", "--diffusion-visual"],
     ["run", "MODEL", "-p", "x", "--diffusion-steps", 4],
     ["run", "MODEL", "-p", "x", "--diffusion-eps", 0.1, "--diffusion-block-length", 4],
     ["chat", "MODEL", "--diffusion-visual"],

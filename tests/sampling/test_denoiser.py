@@ -236,3 +236,20 @@ def test_of_equals_the_first_are_filled_in_first() -> None:
     answer = Denoiser([1], 60, PLAIN, params, PeekableRandom(0))
     answer.take(rows)
     assert np.flatnonzero(answer.answer != MASK).tolist() == list(range(1, 30, 2))
+
+
+@pytest.mark.parametrize("more", [{}, {"xtc_probability": 1.0}, {"typical_p": 0.3}, {"temperature": 0.0}])
+def test_without_a_temperature_the_likeliest_is_taken_whatever_the_filters(more: dict[str, Any]) -> None:
+    greedy = denoised(6, diffusion_steps=3)
+    assert denoised(6, diffusion_steps=3, **more).answer.tolist() == greedy.answer.tolist()
+
+
+def test_the_last_step_gives_no_forbidden_token() -> None:
+    """Where the mask is the likeliest, another token takes its place."""
+    answer = Denoiser(
+        [1], 2, PLAIN, SamplingParams(logit_bias={7: -np.inf}, diffusion_steps=1), PeekableRandom(0)
+    )
+    rows = np.zeros((2, N_VOCAB), np.float32)
+    rows[:, [MASK, 7, 4]] = 9, 8, 7
+    answer.take(rows)
+    assert answer.answer.tolist() == [4, 4]

@@ -24,6 +24,7 @@ from graphml.errors import ServerError, UsageError
 from graphml.options.option_fields import options_of
 from graphml.sampling import SamplingParams
 from graphml.sampling.candidates.logprobs import TokenLogprobs
+from graphml.sampling.settings.params import DIFFUSION
 from graphml.text.answers import (
     Answer,
     ContentDelta,
@@ -259,9 +260,7 @@ SAME = (
     "xtc_threshold", "dynatemp_range", "dynatemp_exponent", "repeat_last_n", "repeat_penalty",
     "presence_penalty", "frequency_penalty", "dry_multiplier", "dry_base", "dry_allowed_length",
     "dry_penalty_last_n", "dry_sequence_breakers", "mirostat", "mirostat_tau", "mirostat_eta",
-    "adaptive_target", "adaptive_decay", "samplers", "stop", "grammar", "regex", "diffusion_steps",
-    "diffusion_block_length", "diffusion_eps", "diffusion_algorithm", "diffusion_alg_temp",
-    "diffusion_cfg_scale",
+    "adaptive_target", "adaptive_decay", "samplers", "stop", "grammar", "regex", *DIFFUSION,
 )  # fmt: skip
 """Fields of the same name and meaning."""
 OTHERS = ("logit_bias", "json_schema", "logprobs")

@@ -1,6 +1,6 @@
 """An answer as it is denoised, drawn on stderr after each step and gone when it is done.
 
-Knows terminals, ids and their text; nothing of models or sessions' work.
+Knows terminals, sessions, ids and their text; nothing of how an answer is denoised.
 """
 
 from __future__ import annotations
@@ -70,15 +70,22 @@ def with_view(
     pieces: Iterator[str], session: object, model: graphml.Model | None, wanted: bool
 ) -> Iterator[str]:
     """The pieces of a session's answer; where the view is wanted, at once and behind it."""
-    if not wanted or model is None or not isinstance(session, graphml.Session):
+    if not wanted or model is None:
         return pieces
-    return _behind_view(pieces, session, DenoisingView(check_visual(model)))
+    view = DenoisingView(check_visual(model))
+    return _behind_view(pieces, session, view) if isinstance(session, graphml.Session) else pieces
 
 
 def _behind_view(pieces: Iterator[str], session: graphml.Session, view: DenoisingView) -> Iterator[str]:
     session.on_denoised = view.show
+    every: list[str] = []
     try:
-        every = list(pieces)
+        for piece in pieces:
+            every.append(piece)
+    except BaseException:  # what was settled before it is the answer so far
+        view.erase()
+        yield from every
+        raise
     finally:
         session.on_denoised = None
         view.erase()

@@ -126,8 +126,8 @@ class Sequence:
 
     @property
     def n_behind(self) -> int:
-        """Ids that are held and not computed."""
-        return len(self.ids) - self.n_computed
+        """Tokens that are held, open ones of an answer too, and not computed."""
+        return self.n_text - self.n_computed
 
     @property
     def n_generated(self) -> int:

@@ -1,6 +1,7 @@
-"""The texts of a plan: their hidden rows, pooled, by a program of their own that runs before the plan's rows.
+"""The texts of a plan: their hidden rows, pooled, or the logits that denoisers take.
 
-Knows plans, programs and their outputs; what pooling means is `graphml.loading.pooling`'s.
+They are computed by a program of their own, which runs before the plan's rows. Knows plans, programs, their
+outputs and denoisers; what pooling means is `graphml.loading.pooling`'s.
 """
 
 from __future__ import annotations
@@ -14,16 +15,13 @@ import numpy as np
 from graphml.backend import State
 from graphml.compiler.compile import Compiled
 from graphml.compiler.options import CompileOptions
-from graphml.errors import UsageError, WeightsError
-from graphml.ir.op import Array, Floats
+from graphml.ir.op import Array
 from graphml.loading.pooling import LOGITS
 from graphml.runtime.blocks.sequence import Sequence
 from graphml.runtime.plans.step_plan import StepPlan
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.programs.step_inputs import output_rows, write
-from graphml.sampling import flaw_of
-from graphml.sampling.chain.next_logits import no_numbers
-from graphml.sampling.denoiser import Denoiser
+from graphml.sampling.denoiser import Denoiser, denoised
 
 Fill = Callable[[Mapping[str, Array], StepPlan, CompileOptions], dict[str, int]]
 
@@ -39,7 +37,8 @@ def pooled_texts(
 ) -> dict[Sequence, Array]:
     """The rows of each text of a plan, float32 [rows, d], the caller's own; its lock is held.
 
-    With the pooling `logits` those that each text's denoiser takes, float32 [rows, n_vocab].
+    With the pooling `logits` those that each text's denoiser takes, float32 [rows, n_vocab], until the next
+    step.
 
     fill: writes a plan's inputs, and returns the step's dims.
     """
@@ -67,23 +66,13 @@ def pooled_texts(
         parts = [outputs[text.slot : text.slot + 1] for text in plan.texts]
     else:
         parts = [outputs[i : i + 1] for i in range(len(rows))]
-    return {text: part.copy() for text, part in zip(plan.texts, parts, strict=True)}
+    kept = parts if pooling == LOGITS else [part.copy() for part in parts]
+    return dict(zip(plan.texts, kept, strict=True))
 
 
 def _denoiser(text: Sequence) -> Denoiser:
     assert text.denoiser is not None
     return text.denoiser
-
-
-def denoised(denoiser: Denoiser, logits: Floats, path: Path) -> None:
-    """Have an answer take its logits; WeightsError where they are no numbers. path: of the model."""
-    try:
-        denoiser.take(logits)
-    except UsageError:
-        flaw = next((flaw for row in logits if (flaw := flaw_of(row)) is not None), None)
-        if flaw is None:
-            raise
-        raise WeightsError(no_numbers(path, flaw)) from None
 
 
 def denoised_texts(texts: Mapping[Sequence, Array], path: Path) -> dict[Sequence, Exception]:

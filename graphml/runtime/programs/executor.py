@@ -121,6 +121,12 @@ class Executor:
         return self.architecture.diffusion is not None
 
     @property
+    def longest(self) -> int:
+        """Most tokens of a text: the model's context, of a diffusion model what one step computes."""
+        n_ctx = int(self.config.n_ctx)
+        return min(n_ctx, self.n_batch) if self.denoises else n_ctx
+
+    @property
     def shifts_logits(self) -> bool:
         """Whether a diffusion model's file says that the logits of a token are in the row before its own."""
         return self.denoises and shifts_logits(self.file)

@@ -59,6 +59,12 @@ ALGORITHM = OneOfNumbered(("origin", "entropy", "margin", "random", "confidence"
 STRUCTURES = ("grammar", "json_schema", "regex", "lark", "choices", "begins_with")
 """The fields that say what the text must follow; one of them at a time."""
 
+DIFFUSION = (
+    "diffusion_steps", "diffusion_block_length", "diffusion_eps", "diffusion_algorithm", "diffusion_alg_temp",
+    "diffusion_cfg_scale",
+)  # fmt: skip
+"""The fields of diffusion models alone."""
+
 
 def _else(name: str) -> str:
     return f"the model's, else {LLAMA_SERVER[name]}"

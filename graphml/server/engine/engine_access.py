@@ -130,10 +130,11 @@ class EngineAccess:
         }
         self.pools = {name: ThreadPoolExecutor(n, f"graphml-{name}") for name, n in threads.items()}
         self._free = {name: threading.Semaphore(n) for name, n in POOL_THREADS.items()}
-        self.generates = model.executor.generates and not options.embeddings_only
+        continues = model.executor.architecture.causal or model.executor.denoises
+        self.generates = model.executor.generates and continues and not options.embeddings_only
         self.engine: Engine | None = None
         self.draining = False
-        self.n_ctx = min(model.n_ctx, options.n_ctx or model.n_ctx)
+        self.n_ctx = min(model.executor.longest, options.n_ctx or model.n_ctx)
         self.queued, self._claimed = 0, Counter[str | None]()
         self._steps: int | None = None
         self._moved = time.monotonic()

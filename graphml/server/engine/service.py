@@ -17,6 +17,7 @@ from typing import Any
 from starlette.requests import Request
 
 import graphml
+from graphml.api.denoising import check_kind
 from graphml.api.draft_choice import draft_kind
 from graphml.api.model import Model
 from graphml.api.request_probes import NOT_PROBED, Probed
@@ -136,6 +137,7 @@ class Service:
         usual = {name: x for name, x in LLAMA_SERVER.items() if getattr(options.params, name) == x}
         stated = model.sampling_defaults
         self.sampling: ChosenSampling = chosen_sampling(options.params, asked, stated, usual)
+        check_kind(model.executor, self.sampling.params, model.executor.options)
         kind = draft_kind(self.sampling.params, model.executor, model.draft)
         self.options = options = replace(options, params=replace(self.sampling.params, spec_type=kind))
         self.keys = shared.keys

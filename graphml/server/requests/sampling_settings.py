@@ -14,7 +14,7 @@ from typing import Any
 
 from graphml.errors import UsageError, json_type
 from graphml.sampling import SamplingParams
-from graphml.sampling.settings.params import STRUCTURES
+from graphml.sampling.settings.params import DIFFUSION, STRUCTURES
 from graphml.server.access.text_limits import check_json_chars
 from graphml.server.options.server_options import NO_CACHE_REUSE, RequestLimits, ServerOptions
 from graphml.server.requests.draft_names import SHOWN, draft_fields
@@ -22,15 +22,15 @@ from graphml.server.requests.request_fields import ChatCompletion, Completion, S
 from graphml.server.responses.api_errors import wrong_field
 from graphml.text.tokenizer import Tokenizer
 
-SAME = (
+TOLD = (
     "temperature", "top_p", "min_p", "typical_p", "top_n_sigma", "xtc_probability", "xtc_threshold",
     "dynatemp_range", "dynatemp_exponent", "repeat_last_n", "repeat_penalty", "presence_penalty",
     "frequency_penalty", "dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n", "mirostat",
-    "mirostat_tau", "mirostat_eta", "adaptive_target", "adaptive_decay", "min_keep", "regex",
-    "open_objects", "diffusion_steps", "diffusion_block_length", "diffusion_eps", "diffusion_algorithm",
-    "diffusion_alg_temp", "diffusion_cfg_scale",
+    "mirostat_tau", "mirostat_eta", "adaptive_target", "adaptive_decay", "min_keep",
 )  # fmt: skip
-"""Fields that have the same name and meaning in `SamplingParams`."""
+"""Fields of `SamplingParams` that llama-server tells of a request, by the same names."""
+SAME = (*TOLD, "regex", "open_objects", *DIFFUSION)
+"""Those, and others of the same name and meaning."""
 FORBIDDEN = -math.inf
 ID = re.compile(r"-?[0-9]{1,18}")
 NO_LIMIT = 1 << 30
@@ -276,7 +276,7 @@ def _checked(base: SamplingParams, changes: dict[str, Any]) -> SamplingParams:
 def described(settings: RequestSettings, sampling: Sampling, n_predict: int) -> dict[str, Any]:
     """The settings as llama-server's `generation_settings` writes them."""
     params = settings.params
-    same = {name: getattr(params, name) for name in SAME[: SAME.index("regex")]}
+    same = {name: getattr(params, name) for name in TOLD}
     return {
         "seed": 2**32 - 1 if settings.seed is None else settings.seed, **same, "top_k": params.top_k,
         "dry_sequence_breakers": params.dry_sequence_breakers, "stop": params.stop,
