@@ -17,6 +17,7 @@ from graphml.api.model import Model
 from graphml.api.notebook_progress import notebook_progress
 from graphml.backend import Progress
 from graphml.errors import UsageError
+from graphml.ir.cache_types import cache_types
 from graphml.loading import fetch
 from graphml.options.argument_checks import progress_of
 from graphml.runtime.programs.adapter_options import Layers, Scaled
@@ -142,7 +143,9 @@ def with_context(model: Model, n_ctx: int | None) -> Model:
 
 def opened_draft(model: Model, options: LoadOptions, report: Progress) -> DraftModel:
     """The draft model of a model; UsageError where it cannot draft for it."""
-    draft_options = replace(LoadOptions(), **{name: getattr(options, name) for name in _OF_DRAFTS})
+    of_draft = {name: getattr(options, name) for name in _OF_DRAFTS}
+    of_draft["kv"] = str(cache_types(options.kv).most)  # types of single layers are the model's own
+    draft_options = replace(LoadOptions(), **of_draft)
     assert options.draft_model is not None
     draft = load_model(options.draft_model, draft_options, report)
     try:

@@ -163,7 +163,7 @@ def in_our_words(name: str, command: Any, words: Sequence[str]) -> list[str]:
         else:
             ours += _as_meant(name, own, word, left, shows)
     if cache:
-        ours[:0] = ["--kv", of_all_layers("--kv", *(cache.get(i, "f16") for i in range(2)))]
+        ours[:0] = ["--kv", of_all_layers(("-ctk", "-ctv"), *(cache.get(i, "f16") for i in range(2)))]
     return [*ours, *left]
 
 

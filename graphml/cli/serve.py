@@ -215,7 +215,7 @@ def load_options(command: Parsed) -> LoadOptions:
         if "kv" in values:
             raise UsageError("--kv: wanted either this or --cache-type-k and --cache-type-v")
         keys, other = values.get("kv_k", "f16"), values.get("kv_v", "f16")
-        stated["kv"] = of_all_layers("kv", keys, other)
+        stated["kv"] = of_all_layers(("--cache-type-k", "--cache-type-v"), keys, other)
     batch = min((values[name] for name in ("batch", "ubatch") if name in values), default=512)
     stated["n_batch"] = max(batch, values.get("parallel", 1), 1)
     stated |= placed(values, values.get("backend", "cpu"))

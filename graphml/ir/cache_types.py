@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NoReturn
 
 from graphml.errors import UsageError
 from graphml.ir.dtype import DType, dtype
@@ -24,7 +24,7 @@ CACHE_DTYPES = ("f16", "f32", "bf16", *_BLOCKS)
 PLAIN = "-plain"
 CACHE_NAMES = (*CACHE_DTYPES, *(name + PLAIN for name in _BLOCKS))
 """Those, and those of blocks without a transform."""
-_LAYERS: Final = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?=(.*)", re.DOTALL)
+_LAYERS: Final = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?=(.*)", re.DOTALL)
 _MOST_LAYERS: Final = 10_000
 
 
@@ -73,14 +73,16 @@ class CacheTypes:
 
 def read_cache_types(name: str, value: object) -> str:
     """The shortest way to write `value`, types of the option `name`; UsageError if they are none."""
-    return str(_parsed(name, value) if isinstance(value, str) else _no_types(name, value, value))
+    if not isinstance(value, str):
+        _no_types(name, value, value)
+    return str(_parsed(name, value))
 
 
-def of_all_layers(name: str, keys: str, values: str) -> str:
-    """How one type of keys and one of values are written; UsageError for anything else, by the option."""
-    for kind in (keys, values):
+def of_all_layers(names: tuple[str, str], keys: str, values: str) -> str:
+    """How one type of keys and one of values are written; names: of their options, for the UsageError."""
+    for name, kind in zip(names, (keys, values), strict=True):
         if kind not in CACHE_NAMES:
-            _no_types(name, kind, kind)
+            raise UsageError(f"{name}: wanted one of {', '.join(CACHE_DTYPES)}; got {kind!r:.80}")
     return str(KeptAs(keys, values))
 
 
@@ -130,7 +132,7 @@ def _kept_as(name: str, part: str, written: str) -> KeptAs:
     return KeptAs(keys, values or keys)
 
 
-def _no_types(name: str, part: object, written: object) -> CacheTypes:
+def _no_types(name: str, part: object, written: object) -> NoReturn:
     plain = f" ({PLAIN} is for {', '.join(_BLOCKS)})" if PLAIN in str(part) else ""
     wanted = f"{', '.join(CACHE_DTYPES)}, or two as KEYS/VALUES"
     raise UsageError(f"{name}: wanted one of {wanted}; got {written!r:.80}{plain}")

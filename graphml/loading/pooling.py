@@ -6,7 +6,7 @@ sequences; nothing of texts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 from graphml.errors import ArchitectureError
@@ -33,7 +33,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "silu": Builder.silu, "sigmoid": Builder.sigmoid,
 }  # fmt: skip
 _UNSPECIFIED = 0xFFFFFFFF
-_FIRST_DENSE, _MOST_DENSE = 2, 16
+_FIRST_DENSE = 2
 
 
 def read_pooling(keys: Keys, key: str = "pooling_type") -> str:
@@ -46,39 +46,33 @@ def read_pooling(keys: Keys, key: str = "pooling_type") -> str:
     return POOLINGS[number]
 
 
-def read_dense(keys: Keys) -> tuple[Activation, ...]:
-    """The activations of the dense layers that follow pooling, whose tensors are `dense_2` and so on.
-
-    GGUF files of llama.cpp say the width of one, which has no activation.
-    """
-    activations = []
-    for number in range(_FIRST_DENSE, _FIRST_DENSE + _MOST_DENSE):
-        key = f"dense_{number}.activation"
-        if not keys.has(key) and not keys.integer(f"dense_{number}_feat_in", 0):
-            break
-        name = keys.text(key, "identity")
-        if name not in ACTIVATIONS:
-            raise keys.unsupported(key, ", ".join(ACTIVATIONS))
-        activations.append(ACTIVATIONS[name])
-    return tuple(activations)
+def read_activation(keys: Keys, number: int) -> Activation:
+    """What follows the dense layer `dense_NUMBER`; nothing where a file does not say it, as llama.cpp's."""
+    key = f"dense_{number}.activation"
+    name = keys.text(key, "identity")
+    if name not in ACTIVATIONS:
+        raise keys.unsupported(key, ", ".join(ACTIVATIONS))
+    return ACTIVATIONS[name]
 
 
 def pooled(
-    g: Builder, weights: Tensors, x_OD: Node, pooling: str, rank: Rank, eps: float,
-    dense: Sequence[Activation] = (),
-) -> Node:  # fmt: skip
+    g: Builder, keys: Keys, weights: Tensors, x_OD: Node, pooling: str, rank: Rank, eps: float
+) -> Node:
     """Rows of the hidden layer -> embeddings: [O, D], for `mean` [S, D]; for `rank` scores in place of D.
 
     pooling: for `rank`, the rows are pooled by `rank.pooling`. eps: of the norm that some classifiers have.
-    dense: of layers that rows of whole texts go through.
+    Rows of whole texts go through the dense layers `dense_2`, `dense_3` and so on of the file.
     """
     scored = pooling == "rank"
     if (rank.pooling if scored else pooling) == "mean":
         x_OD = g.mean_rows(x_OD, "mean")
     if scored:
         return _scores(g, weights, x_OD, rank, eps)
-    for number, activation in enumerate(dense if pooling != "none" else (), _FIRST_DENSE):
+    number = _FIRST_DENSE
+    while pooling != "none" and weights.get(f"dense_{number}"):
+        activation = read_activation(keys, number)
         x_OD = activation(g, weights.linear(x_OD, f"dense_{number}", f"dense_{number}"))
+        number += 1
     return x_OD
 
 

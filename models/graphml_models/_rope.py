@@ -14,9 +14,9 @@ from graphml.loading.architecture import Keys, Layer, Tensors
 class Rope:
     """Arguments of `Builder.rope_table`; n_rot: dimensions that rotate.
 
-    scaled: whether the table is, and not of n_rot and freq_base alone; first_factors: whether the first of
-    the file's factors count, where it has more than pairs; long: what has LongRoPE's factors for long texts:
-    texts, or contexts, of more than so many tokens; None: nothing has.
+    scaled: whether the table is, and not of n_rot and freq_base alone; first_factors: whether of
+    the file's factors the first n_rot / 2 alone are read, where it has more; long: what has LongRoPE's
+    factors for long texts: texts, or contexts, of more than so many tokens; None: nothing has.
     """
 
     n_rot: int

@@ -9,15 +9,14 @@ heads, H head width, P ids of pieces of pictures.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
-from graphml_models import _config, llama
-from graphml_models._attention import project, rotate
-from graphml_models._ffn import gated_ffn
+from graphml_models import _attention, _config, ernie4_5, llama
 from graphml_models._samples import HEAD_DIM, N_HEAD, Shapes, transformer
 
 HEAD_EPS = 1e-5  # of the heads' norms; files do not say it
@@ -37,12 +36,11 @@ class Config(_config.Config):
         return cls(**vars(_config.read(keys)), swin_norm=keys.boolean("swin_norm", False))
 
 
-def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
-    """Grouped-query attention over normed heads, [T, N * H]."""
-    q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
-    q_TNH, k_TKH = head_norm(g, layer, q_TNH, "q_norm"), head_norm(g, layer, k_TKH, "k_norm")
-    q_TNH, k_TKH = rotate(g, table, "norm", q_TNH, k_TKH)
-    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale)
+def norm_heads(
+    g: Builder, config: _config.Config, layer: Layer, q_TNH: Node, k_TKH: Node
+) -> tuple[Node, Node]:
+    """Each head's layer norm of q and k."""
+    return head_norm(g, layer, q_TNH, "q_norm"), head_norm(g, layer, k_TKH, "k_norm")
 
 
 def head_norm(g: Builder, layer: Layer, x_TNH: Node, name: str) -> Node:
@@ -52,20 +50,18 @@ def head_norm(g: Builder, layer: Layer, x_TNH: Node, name: str) -> Node:
     return x_TNH if bias_NH is None else g.add(x_TNH, g.dequantize(bias_NH))
 
 
+attention = partial(_attention.attention, norm=norm_heads)
+
+
 def norm(g: Builder, config: Config, tensors: Tensors, x: Node, tensor: str, name: str) -> Node:
     """As `llama.rms_norm`."""
     return llama.rms_norm(g, config, tensors, x, BEHIND.get(tensor, tensor), name)
 
 
-def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
-    """SwiGLU."""
-    return gated_ffn(g, layer, x_TD)
-
-
 def build(g: Builder, config: Config, weights: Tensors) -> Node:
     """Logits [O, vocabulary]."""
     norms: llama.Norms = "after" if config.swin_norm else "before"
-    logits = llama.build(g, config, weights, attention, feed_forward, norms=norms, norm=norm)
+    logits = llama.build(g, config, weights, attention, ernie4_5.feed_forward, norms=norms, norm=norm)
     (first, end), n_vocab = PICTURES, fixed(logits.shape[1])
     if n_vocab <= end:  # too few ids to have those of pictures
         return logits

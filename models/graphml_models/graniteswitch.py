@@ -1,7 +1,8 @@
 """Granite Switch (IBM 2026, "Granite Switch 4.1"): granite with LoRA adapters that a text's tokens switch on.
 
 A control token switches its adapter on for itself and for what follows (activated LoRA: Greenewald et al.
-2025, arXiv:2504.12397). One more head of attention, without weights, finds the adapter of each token:
+2025, arXiv:2504.12397). A text has one: of several the mean of their numbers counts, rounded, as in
+llama.cpp. One more head of attention, without weights, finds the adapter of each token:
 control tokens alone have large keys, and their values are numbers of adapters. T tokens, O output rows, D
 model width, N heads, K key-value heads, H head width, F hidden, A adapters, R rank.
 """
@@ -22,7 +23,7 @@ from graphml_models._samples import FUSED_QKV, N_EMBD, N_FF, SPLIT_QKV, Metadata
 
 COUNT, WIDTH, GAIN = "adapters.count", "adapters.lora_rank", "adapters.router_gain"
 CONTROLS, EMBEDDED = "adapters.token_ids_activate", "adapters.token_ids_substitute"
-MOST = 4096  # adapters, and their rank
+MOST_ADAPTERS, MOST_RANK = 256, 4096  # numbers of adapters are kept in the cache, exact in every type
 
 
 @dataclass(frozen=True)
@@ -42,16 +43,17 @@ class Config(granite.Config):
         """From the file's metadata."""
         known = granite.Config.read(keys)
         count, rank, gain = keys.integer(COUNT), keys.integer(WIDTH), keys.number(GAIN, 15.0)
-        for key, number in ((COUNT, count), (WIDTH, rank)):
-            if not 1 <= number <= MOST:
-                raise keys.unsupported(key, f"1 to {MOST}")
+        for key, number, most in ((COUNT, count, MOST_ADAPTERS), (WIDTH, rank, MOST_RANK)):
+            if not 1 <= number <= most:
+                raise keys.unsupported(key, f"1 to {most}")
         if not gain > 0.0:
             raise keys.unsupported(GAIN, "a number above 0")
         controls, embedded = keys.integers(CONTROLS, count), keys.integers(EMBEDDED, count)
         if len(set(controls)) < count:
             raise keys.unsupported(CONTROLS, "another id for each adapter")
-        if not all(0 <= token < known.n_vocab for token in embedded):
-            raise keys.unsupported(EMBEDDED, f"ids from 0 to {known.n_vocab - 1}")
+        for key, ids in ((CONTROLS, controls), (EMBEDDED, embedded)):
+            if not all(0 <= token < known.n_vocab for token in ids):
+                raise keys.unsupported(key, f"ids from 0 to {known.n_vocab - 1}")
         return cls(**vars(known), controls=controls, embedded=embedded, rank=rank, gain=gain)
 
 

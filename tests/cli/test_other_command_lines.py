@@ -117,7 +117,7 @@ def test_a_command_of_another_meaning_names_ours(name: str) -> None:
     (["run", STORIES, "Hi", "--show-prompt", "--no-display-prompt"], "--no-display-prompt: the prompt is"),
     (["embed", STORIES, "Hi", "--embd-output-format", "json+"], "--embd-output-format: wanted json, or raw"),
     (["run", STORIES, "Hi", "-fa", "off"], "-fa: wanted on or auto; attention is always"),
-    (["run", STORIES, "Hi", "-ctk", "q9"], "--kv: wanted"),
+    (["run", STORIES, "Hi", "-ctk", "q9"], "-ctk: wanted one of f16"),
     (["run", STORIES, "Hi", "-ctk", "f16", "-ctk", "f32"], "-ctk: wanted once"),
     (["run", STORIES, "Hi", "-ctk", "f16", "--kv", "f32"], "--kv: wanted once; got"),
     (["run", STORIES, "Hi", "-ctv"], "-ctv: wanted a value"),
@@ -148,7 +148,8 @@ def test_a_command_of_another_meaning_names_ours(name: str) -> None:
     # Errors of the library name the flag, not its argument.
     (["serve", STORIES, "--rope-scaling", "x"], "graphml: --rope-scaling: wanted one of none,"),
     (["serve", STORIES, "--quant", "q9"], "graphml: --quant: wanted one of fp32, q8, q4; got 'q9'"),
-    (["serve", STORIES, "-ctk", "q9"], "graphml: --kv: wanted one of f16"),
+    (["serve", STORIES, "-ctk", "q9"], "graphml: --cache-type-k: wanted one of f16"),
+    (["serve", STORIES, "--kv", "q9"], "graphml: --kv: wanted one of f16"),
     (["serve", STORIES, "-ctk", "q8_0,0=f16", "-ctv", "q4_0"], "got 'q8_0,0=f16'"),
     (["run", STORIES, "Hi", "-ctk", "q8_0,0=f16", "-ctv", "q4_0"], "got 'q8_0,0=f16'"),
     (["embed", STORIES, "x", "--pooling", "none", *REFERENCE], "--pooling: "),

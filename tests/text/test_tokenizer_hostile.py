@@ -75,6 +75,8 @@ OF_BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
         ),
         ({"model": "rwkv", "tokens": ["<s>", "\\xg1"]}, "wants two hexadecimal digits"),
         ({"model": "rwkv", "tokens": ["<s>", "\\x"]}, "wants two hexadecimal digits"),
+        ({"model": "rwkv", "tokens": ["<s>", "\\x1"]}, "wants two hexadecimal digits"),
+        ({"model": "rwkv", "tokens": ["<s>", "\\x+1"]}, "wants two hexadecimal digits"),
         (
             {"model": "plamo2", "tokens": OF_BYTES[:-1], "scores": [0.0] * 255, "token_type": [BYTE] * 255},
             "byte token <0xFF> is not there",

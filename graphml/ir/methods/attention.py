@@ -61,11 +61,7 @@ def attend(
     own = g.windows and causal and selected is None and bool(window or chunk)
     group = CellGroup(window, chunk) if own else None
     if k is not None:
-        kept_as = g.cache_types.of(layer)
-        (k_kind, v_kind), blocks = kept_as.dtypes, _blocks(kept_as, k, v)
-        keys = _write(g, f"{g.caches}.{layer}.k", k, k_kind, group, blocks[0])
-        values = keys if v is None else _write(g, f"{g.caches}.{layer}.v", v, v_kind, group, blocks[1])
-        g.kept[layer] = WrittenCache(keys, values, group, blocks)
+        g.kept[layer] = _written(g, g.caches, layer, k, v, group)
     if layer not in g.kept:
         raise GraphError(f"[g.attend] wanted keys and values of layer {layer}, which has kept none yet")
     kept = g.kept[layer]
@@ -240,11 +236,9 @@ def attend_relative(
     >>> g.attend_relative(q, k, v, layer=0, bias=g.weight("distances", F32, (32, 4)))
     %reshape: f32[T<=8, 64] = reshape(%relative_attention)
     """
-    kept_as = g.cache_types.of(layer)
-    (k_kind, v_kind), (of_keys, of_values) = kept_as.dtypes, _blocks(kept_as, k, v)
-    k_cache = _write(g, f"{g.caches}.{layer}.k", k, k_kind, block=of_keys)
-    v_cache = _write(g, f"{g.caches}.{layer}.v", v, v_kind, block=of_values)
-    q = _transformed(g, q, of_keys)
+    kept = _written(g, g.caches, layer, k, v)
+    k_cache, v_cache = kept.keys, kept.values
+    q = _transformed(g, q, kept.blocks[0])
     ahead = () if g.causal else (g.lengths,)
     y = g.record(
         relative.relative_attention,
@@ -254,7 +248,7 @@ def attend_relative(
         causal=g.causal,
         **_types(k_cache, v_cache),
     )
-    return flatten(g, _transformed(g, y, of_values))
+    return flatten(g, _transformed(g, y, kept.blocks[1]))
 
 
 @method
@@ -263,10 +257,7 @@ def keep_source(g: StepBuilder, k: Node, v: Node, layer: Index) -> None:
 
     >>> g.keep_source(k, v, layer=0)
     """
-    kept_as = g.cache_types.of(layer)
-    (k_kind, v_kind), (of_keys, of_values) = kept_as.dtypes, _blocks(kept_as, k, v)
-    _write(g, f"source.{layer}.k", k, k_kind, block=of_keys)
-    _write(g, f"source.{layer}.v", v, v_kind, block=of_values)
+    _written(g, "source", layer, k, v)
 
 
 @method
@@ -321,6 +312,17 @@ def _blocks(kept_as: KeptAs, k: Node, v: Node | None) -> tuple[int, int]:
 
 def _transformed(g: StepBuilder, x: Node, block: int) -> Node:
     return g.record(walsh_hadamard, x, block=block) if block else x
+
+
+def _written(
+    g: StepBuilder, caches: str, layer: int, k: Node, v: Node | None, group: CellGroup | None = None
+) -> WrittenCache:
+    """The keys and values of a layer in its caches, as `kv` says for it; v None: the values are the keys."""
+    kept_as = g.cache_types.of(layer)
+    (k_kind, v_kind), blocks = kept_as.dtypes, _blocks(kept_as, k, v)
+    keys = _write(g, f"{caches}.{layer}.k", k, k_kind, group, blocks[0])
+    values = keys if v is None else _write(g, f"{caches}.{layer}.v", v, v_kind, group, blocks[1])
+    return WrittenCache(keys, values, group, blocks)
 
 
 def _write(

@@ -63,7 +63,9 @@ def required_rope(config: HfConfig) -> Fields:
     """`stated_rope`, refused where there is none, of a class that then assumes a scaling."""
     rope = stated_rope(config)
     if not rope:
-        raise config.error("rope_parameters: wanted those of the model, which the class assumes to be scaled")
+        raise config.error(
+            "rope_parameters: wanted the model's own: without them the class assumes a scaling"
+        )
     return rope
 
 

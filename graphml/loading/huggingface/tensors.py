@@ -101,7 +101,7 @@ def take_numbers(config: HfConfig, family: Family, tensors: dict[str, Tensor]) -
         for layer in range(config.size("block_count")):
             name = place.format(layer)
             tensor = tensors.pop(name, None)
-            if tensor is None or np.prod(tensor.shape) != 1:
+            if tensor is None or tensor.n_elements != 1:
                 got = "nothing" if tensor is None else list(tensor.shape)
                 raise WeightsError(f"{config.path.parent}: {name}: wanted a tensor of one number; got {got}")
             keys[key].append(config.checked_number(name, float(tensor.numpy().reshape(-1)[0])))

@@ -23,7 +23,7 @@ from graphml.ir.node import Node
 from graphml.ir.plain_states import INSTEAD, check_plain_states, described, plain_states
 from graphml.loading.architecture import Architecture, Keys, Tensors, blamed, check_logits
 from graphml.loading.named_tensors import output_rows
-from graphml.loading.pooling import LOGITS, ROWS, Rows, pooled, read_dense, read_pooling
+from graphml.loading.pooling import LOGITS, ROWS, Rows, pooled, read_pooling
 from graphml.loading.rank import Rank
 from graphml.passes.output_rows import leave_rows_out, with_outputs
 from graphml.weights import ModelFile
@@ -69,6 +69,7 @@ class ModelGraphs:
         self._encoder_uses: set[str] = set()
         self._told = False  # of states that plain ops use
         self._latest: dict[tuple[object, ...], tuple[Graph, list[str]]] = {}
+        self._check_cache_layers()
 
     def build(
         self,
@@ -85,7 +86,6 @@ class ModelGraphs:
         pooling, hidden: see `CompileOptions`; top_k: with `candidates` beside the logits. The last few graphs
         are kept: that of one token is asked for by its program, its states and the memory that it needs.
         """
-        self._check_cache_layers()
         key = max_tokens, max_outputs, max_sequences, pooling, top_k, hidden, self.is_head
         known = self._latest.pop(key, None)
         graph, unused = known or self._build(max_tokens, max_outputs, max_sequences, pooling, top_k, hidden)
@@ -124,7 +124,7 @@ class ModelGraphs:
     def _check_cache_layers(self) -> None:
         """UsageError for types of layers that the model does not have."""
         n_layer, layers = getattr(self.config, "n_layer", None), cache_types(self.cache_dtype).others
-        if layers and n_layer is not None and not self.is_head and max(layers) >= n_layer:
+        if layers and n_layer is not None and max(layers) >= n_layer:
             raise UsageError(
                 f"{self.file.path}: kv: wanted layers below {n_layer}, as the model has; got layer "
                 f"{max(layers)}"
@@ -204,8 +204,8 @@ class ModelGraphs:
             )
         hidden = output_rows(g, hidden)
         eps = self._keys.number("attention.layer_norm_epsilon", 1e-5)
-        kind, dense = pooling or self.pooling, read_dense(self._keys)
-        return {"embeddings": pooled(g, weights, hidden, kind, self._rank, eps, dense)}
+        kind = pooling or self.pooling
+        return {"embeddings": pooled(g, self._keys, weights, hidden, kind, self._rank, eps)}
 
     @property
     def _keys(self) -> Keys:

@@ -94,7 +94,7 @@ FLAGS: Final = (
     Flag("-ub --ubatch-size", "ubatch", int, "The same."),
     Flag("-ctk --cache-type-k", "kv_k", help="Type of keys in the cache."),
     Flag("-ctv --cache-type-v", "kv_v", help="Type of values in the cache."),
-    Flag("--kv", "kv", help="Types of both: TYPE, or KEYS/VALUES."),
+    Flag("--kv", "kv", help="Types of both: TYPE or KEYS/VALUES, and of single layers behind commas."),
     Flag("--quant", "quant", help="Weights are converted as the model is opened: q8, q4 or fp32."),
     Flag("-ngl --gpu-layers --n-gpu-layers", "gpu_layers", help="Layers that the first backend takes."),
     Flag("--place", "place", help="Rules of placement, BACKEND:WHAT with commas."),

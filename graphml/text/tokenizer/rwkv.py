@@ -21,7 +21,11 @@ def unescaped(text: str) -> bytes:
 
     def meant(match: re.Match[bytes]) -> bytes:
         digits, letter = match.groups()
-        return _LETTERS.get(letter, letter) if digits is None else bytes([int(digits, 16)])
+        if digits is None:
+            return _LETTERS.get(letter, letter)
+        if len(digits) < 2 or not digits.isalnum():
+            raise ValueError(digits)
+        return bytes([int(digits, 16)])
 
     try:
         return _ESCAPE.sub(meant, text.encode("utf-8", "surrogateescape"))

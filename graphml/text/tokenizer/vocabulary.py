@@ -87,7 +87,7 @@ class Vocabulary:
 def read_vocabulary(metadata: Metadata, pre: str | None) -> Vocabulary:
     """Read and check a vocabulary; `pre` overrides the file's pre-tokenizer.
 
-    Raises TokenizerError for a kind that is unknown or unsupported, an unknown pre-tokenizer and a
+    Raises TokenizerError for a kind that is unknown, an unknown pre-tokenizer and a
     vocabulary that is damaged; UsageError for `pre` if no pre-tokenizer is used.
     """
     model = metadata.text(PREFIX + "model")

@@ -23,7 +23,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
     if ids != wanted:
         raise config.error(
             f"vocabulary_map: wanted {len(wanted)} ids of pictures, from {first} on, of {n_vocab} ids; got "
-            f"{len(ids)}, other ones"
+            f"{len(ids)}, of both {len(ids ^ wanted)} in one alone"
         )
     return {**metadata, "swin_norm": config.flag("swin_norm")}
 

@@ -18,12 +18,13 @@ NORMS: Names = {
 def keys(config: HfConfig, bidirectional: bool = False) -> dict[str, Value]:
     """As of llama, with GELU in its tanh form, also where the older field `hidden_act` says another one.
 
-    bidirectional: whether attention may be.
+    bidirectional: whether attention may be, which the caller reads.
     """
     config.only("hidden_activation", "gelu_pytorch_tanh")
     config.only("hidden_act", *(name for name, kind in ACTIVATIONS.items() if kind in ("gelu", "gelu_erf")))
     metadata = decoder_keys(config)
-    config.only("use_bidirectional_attention", False, bidirectional)
+    if not bidirectional:
+        config.only("use_bidirectional_attention", False)
     return metadata | rope_keys(config, metadata)
 
 
