@@ -110,6 +110,9 @@ def test_a_command_of_another_meaning_names_ours(name: str) -> None:
     (["profile", STORIES, "-p", 512], "--prompt-tokens: wanted at most 444 beside 64 tokens"),
     (["profile", STORIES, "-p", 512, "--sequences", 2], "--prompt-tokens: wanted at most 448 beside 64"),
     (["compare", STORIES, "--a", "cpu"], "--a: wanted --backend A,B"),
+    (["bisect", STORIES, "--backend", "cpu", "--against", "reference"], "--against: wanted --backend A,B"),
+    (["run", STORIES, "Hi", "--prompt-cache", "s.bin"], "--prompt-cache: `graphml chat` keeps a conversation"),
+    (["run", STORIES, "Hi", "--save=x.json"], "--save: `graphml chat` keeps a conversation: /save FILE"),
     (["run", STORIES, "Hi", "--device", "cuda"], "--device: --backend chooses"),
     (["run", STORIES, "Hi", "-s", "Be brief."], "-s is the seed; the system message is -sys"),
     (["run", STORIES, "Hi", "-o", "out.txt"], "-o: wanted the name of a setting and its value, `-o temperat"),
@@ -143,6 +146,7 @@ def test_a_command_of_another_meaning_names_ours(name: str) -> None:
     (["run", STORIES, "-p", "Hi", "-f", "no.txt", "--stop", "--device"], "--file: no.txt"),
     (["embed", STORIES, "x", "--pooling", "rank", "--embd-normalize", 1, *REFERENCE], "rank, which score"),
     (["embed", STORIES, "x", "--query", "x", "--embd-normalize", 1, *REFERENCE], "beside --query"),
+    (["embed", STORIES, "x", "--query", "x", "--similarity"], "--similarity: wanted none beside --query"),
     (["embed", STORIES, "x", "--query", "x", "--pooling", "mean"], "--query: wanted no --pooling but rank"),
     (["chat", "--server", "http://x", "--api-key", "@no.key"], "graphml: --api-key: no.key: cannot be read"),
     # Errors of the library name the flag, not its argument.
