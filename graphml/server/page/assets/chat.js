@@ -223,7 +223,7 @@ export class Chat {
       }
     } catch (error) {
       if (abort.signal.aborted) message.stopped = true;
-      else message.error = error.status === 404 ? "the rest of this answer is not kept any more" : error.message;
+      else message.error = error.status === 404 && !error.field ? "the rest of this answer is not kept any more" : error.message;
       this.settings.refuse(error);
     }
     this.running = null;
