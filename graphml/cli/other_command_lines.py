@@ -66,7 +66,7 @@ OPTIONS: Final = {
         (
             "run",
             option,
-        ): "`graphml chat` keeps a conversation: /save FILE writes it, --load FILE goes on from it"
+        ): "`graphml chat` keeps a conversation: /save FILE writes, --load FILE goes on"
         for option in ("--prompt-cache", "--session", "--save", "--load")
     },
     ("run", "--no-display-prompt"): "the prompt is printed with --show-prompt alone",

@@ -31,6 +31,12 @@ class Graph:
         outputs = ", ".join(map(repr, islice(self.outputs, _MOST_OPS)))
         return f"Graph({len(self.nodes)} nodes: {ops}{more}; outputs {outputs or 'none'})"
 
+    def __str__(self) -> str:
+        """The text form, one node a line, as `graphml graph` writes it; `graphml.ir.text` parses it."""
+        from graphml.ir.text import write  # which reads graphs
+
+        return write(self)
+
     def _repr_html_(self) -> str:
         rows = (
             (node.name, node.op.name, node.type, ", ".join(source.name for source in node.inputs))

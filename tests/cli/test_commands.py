@@ -458,7 +458,8 @@ def test_similarity_prints_the_cosine_between_each_two_texts() -> None:
         assert [line.split()[:2] for line in lines] == [
             [f"{x:.4f}" for x in row] for row in report["similarity"]
         ]
-        assert lines[0].endswith("  One day") and lines[1].endswith(" Two [...]")
+        assert lines[0].endswith("  One day")
+        assert lines[1].endswith(" Two [...]")
 
 
 def test_an_unknown_option_names_only_those_that_are_like_it() -> None:
