@@ -130,6 +130,22 @@ def test_an_empty_conversation_offers_tokens_by_probability(chromium: Browser) -
         assert not page.is_checked("#set-show_tokens")
 
 
+def test_tokens_by_probability_are_chosen_below_an_answer(chromium: Browser) -> None:
+    script = Script([[*pieces("first"), *END], [token("The", -0.1), *END]])
+    with opened(chromium, script) as page:
+        say(page, "hello")
+        page.click("article.assistant footer >> text=Tokens by probability")
+        assert page.is_checked("#set-show_tokens")
+        assert "made without probabilities" in page.text_content("article.assistant .content")
+        page.click("article.assistant footer >> text=Regenerate")
+        page.wait_for_selector(".tokens .token")
+        assert "made without" not in page.text_content("article.assistant")
+        assert "draft" not in page.text_content(".token-legend")  # where no token came from one
+        page.focus(".tokens .token")
+        page.click("#alternatives")  # which keeps it open, and reaches nothing below
+        assert page.is_visible("#alternatives")
+
+
 def test_messages_are_edited_regenerated_stopped_and_kept(chromium: Browser) -> None:
     script = Script([[*pieces("first"), *END], [*pieces("second"), *END], [*pieces("third"), None]])
     with opened(chromium, script) as page:

@@ -56,11 +56,16 @@ export class Chat {
   // What may be asked, and that tokens can be shown.
   empty() {
     const shown = Boolean(this.settings.values.show_tokens);
-    const change = () => { this.settings.set("show_tokens", !shown || undefined); this.settings.draw(); this.focus(); };
     return element("div", { class: "empty dim" },
       element("p", {}, `${this.model || "The model"} answers here. What is written stays in this browser and on this server.`),
       ...EXAMPLES.map((text) => element("p", {}, button(text, () => this.propose(text), { class: "example" }))),
-      button(`${shown ? "✓ " : ""}Tokens by probability`, change, { "aria-pressed": String(shown), title: "colours each token of an answer, and shows what else might have stood there" }));
+      button(`${shown ? "✓ " : ""}Tokens by probability`, () => this.showTokens(), { "aria-pressed": String(shown), title: "colours each token of an answer, and shows what else might have stood there" }));
+  }
+
+  showTokens() {
+    this.settings.set("show_tokens", !this.settings.values.show_tokens || undefined);
+    this.settings.draw();
+    this.focus();
   }
 
   // An example goes into the box, where it can be changed before it is sent.
@@ -187,7 +192,7 @@ export class Chat {
     const messages = this.sent();
     const message = { role: "assistant", content: "", stream: `page-${newId()}`, next: 0 };
     this.messages.push(message);
-    const body = { messages, stream: true, stream_options: { include_usage: true }, ...this.settings.request() };
+    const body = { messages, stream: true, stream_options: { include_usage: true }, timings_per_token: true, ...this.settings.request() };
     if (this.settings.values.show_tokens) Object.assign(body, { logprobs: true, top_logprobs: TOP });
     this.store.save(); // a page that is loaded anew reads the answer on
     get("engine/state?after=999999999999").catch(() => {}); // the engine view, opened later, has this answer's steps

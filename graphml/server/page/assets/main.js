@@ -24,6 +24,8 @@ async function start() {
     const open = document.body.classList.toggle("list-open");
     byId("show-list").setAttribute("aria-expanded", String(open));
   });
+  byId("alternatives").addEventListener("mouseleave", hideAlternatives);
+  byId("alternatives").addEventListener("mousedown", (event) => event.preventDefault()); // the token keeps the focus
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Escape") return;
     hideAlternatives();
