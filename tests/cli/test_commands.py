@@ -324,6 +324,9 @@ def test_doctor_tells_the_machine_and_every_backend() -> None:
     assert found["backends"]["reference"] == {"usable": True, "reason": None, "facts": {}}
     assert set(found["backends"]) >= {"cpu", "reference"}
     text = graphml_command("doctor").stdout
+    n_archs = len(found["architectures"])
+    assert f"architectures {n_archs} (--verbose lists them)\n" in text
+    assert ", ".join(found["architectures"]) in graphml_command("doctor", "--verbose").stdout
     assert "GB/s with" in text
     assert "backend reference: usable" in text
 

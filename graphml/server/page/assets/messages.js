@@ -25,7 +25,7 @@ export function messageElement(message, index, actions, { tokens, busy, last, be
 
 function content(message, tokens) {
   if (tokens && message.tokens?.length) return element("div", { class: "content" }, tokenView(message.tokens), legend(message.tokens));
-  if (message.role === "assistant") return element("div", { class: "content" }, markdown(message.content ?? ""), tokens && message.finish ? element("p", { class: "dim" }, WITHOUT) : null);
+  if (message.role === "assistant") return element("div", { class: "content" }, markdown(message.content ?? ""), tokens && (message.finish || message.stopped) ? element("p", { class: "dim" }, WITHOUT) : null);
   return element("div", { class: "content plain" }, message.content ?? "");
 }
 
