@@ -105,6 +105,13 @@ def test_an_empty_conversation_names_the_model_and_what_may_be_asked(chromium: B
         assert page.locator(".empty .example").count() == 2
 
 
+def test_an_empty_conversation_says_that_the_model_has_no_template(chromium: Browser) -> None:
+    for template in (True, False):
+        with opened(chromium, Script([], has_template=template)) as page:
+            page.wait_for_function("!document.querySelector('.empty').textContent.startsWith('The model')")
+            assert ("no chat template" in page.text_content(".empty")) is not template
+
+
 def test_a_person_writes_at_once(chromium: Browser) -> None:
     focused = "document.activeElement.id"
     with opened(chromium, Script([[*pieces("first"), *END]])) as page:

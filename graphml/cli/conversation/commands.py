@@ -250,7 +250,8 @@ def _set(conversation: Conversation, argument: str) -> None:
     if argument and (name != ALL or value):
         names = [sampling_settings.named(name)]
     else:
-        names = [one for one in every if argument or one in sources or one not in sampling_settings.STATED]
+        stated = sampling_settings.STATED
+        names = [key for key in every if argument or key in sources or key not in stated]
     if value:
         now = conversation.sampling
         now = sampling_settings.changed(names[0], value, conversation.chat, now, conversation.defaults)

@@ -15,7 +15,7 @@ const TOUCH = matchMedia("(pointer: coarse)"); // its keyboards have no Shift+En
 
 export class Chat {
   constructor(store, settings) {
-    Object.assign(this, { store, settings, model: "", running: null, edited: null, frame: 0, files: new Files() });
+    Object.assign(this, { store, settings, model: "", hasTemplate: true, running: null, edited: null, frame: 0, files: new Files() });
     byId("compose").addEventListener("submit", (event) => { event.preventDefault(); this.send(); });
     byId("stop").addEventListener("click", () => this.stop());
     const input = byId("message");
@@ -58,6 +58,7 @@ export class Chat {
     const shown = Boolean(this.settings.values.show_tokens);
     return element("div", { class: "empty dim" },
       element("p", {}, `${this.model || "The model"} answers here. What is written stays in this browser and on this server.`),
+      this.hasTemplate ? null : element("p", {}, "It has no chat template: messages are written as ChatML, which it may not know."),
       ...EXAMPLES.map((text) => element("p", {}, button(text, () => this.propose(text), { class: "example" }))),
       button(`${shown ? "✓ " : ""}Tokens by probability`, () => this.showTokens(), { "aria-pressed": String(shown), title: "colours each token of an answer, and shows what else might have stood there" }));
   }

@@ -43,6 +43,7 @@ async function start() {
       settings.defaults = props.default_generation_settings?.params ?? {};
       settings.draw();
       chat.model = props.model_alias || (props.model_path ?? "").split("/").pop();
+      chat.hasTemplate = props.has_chat_template !== false;
       chat.draw();
       engine.model = props.model_path ?? "";
       hasMcp = props.endpoint_mcp;
