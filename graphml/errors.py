@@ -26,6 +26,10 @@ class ArgumentError(UsageError, TypeError):
     """A function or class has no argument of this name; the text names the nearest that it has."""
 
 
+class ModelNotFoundError(UsageError, FileNotFoundError):
+    """There is no file of the model that was named."""
+
+
 class ControlTokenWarning(UserWarning):
     """A text spells control tokens of the model and is encoded as plain text."""
 

@@ -96,7 +96,7 @@ class Batch(Closing):
         prompts, chosen = self._for_each("ids", ids), self._for_each("params", each)
         for param in chosen:
             check_no_drafts(checked_params(param), "a batch")
-        running = {
+        running: dict[int, Iterator[Token]] = {
             i: session.generate(prompt, param, max_tokens)
             for i, (session, prompt, param) in enumerate(zip(self.sessions, prompts, chosen, strict=True))
         }

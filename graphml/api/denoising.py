@@ -5,7 +5,7 @@ Knows params, sessions and denoisers; nothing of engines' steps, or of how a den
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 
 from graphml.api.session_evaluation import EvaluatedSession
 from graphml.api.tokens import GeneratedText, StopReason, Token
@@ -59,7 +59,7 @@ def denoiser_of(
 
 def denoised_answer(
     session: EvaluatedSession, answer: Denoiser, why_last: StopReason, text: GeneratedText, turn: int
-) -> Iterator[Token]:
+) -> Generator[Token, None, None]:
     """The tokens of an answer as they are settled; the session holds prompt and tokens in the end.
 
     why_last: why it ends behind all of them; turn: the session's use, which it belongs to.

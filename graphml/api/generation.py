@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from graphml.api.denoising import DEFAULT_LENGTH, answer_length, check_kind, denoised_answer, denoiser_of
 from graphml.api.draft_choice import drafts_for
 from graphml.api.session_evaluation import EvaluatedSession
-from graphml.api.tokens import GeneratedText, Ids, StopReason, Token, check_stop, checked_ids
+from graphml.api.tokens import GeneratedText, Ids, StopReason, Token, TokenIterator, check_stop, checked_ids
 from graphml.errors import UsageError
 from graphml.ir.op import Array, Floats
 from graphml.options.argument_checks import count_or_none
@@ -80,7 +80,7 @@ def generation(
     overflow: str,
     keep: int,
     new: bool,
-) -> Iterator[Token]:
+) -> TokenIterator:
     """Evaluate ids, then give tokens; see `Session.generate`. Begun now, not when the first is asked for."""
     executor, tokenizer = session._executor, session._tokenizer
     if not executor.denoises:
@@ -102,7 +102,7 @@ def generation(
     session.meter.drafts = drafts_of
     session.chooses, session._structured = params, structured
     tokens = _generated(session, checked, params, limits, drafts, session._turn)
-    return tokens if drafts is None else _closing(tokens, drafts)
+    return TokenIterator(tokens if drafts is None else _closing(tokens, drafts))
 
 
 def _denoised(
@@ -112,7 +112,7 @@ def _denoised(
     max_tokens: int | None,
     full: Overflow,
     new: bool,
-) -> Iterator[Token]:
+) -> TokenIterator:
     """The answer of a diffusion model to all that the session holds and these ids; errors at once."""
     executor, held = session._executor, session._held
     if full.shifts:
@@ -127,10 +127,10 @@ def _denoised(
     session.chooses = params
     why_last: StopReason = "context" if length < most else "length"
     text = GeneratedText(session._tokenizer, params)
-    return denoised_answer(session, answer, why_last, text, session._turn)
+    return TokenIterator(denoised_answer(session, answer, why_last, text, session._turn))
 
 
-def _closing(tokens: Iterator[Token], drafts: SessionDrafts) -> Iterator[Token]:
+def _closing(tokens: Generator[Token, None, None], drafts: SessionDrafts) -> Generator[Token, None, None]:
     with contextlib.closing(drafts):
         yield from tokens
 
@@ -142,7 +142,7 @@ def _generated(
     limits: GenerationLimits,
     drafts: SessionDrafts | None,
     turn: int,
-) -> Iterator[Token]:
+) -> Generator[Token, None, None]:
     text = GeneratedText(session._tokenizer, params)
     executor, meter = session._executor, session.meter
     if executor.encodes and not session._cancelled:

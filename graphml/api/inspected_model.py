@@ -112,6 +112,9 @@ class ModelGraph:
     def __repr__(self) -> str:
         return repr(self())
 
+    def __str__(self) -> str:
+        return str(self())
+
 
 @named_arguments
 def compare(

@@ -6,7 +6,7 @@ chat templates or architectures.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from graphml.api.generation import generation
@@ -15,7 +15,7 @@ from graphml.api.keywords import hinted
 from graphml.api.prompt_encoder import Prompt
 from graphml.api.saved_session import AnyPath, SessionSettings, save_session
 from graphml.api.session_evaluation import EvaluatedSession
-from graphml.api.tokens import Ids, Token, checked_ids
+from graphml.api.tokens import Ids, TokenIterator, checked_ids
 from graphml.errors import UsageError
 from graphml.ir.op import Floats
 from graphml.options.argument_checks import count_up_to
@@ -146,10 +146,10 @@ class Session(EvaluatedSession, NamesOthers, Closing):
         keep: int = 0,
         new: bool = True,
         **sampling: Any,
-    ) -> Iterator[Token]:
+    ) -> TokenIterator:
         """Append a prompt, then give tokens one by one, each appended too, until something ends it.
 
-        The text of a `Token` is its `piece`: "".join(map(str, tokens)) is that of all, as of `Model.stream`.
+        The text of a `Token` is its `piece`, and the iterator's `text` that of all that are left.
 
         What ends it: an end-of-generation token or one of `params.stop_tokens`, neither of which is appended
         (it is given only if text was still held back, as its piece); a stop string, which is not shown;

@@ -5,7 +5,7 @@ Knows a vocabulary's size and its text; nothing of models or logits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -22,6 +22,31 @@ from graphml.text.tokenizer import Tokenizer
 Ids: TypeAlias = "Sequence[int] | NDArray[np.integer[Any]]"
 NO_IDS: NDArray[np.int32] = np.empty(0, np.int32)
 StopReason: TypeAlias = Literal["end", "stop", "length", "context", "cancel"]
+
+
+class TokenIterator(Iterator["Token"]):
+    """The tokens of a generation, each computed when it is asked for; `text` asks for all that are left."""
+
+    def __init__(self, tokens: Generator[Token, None, None]) -> None:
+        self._tokens = tokens
+
+    def __iter__(self) -> Iterator[Token]:
+        return self._tokens
+
+    def __next__(self) -> Token:
+        return next(self._tokens)
+
+    def __repr__(self) -> str:
+        return "TokenIterator(computes tokens as they are asked for: iterate over it, or read .text)"
+
+    @property
+    def text(self) -> str:
+        """The text of the tokens that were not asked for yet."""
+        return "".join(token.piece for token in self._tokens)
+
+    def close(self) -> None:
+        """End the generation."""
+        self._tokens.close()
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,9 @@ import os
 import platform
 import re
 from importlib import metadata
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 import graphml
 from graphml import settings
@@ -26,13 +28,19 @@ NOT_INSTALLED = (
 PACKAGES = ("numpy", "llvmlite", "tokenizers", "jinja2", "huggingface-hub")
 
 
-def doctor(threads: options.Threads = None, json: options.Json = False) -> None:
+def doctor(
+    threads: options.Threads = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Also print the names of architectures.")
+    ] = False,
+    json: options.Json = False,
+) -> None:
     """Show processor, instruction sets, threads, memory bandwidth, and which backends can be used."""
     report = facts(threads)
     if json:
         write_json(report)
     else:
-        _print(report)
+        _print(report, verbose)
 
 
 def facts(threads: int | None = None) -> dict[str, Any]:
@@ -99,7 +107,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _print(report: dict[str, Any]) -> None:
+def _print(report: dict[str, Any], verbose: bool) -> None:
     if not report["installed"]:
         print(f"graphml       {NOT_INSTALLED}")
     packages = ", ".join(f"{name} {version or 'missing'}" for name, version in report["packages"].items())
@@ -118,7 +126,10 @@ def _print(report: dict[str, Any]) -> None:
     print(
         f"models        {', '.join(here) or 'none'} in {report['cache_folder']} (`graphml models` lists all)"
     )
-    print(f"architectures {', '.join(report['architectures'])}")
+    architectures = ", ".join(report["architectures"])
+    if not verbose:
+        architectures = f"{len(report['architectures'])} (--verbose lists them)"
+    print(f"architectures {architectures}")
     for name, backend in report["backends"].items():
         state = "usable" if backend["usable"] else f"cannot be used: {backend['reason']}"
         print(f"backend {name}: {state}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from textwrap import shorten
 from typing import Annotated
 
 import typer
@@ -15,6 +16,7 @@ from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import Bars, write, write_json
 from graphml.errors import UsageError
 
+SHOWN = 60  # characters of a text behind its cosines
 Texts = Annotated[
     list[str] | None,
     typer.Option(
@@ -61,6 +63,9 @@ def embed(
             help="Prompt of a folder of sentence-transformers before each text; by default its default one.",
         ),
     ] = None,
+    similarity: Annotated[
+        bool, typer.Option("--similarity", help="Print the cosine between each two texts instead.")
+    ] = False,
     json: options.Json = False,
 ) -> None:  # fmt: skip
     """Compute embeddings of texts, of length 1, or scores of a reranking model; a line of numbers each."""
@@ -68,32 +73,37 @@ def embed(
         raise UsageError(f"--query: wanted no --pooling but rank; got {pooling!r:.80}")
     if query is not None and prompt_name is not None:
         raise UsageError(f"--query: wanted no --prompt-name beside it; got {prompt_name!r:.80}")
-    _check_norm("rank" if query is not None else pooling, norm)
+    _check_rows("rank" if query is not None else pooling, norm, similarity)
     texts = texts_of([*(words or ()), *(text or ())])
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         chosen = "rank" if query is not None else chosen_pooling(opened.executor, pooling)
-        _check_norm(chosen, norm)
+        _check_rows(chosen, norm, similarity)
         rows = opened.embed(texts, chosen, False, prompt_name) if query is None else opened.rank(query, texts)
         kind = -1 if chosen == "rank" else 2 if norm is None else norm
+        cosines = (unit := normalized(rows)) @ unit.T if similarity else None
         rows = normalized(rows, kind)
         bars.close()
         if json:
-            write_json(
-                {
-                    "model": str(opened.path), "arch": opened.arch, "pooling": chosen,
-                    "embd_normalize": kind, "embeddings": [[float(x) for x in row] for row in rows],
-                }
-            )  # fmt: skip
-            return
-        for row in rows:
-            write(" ".join(f"{x:.7g}" for x in row) + "\n")
+            report = {
+                "model": str(opened.path), "arch": opened.arch, "pooling": chosen,
+                "embd_normalize": kind, "embeddings": rows.tolist(),
+            }  # fmt: skip
+            write_json(report if cosines is None else {**report, "similarity": cosines.tolist()})
+        elif cosines is not None:
+            for row, line in zip(cosines, texts, strict=True):
+                write(" ".join(f"{x:7.4f}" for x in row) + f"  {shorten(line, SHOWN)}\n")
+        else:
+            for row in rows:
+                write(" ".join(f"{x:.7g}" for x in row) + "\n")
 
 
-def _check_norm(pooling: str | None, norm: int | None) -> None:
-    if pooling == "rank" and norm is not None:
-        raise UsageError(
-            f"--embd-normalize: wanted none beside --query or --pooling rank, which score texts; got {norm}"
-        )
+def _check_rows(pooling: str | None, norm: int | None, similarity: bool) -> None:
+    """A UsageError for what scores have not: neither a norm nor cosines."""
+    for flag, value in (("--embd-normalize", norm), ("--similarity", similarity or None)):
+        if pooling == "rank" and value is not None:
+            raise UsageError(
+                f"{flag}: wanted none beside --query or --pooling rank, which score texts; got {value}"
+            )
 
 
 def texts_of(texts: list[str] | None) -> list[str]:

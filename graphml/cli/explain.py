@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Annotated
 
@@ -48,7 +49,10 @@ def explain(
     if node is None:
         _list(document, json)
         return
-    explanation = explanations.explain(document, node)
+    try:
+        explanation = explanations.explain(document, node)
+    except UsageError as error:
+        raise UsageError(re.sub("^node:", "NODE:" if word is not None else "--node:", str(error))) from None
     if json:
         write_json(explanation)
     else:

@@ -24,7 +24,7 @@ import graphml
 from graphml import settings
 from graphml.cli.help_pages import SETTINGS, HelpedCommand, HelpedGroup, unknown_options
 from graphml.cli.terminal.console import print_error
-from graphml.errors import GraphmlError, UsageError
+from graphml.errors import GraphmlError, UsageError, similar
 
 TITLES = {
     "Use a model": ("run", "chat", "serve", "embed", "rerank", "tokenize"),
@@ -185,6 +185,11 @@ class Commands(HelpedGroup):
                 raise
             from graphml.cli.other_command_lines import hint  # for errors alone
 
+            if names := getattr(error, "possibilities", None):  # dashes alone make no names alike
+                typed = error.option_name.strip("-")  # type: ignore[attr-defined]
+                error.possibilities = [  # type: ignore[attr-defined]
+                    name for name in names if similar(typed, [name.strip("-")], least=0.6)
+                ]
             name = str(ctx.invoked_subcommand)
             left = ctx.meta.get(_OUR_WORDS, ())
             if wanted := hint(error, name, ctx.command.get_command(ctx, name), left):

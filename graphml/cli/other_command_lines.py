@@ -55,7 +55,7 @@ OPTIONS: Final = {
     **{
         (command, option): "wanted --backend A,B, of which A is judged and B is the judge"
         for command in ("compare", "bisect")
-        for option in ("--a", "--b")
+        for option in ("--a", "--b", "--against")
     },
     **{
         (command, option): _TABLE
@@ -63,6 +63,13 @@ OPTIONS: Final = {
         for option in ("-o", "--output")
     },
     **dict.fromkeys((("run", "-i"), ("run", "--interactive"), ("run", "-cnv")), "`graphml chat` converses"),
+    **{
+        (
+            "run",
+            option,
+        ): "`graphml chat` keeps a conversation: /save FILE writes, --load FILE goes on"
+        for option in ("--prompt-cache", "--session", "--save", "--load")
+    },
     ("run", "--no-display-prompt"): "the prompt is printed with --show-prompt alone",
     **dict.fromkeys((("run", "-r"), ("run", "--reverse-prompt")), "--stop TEXT ends the answer at a text"),
     **dict.fromkeys(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from graphml.ir.node import Node
+from graphml.ir.node_lines import encoded, node_line, shown
 from graphml.ir.shape import Symbol
 from graphml.system.notebook_html import html_table
 
@@ -30,6 +31,11 @@ class Graph:
         more = f", {len(counts) - _MOST_OPS} more ops" if len(counts) > _MOST_OPS else ""
         outputs = ", ".join(map(repr, islice(self.outputs, _MOST_OPS)))
         return f"Graph({len(self.nodes)} nodes: {ops}{more}; outputs {outputs or 'none'})"
+
+    def __str__(self) -> str:
+        """The text form, one node a line, as `graphml graph` writes it; `graphml.ir.text` parses it."""
+        outputs = (f"output {encoded(name)} = {shown(node.name)}" for name, node in self.outputs.items())
+        return "\n".join([*outputs, *map(node_line, self.nodes)]) + "\n"
 
     def _repr_html_(self) -> str:
         rows = (

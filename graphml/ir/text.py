@@ -15,7 +15,7 @@ import json
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from graphml.errors import GraphError
 from graphml.ir.dtype import dtype
@@ -34,45 +34,17 @@ _LINE = re.compile(
 )
 _TYPE = re.compile(r"(?P<dtype>\w+)\[(?P<shape>[^\]]*)\]")
 _OUTPUT = re.compile(r"output (?P<name>\S*) = %(?P<node>\S*)")
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.~/+-]*")
 _SHORT = 400  # characters of attributes that are remembered
 _NUMBERS = {"inf": float("inf"), "nan": float("nan")}
 
 
 def write(graph: Graph) -> str:
     """The graph as text."""
-    lines = [f"output {_encode(name)} = {_show(node.name)}" for name, node in graph.outputs.items()]
-    return "\n".join([*lines, *map(_write_node, graph.nodes)]) + "\n"
-
-
-def _encode(name: str) -> str:
-    """Percent-encode the characters that would end a name; a tensor's name may contain anything."""
-    if _PLAIN_NAME.fullmatch(name):
-        return name
-    return quote(name, safe="./-_+", errors="surrogatepass")
+    return str(graph)
 
 
 def _decode(name: str) -> str:
     return unquote(name, errors="surrogatepass")
-
-
-def _show(name: str) -> str:
-    return "%" + _encode(name)
-
-
-def _literal(value: Attribute) -> str:
-    """The `repr` of a value; NumPy's floats as plain ones."""
-    return repr(float(value)) if isinstance(value, float) else repr(value)
-
-
-def _write_node(node: Node) -> str:
-    attributes = (
-        "{" + ", ".join(f"{name!r}: {_literal(value)}" for name, value in node.attributes.items()) + "}"
-    )
-    origin = f" from {json.dumps(node.origin)}" if node.origin else ""
-    source = f" at {json.dumps(node.source.file)}:{node.source.line}" if node.source else ""
-    inputs = ", ".join(_show(source.name) for source in node.inputs)
-    return f"{_show(node.name)}: {node.type} = {node.op.name}({inputs}) {attributes}{origin}{source}"
 
 
 def parse(text: str, ops: Mapping[str, Op]) -> Graph:

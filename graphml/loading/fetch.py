@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from graphml.errors import UsageError, similar
+from graphml.errors import ModelNotFoundError, UsageError, similar
 from graphml.loading.download.choice import REFERENCE, is_address, models_of, reference_of_address
 from graphml.loading.download.other_programs import PREFIXES, path_of_other
 from graphml.loading.download.short_names import (
@@ -174,7 +174,7 @@ def _named(model: str | os.PathLike[str] | None) -> Path | str:
         return reference or text
     near_file = _near_file(Path(text))
     near = [] if near_file else similar(text.lower(), MODELS, 1)
-    raise UsageError(
+    raise ModelNotFoundError(
         f"model {text!r}: no such file, and no short name (`graphml models` lists them"
         + (f"; did you mean {near[0]}?)" if near else ")")
         + f", and no user/repo:QUANT or address{near_file}"
@@ -219,7 +219,7 @@ def _local(text: str) -> Path:
     except (OSError, RuntimeError, ValueError) as error:  # too long, ~name of nobody, a zero byte
         raise UsageError(f"model {text!r:.200}: {error}") from None
     if not exists:
-        raise UsageError(f"model {text!r}: no such file or folder{_near_file(path)}")
+        raise ModelNotFoundError(f"model {text!r}: no such file or folder{_near_file(path)}")
     model = _model_in(path)
     if model is not None:
         return model

@@ -90,6 +90,23 @@ def test_graphs_are_short_and_escaped(model: graphml.Model) -> None:
     assert "script" not in Tags(evil._repr_html_()).tags
 
 
+def test_a_printed_graph_is_its_text_form(model: graphml.Model) -> None:
+    graph = model.graph()
+    lines = str(graph).splitlines()
+    assert lines[0] == "output logits = %logits"
+    assert len(lines) == len(graph.nodes) + len(graph.outputs)
+    assert str(model.graph) == str(graph)
+
+
+def test_a_generation_says_how_to_read_it(model: graphml.Model) -> None:
+    whole = model.generate("hello", max_tokens=4, temperature=0).text
+    tokens = model.session().generate("hello", max_tokens=4, temperature=0)
+    assert "iterate over it, or read .text" in str(tokens)
+    assert next(tokens).piece + tokens.text == whole
+    assert tokens.text == ""
+    tokens.close()
+
+
 def test_tables_are_bounded() -> None:
     page = Tags(html_table(EVIL, ("a", EVIL), [("x" * 5000, EVIL)] * 1000))
     assert set(page.tags) == {"table", "caption", "thead", "tbody", "tr", "th", "td", "p"}

@@ -324,6 +324,9 @@ def test_doctor_tells_the_machine_and_every_backend() -> None:
     assert found["backends"]["reference"] == {"usable": True, "reason": None, "facts": {}}
     assert set(found["backends"]) >= {"cpu", "reference"}
     text = graphml_command("doctor").stdout
+    n_archs = len(found["architectures"])
+    assert f"architectures {n_archs} (--verbose lists them)\n" in text
+    assert ", ".join(found["architectures"]) in graphml_command("doctor", "--verbose").stdout
     assert "GB/s with" in text
     assert "backend reference: usable" in text
 
@@ -446,6 +449,26 @@ def test_values_of_a_run_are_written(path: Path, tmp_path: Path, raw: list[str])
             session.eval(model.encode("hello world", parse_special=True))
             assert np.array_equal(found["0.layers.1.attention"], session.captured["layers.1.attention"])
         assert len(found["1.layers.1.attention"]) == 1
+
+
+def test_similarity_prints_the_cosine_between_each_two_texts() -> None:
+    texts, options = ["One day", "Two " * 40], ["--similarity", *REFERENCE]
+    report = json.loads(graphml_command("embed", "stories260k", *texts, "--json", *options).stdout)
+    rows = np.array(report["embeddings"])
+    np.testing.assert_allclose(report["similarity"], rows @ rows.T, atol=1e-6)
+    for norm in ((), ("--embd-normalize", 0)):
+        lines = graphml_command("embed", "stories260k", *texts, *norm, *options).stdout.splitlines()
+        assert [line.split()[:2] for line in lines] == [
+            [f"{x:.4f}" for x in row] for row in report["similarity"]
+        ]
+        assert lines[0].endswith("  One day")
+        assert lines[1].endswith(" Two [...]")
+
+
+def test_an_unknown_option_names_only_those_that_are_like_it() -> None:
+    said = graphml_command("embed", "stories260k", "x", "--stritly", code=2).output
+    assert "(Possible options: --strict)" in said
+    assert "Possible" not in graphml_command("rerank", "stories260k", "--similarity", code=2).output
 
 
 def test_texts_to_embed_stand_behind_the_model() -> None:

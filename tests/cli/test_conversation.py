@@ -172,10 +172,22 @@ def test_settings_are_shown_and_changed(path: Path) -> None:
     done = chat(path, *(f"/set {change}" for change in changes))
     for line, (name, value) in zip(done.stderr.splitlines(), changes.values(), strict=True):
         assert line.startswith(f"{name}  {value} ")
-    shown = chat(path, "/set", options=("--temp", "0.25", "--seed", "3")).stderr.splitlines()
+    shown = chat(path, "/set all", options=("--temp", "0.25", "--seed", "3")).stderr.splitlines()
     values = {line.split()[0]: line.split()[1] for line in shown}
     assert values["temperature"] == "0.25"
     assert (values["seed"], values["max_tokens"], values["repeat_last_n"]) == ("3", "3", "64")
+
+
+def test_settings_that_have_their_defaults_are_shown_when_asked(path: Path) -> None:
+    shown = chat(path, "/set top_k 3", "/set", options=("--temp", "0.25")).stderr.splitlines()[1:]
+    every = chat(path, "/set all").stderr.splitlines()
+    names = [line.split()[0] for line in shown[:-1] if line[0] != " "]
+    assert {"seed", "max_tokens", "temperature", "top_k"} <= set(names)
+    assert "repeat_last_n" not in names
+    n_more = len([line for line in every if line[0] != " "]) - len(names)
+    assert shown[-1] == f"{n_more} more have their defaults: /set all shows them"
+    assert chat(path, "/info").stderr.splitlines()[-1].endswith("/set all shows them")
+    assert "no such setting" in chat(path, "/set all 3", code=1).stderr
 
 
 def test_changed_settings_change_the_answers(path: Path) -> None:

@@ -349,6 +349,7 @@ CONTRADICTIONS: list[list[object]] = [
     ["pull", "smollm2", "-hf", "user/repo"],
     ["embed", "MODEL", "-p", "x", "--query", "y", "--embd-normalize", 2],
     ["embed", "MODEL", "-p", "x", "--query", "y", "--pooling", "mean"],
+    ["embed", "MODEL", "-p", "x", "--query", "y", "--similarity"],
     ["embed", "MODEL", "-p", "x", "--query", "y", "--prompt-name", "query"],
     ["tokenize", "MODEL", "x", "--ids", "--json"],
     ["tokenize", "MODEL", "1 x", "--decode"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import json
+import re
 
 import pytest
 
@@ -112,3 +113,16 @@ def test_an_unknown_name_gets_the_nearest() -> None:
         UsageError, match=r"no node is called 'layers\.3\.ffn\.up'; did you mean layers\.3\.up"
     ):
         explain(stories(), "layers.3.ffn.up")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("attn_norm-0", "layers.0.attn_norm"), ("ffn_out-3", "layers.3.down"),
+        ("blk.1.ffn_norm", "layers.1.ffn_norm"), ("l_out-2", "layers.2.ffn_residual"),
+    ],
+)  # fmt: skip
+def test_names_of_llama_cpp_get_ours(theirs: str, ours: str) -> None:
+    name = f"{theirs}x" if theirs.startswith("blk") else theirs  # without x it is the weight's reader
+    with pytest.raises(UsageError, match=rf"did you mean {re.escape(ours)}"):
+        explain(stories(), name)

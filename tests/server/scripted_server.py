@@ -35,6 +35,7 @@ class Script:
 
     answers: chunks of each chat request, in turn; an endless wait for None. bodies: what came in; names: of
     their streams. rest: what a stream that is read on has; asked: how it was. files: models to choose from.
+    has_template: what the props say of the model.
     tools: of MCP servers; results: of their calls, in turn, an endless wait for None; calls: what came in.
     """
 
@@ -48,6 +49,7 @@ class Script:
     rest: list[dict[str, Any] | None] | None = None
     files: list[str] = field(default_factory=list)
     served: str = "scripted"
+    has_template: bool = True
     tools: list[dict[str, Any]] = field(default_factory=list)
     results: list[str | None] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
@@ -90,6 +92,7 @@ class Script:
                 "model_path": "it's scripted.gguf",
                 "default_generation_settings": settings,
                 "endpoint_mcp": bool(self.tools),
+                "has_chat_template": self.has_template,
             }
         )
 

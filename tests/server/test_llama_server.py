@@ -118,6 +118,7 @@ def test_slots_props_and_health(server: Running) -> None:
     assert not any(one["is_processing"] for one in slots)
     props = server.http.get("/props").json()
     assert props["total_slots"] == 4
+    assert props["has_chat_template"] is False
     assert props["default_generation_settings"]["n_ctx"] == 512
     assert server.http.get("/health").json() == {"status": "ok"}
     assert server.http.get("/version").json() == {"version": graphml.__version__}

@@ -75,14 +75,23 @@ def test_a_chat_is_a_stream_of_json_lines_by_default(server: Running) -> None:
 def test_a_prompt_is_a_users_message_unless_it_is_raw(server: Running) -> None:
     asked = {"model": "any", "prompt": "Once", "options": OPTIONS}
     found = server.post("/api/generate", {**asked, "stream": False}).json()
-    chat = server.post("/api/chat", {**ASKED, "stream": False}).json()
-    assert found["response"] == chat["message"]["content"]
-    told = {**asked, "system": "Tell a tale.", "stream": False}
+    told = {
+        **asked,
+        "system": "Tell a tale.",
+        "stream": False,
+    }  # which nothing but a template has a place for
     assert server.post("/api/generate", told).json()["prompt_eval_count"] > found["prompt_eval_count"]
     raw = lines(server, "/api/generate", {**asked, "raw": True})
     plain = {"prompt": "Once", "temperature": 0, "n_predict": 6}
     assert "".join(part["response"] for part in raw) == server.post("/completion", plain).json()["content"]
     assert raw[-1].keys() > FIGURES
+    assert found["response"] == "".join(part["response"] for part in raw)  # the model has no template
+
+
+def test_a_prompt_is_rendered_where_the_model_has_a_template(wished: Wishes) -> None:
+    asked = {"model": "any", "prompt": "Once", "stream": False, "options": {"num_predict": 1}}
+    n_prompt = wished.server.post("/api/generate", asked).json()["prompt_eval_count"]
+    assert n_prompt > len("Once") + 1  # tokens of the text are letters, at most, behind a begin token
 
 
 def test_a_suffix_has_the_middle_filled(coder: Running) -> None:

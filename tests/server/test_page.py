@@ -105,6 +105,13 @@ def test_an_empty_conversation_names_the_model_and_what_may_be_asked(chromium: B
         assert page.locator(".empty .example").count() == 2
 
 
+def test_an_empty_conversation_says_that_the_model_has_no_template(chromium: Browser) -> None:
+    for template in (True, False):
+        with opened(chromium, Script([], has_template=template)) as page:
+            page.wait_for_function("!document.querySelector('.empty').textContent.startsWith('The model')")
+            assert ("no chat template" in page.text_content(".empty")) is not template
+
+
 def test_a_person_writes_at_once(chromium: Browser) -> None:
     focused = "document.activeElement.id"
     with opened(chromium, Script([[*pieces("first"), *END]])) as page:
@@ -128,6 +135,22 @@ def test_an_empty_conversation_offers_tokens_by_probability(chromium: Browser) -
         page.click(".empty >> text=Tokens by probability")
         assert page.get_attribute(".empty button[aria-pressed]", "aria-pressed") == "false"
         assert not page.is_checked("#set-show_tokens")
+
+
+def test_tokens_by_probability_are_chosen_below_an_answer(chromium: Browser) -> None:
+    script = Script([[*pieces("first"), *END], [token("The", -0.1), *END]])
+    with opened(chromium, script) as page:
+        say(page, "hello")
+        page.click("article.assistant footer >> text=Tokens by probability")
+        assert page.is_checked("#set-show_tokens")
+        assert "made without probabilities" in page.text_content("article.assistant .content")
+        page.click("article.assistant footer >> text=Regenerate")
+        page.wait_for_selector(".tokens .token")
+        assert "made without" not in page.text_content("article.assistant")
+        assert "draft" not in page.text_content(".token-legend")  # where no token came from one
+        page.focus(".tokens .token")
+        page.click("#alternatives")  # which keeps it open, and reaches nothing below
+        assert page.is_visible("#alternatives")
 
 
 def test_messages_are_edited_regenerated_stopped_and_kept(chromium: Browser) -> None:

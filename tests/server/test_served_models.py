@@ -26,6 +26,7 @@ from graphml.server.options.api_keys import keys_in
 from graphml.server.options.command_line import parsed
 from graphml.server.options.model_sources import LoadableModel, folder_models
 from graphml.server.options.server_options import RequestLimits, ServerOptions
+from graphml.server.responses.api_errors import unknown_model
 from tests import tiny_model
 from tests.server.running_server import Running, running
 from tests.stories import STORIES
@@ -254,8 +255,27 @@ def test_a_name_is_one_of_the_list_and_never_a_path(
     (folder / "inner").mkdir()
     server, name = serve(), name.format(folder=folder)
     for path, body in (("/models/load", {}), ("/completion", SHORT), ("/v1/messages", CHAT)):
-        assert server.post(path, {**body, "model": name}).status_code == 400, path
+        assert server.post(path, {**body, "model": name}).status_code == (404 if name else 400), path
     assert not loads.count
+
+
+def test_an_unknown_model_is_not_found_in_each_protocol(serve: Callable[..., Running]) -> None:
+    server, shown = serve(), "Field 'model': there is no model 'gpt-4o'; there are a, b, broken, c; "
+    answer = server.post("/v1/chat/completions", {**CHAT, "model": "gpt-4o"})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (404, "model_not_found", "model")
+    assert error["type"] == "invalid_request_error"
+    assert error["message"].startswith(shown)
+    answer = server.post("/v1/messages", {**CHAT, "model": "gpt-4o"})
+    assert (answer.status_code, answer.json()["error"]["type"]) == (404, "not_found_error")
+    answer = server.post("/api/chat", {"model": "gpt-4o", "messages": []})
+    assert (answer.status_code, answer.json()["error"][: len(shown)]) == (404, shown)
+
+
+def test_the_names_of_models_in_an_error_are_bounded() -> None:
+    message = unknown_model("x", [f"m{i}" for i in range(100)]).message
+    assert "there are m0, m1, m10, m11, m12, m13, m14, m15, ...; " in message
+    assert "there is none; " in unknown_model("x", ()).message
 
 
 def test_a_request_loads_nothing_where_that_is_off(serve: Callable[..., Running], loads: _Loads) -> None:
@@ -371,7 +391,7 @@ def test_the_folder_is_read_again_when_asked(serve: Callable[..., Running], fold
     answered = server.http.get("/models?reload=1").json()
     assert {entry["id"] for entry in answered["data"]} == {"broken", "c", "new"}
     assert server.post("/completion", {**SHORT, "model": "new"}).status_code == 200
-    assert server.post("/completion", {**SHORT, "model": "a"}).status_code == 400
+    assert server.post("/completion", {**SHORT, "model": "a"}).status_code == 404
 
 
 def test_a_changed_file_is_opened_again_after_a_reload(
@@ -436,7 +456,7 @@ def test_a_first_model_answers_requests_that_name_none(
     with running(options, stories, sources=sources) as server:
         assert _model_of(server.post("/completion", SHORT).json()) == STORIES.name
         assert _model_of(server.post("/completion", {**SHORT, "model": "a.gguf"}).json()) == "a"
-        assert server.post("/completion", {**SHORT, "model": "gpt-4o"}).status_code == 400
+        assert server.post("/completion", {**SHORT, "model": "gpt-4o"}).status_code == 404
         assert server.post("/models/unload", {"model": STORIES.name}).status_code == 400  # nothing opens it
 
 

@@ -28,6 +28,7 @@ from graphml.system.replaced_file import replacing
 from graphml.text.messages import Message, checked_messages
 
 LARGEST_BYTES = 1 << 26
+ALL = "all"
 
 
 def read_messages(path: Path) -> list[Message]:
@@ -245,7 +246,12 @@ def _set(conversation: Conversation, argument: str) -> None:
     if name == "system":
         _system(conversation, value)
         return
-    names = [sampling_settings.named(name)] if argument else list(sampling_settings.HELP)
+    sources, every = conversation.sampling.sources, list(sampling_settings.HELP)
+    if argument and (name != ALL or value):
+        names = [sampling_settings.named(name)]
+    else:
+        stated = sampling_settings.STATED
+        names = [key for key in every if argument or key in sources or key not in stated]
     if value:
         now = conversation.sampling
         now = sampling_settings.changed(names[0], value, conversation.chat, now, conversation.defaults)
@@ -257,6 +263,8 @@ def _set(conversation: Conversation, argument: str) -> None:
         (f"{name:{left[0]}}  {value:{left[1]}}", sampling_settings.HELP[name])
         for name, value in zip(names, values, strict=True)
     )
+    if not argument:
+        say(f"{len(every) - len(names)} more have their defaults: /set {ALL} shows them")
 
 
 def _info(conversation: Conversation, argument: str) -> None:
@@ -303,7 +311,12 @@ COMMANDS = (
     ),
     Command("/read", "FILE", "sends the text of a file with the next message", _read),
     Command("/load", "[FILE]", "goes on from a file that /save wrote", load_chat),
-    Command("/set", "[NAME [VALUE]]", "shows or changes how tokens are sampled", _set),
+    Command(
+        "/set",
+        "[NAME [VALUE]]",
+        "shows or changes how tokens are sampled; `/set all` shows defaults, too",
+        _set,
+    ),
     Command("/info", "", "shows the model, the context in use and the settings", _info),
     Command("/show", "[info]", "does the same", _info),
     Command("/stats", "[on|off]", "switches a line about the speed after each answer", _stats),

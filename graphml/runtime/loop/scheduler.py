@@ -74,7 +74,7 @@ class Scheduler:
         elif not 0 < len(sequence.ids) < self.n_ctx:
             raise UsageError(
                 f"prompt: wanted 1 to {self.n_ctx - 1} ids, which leave room for one more in the context of "
-                f"{self.n_ctx}; got {len(sequence.ids)}"
+                f"{self.n_ctx}; got {len(sequence.ids)}: shorten it, or choose a larger n_ctx (--ctx)"
             )
 
     def add(self, sequence: Sequence) -> None:

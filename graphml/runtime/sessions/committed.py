@@ -34,7 +34,7 @@ def check_room(n_ctx: int, n_held: int, count: int) -> None:
     if n_held + count > n_ctx:
         raise ContextFullError(
             f"the session holds at most n_ctx = {n_ctx} tokens and has {n_held}; got {count} more: "
-            "rewind it, or make one with a larger n_ctx (--ctx) if the model allows"
+            "rewind it, generate with overflow='shift', or make one with a larger n_ctx (--ctx)"
         )
 
 

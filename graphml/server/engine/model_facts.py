@@ -86,5 +86,6 @@ def properties_of(service: Served, fingerprint: str) -> dict[str, Any]:
         "endpoint_slots": options.slots, "endpoint_props": options.props, "endpoint_metrics": options.metrics,
         "endpoint_mcp": options.mcp is not None,
         "ui": options.page, "chat_template": "" if tokenizer is None else service.templates["default"].source,
+        "has_chat_template": model.has_template,  # without one it is ChatML, which the model may not know
         "bos_token": bos, "eos_token": eos, "build_info": fingerprint, "is_sleeping": False,
     }  # fmt: skip

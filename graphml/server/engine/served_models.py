@@ -19,7 +19,7 @@ from graphml.runtime.programs.memory_needed import memory_need
 from graphml.server.engine.model_room import ModelEntry, ModelRoom, in_background
 from graphml.server.engine.service import ClosedModel, Service, SharedParts
 from graphml.server.options.model_sources import LoadableModel
-from graphml.server.responses.api_errors import ApiError, wrong_field
+from graphml.server.responses.api_errors import ApiError, unknown_model, wrong_field
 from graphml.system.pages import give_back_memory
 from graphml.weights.file_names import without_ending
 
@@ -68,7 +68,7 @@ class ServedModels:
             self.room.add(name)
 
     def chosen(self, name: str | None) -> Entry:
-        """The entry that a request means. ApiError 400 for an unknown name, and for none where one is due."""
+        """The entry that a request means. ApiError 404 for an unknown name, 400 for none where one is due."""
         entries = self.room.entries
         if self.options.routes and name in entries:
             return entries[name]
@@ -79,7 +79,7 @@ class ServedModels:
         for entry in entries.values():
             if name in self.names_of(entry.name):
                 return entry
-        raise wrong_field("model", f"there is no model {name!r:.200}; `GET /v1/models` lists them")
+        raise unknown_model(name, entries)
 
     def names_of(self, name: str) -> set[str]:
         """An entry's name with its aliases, and without the ending of a file."""
@@ -218,12 +218,12 @@ class ServedModels:
             return 0
 
     def _source(self, name: str) -> LoadableModel:
-        """ApiError 400 for one that is gone since it was chosen, 503 while the server ends."""
+        """ApiError 404 for one that is gone since it was chosen, 503 while the server ends."""
         if self.draining:
             raise ApiError(503, "the server is shutting down")
         source = self._sources.get(name)
         if source is None:
-            raise wrong_field("model", f"there is no model {name!r:.200}; `GET /v1/models` lists them")
+            raise unknown_model(name, self.room.entries)
         return source
 
     def _opened(self, name: str) -> Service:

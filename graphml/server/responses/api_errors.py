@@ -6,6 +6,7 @@ Knows statuses and graphml's errors; nothing of requests. A message never names 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any, Literal, TypeAlias
 
 from graphml.errors import BusyError, GraphmlError, TemplateError, TokenizerError, UsageError
@@ -27,6 +28,7 @@ ANTHROPIC_TYPES = {401: "authentication_error", 403: "permission_error", 404: "n
                    413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error"}  # fmt: skip
 
 
+_SHOWN = 8  # names of models in a message
 Style: TypeAlias = Literal["openai", "anthropic", "ollama"]
 """Whose shape an error has, and whose form a stream."""
 
@@ -72,6 +74,16 @@ class ApiError(Exception):
 def wrong_field(name: str, message: str) -> ApiError:
     """A field of a request that is wrong; the message and `param` name it, as OpenAI's do."""
     return ApiError(400, f"Field '{name}': {message}", param=name)
+
+
+def unknown_model(name: str, known: Collection[str]) -> ApiError:
+    """The error of a model that there is not, as OpenAI has it; its message names those that there are."""
+    shown = ", ".join([*sorted(known)[:_SHOWN], *(["..."] if len(known) > _SHOWN else [])])
+    there = f"there are {shown}" if shown else "there is none"
+    return ApiError(
+        404, f"Field 'model': there is no model {name!r:.200}; {there}; `GET /v1/models` lists them",
+        TYPES[400], param="model", code="model_not_found",
+    )  # fmt: skip
 
 
 def as_api_error(error: BaseException) -> ApiError:

@@ -15,7 +15,7 @@ const TOUCH = matchMedia("(pointer: coarse)"); // its keyboards have no Shift+En
 
 export class Chat {
   constructor(store, settings) {
-    Object.assign(this, { store, settings, model: "", running: null, edited: null, frame: 0, files: new Files() });
+    Object.assign(this, { store, settings, model: "", hasTemplate: true, running: null, edited: null, frame: 0, files: new Files() });
     byId("compose").addEventListener("submit", (event) => { event.preventDefault(); this.send(); });
     byId("stop").addEventListener("click", () => this.stop());
     const input = byId("message");
@@ -56,11 +56,17 @@ export class Chat {
   // What may be asked, and that tokens can be shown.
   empty() {
     const shown = Boolean(this.settings.values.show_tokens);
-    const change = () => { this.settings.set("show_tokens", !shown || undefined); this.settings.draw(); this.focus(); };
     return element("div", { class: "empty dim" },
       element("p", {}, `${this.model || "The model"} answers here. What is written stays in this browser and on this server.`),
+      this.hasTemplate ? null : element("p", {}, "It has no chat template: messages are written as ChatML, which it may not know."),
       ...EXAMPLES.map((text) => element("p", {}, button(text, () => this.propose(text), { class: "example" }))),
-      button(`${shown ? "✓ " : ""}Tokens by probability`, change, { "aria-pressed": String(shown), title: "colours each token of an answer, and shows what else might have stood there" }));
+      button(`${shown ? "✓ " : ""}Tokens by probability`, () => this.showTokens(), { "aria-pressed": String(shown), title: "colours each token of an answer, and shows what else might have stood there" }));
+  }
+
+  showTokens() {
+    this.settings.set("show_tokens", !this.settings.values.show_tokens || undefined);
+    this.settings.draw();
+    this.focus();
   }
 
   // An example goes into the box, where it can be changed before it is sent.
@@ -187,7 +193,7 @@ export class Chat {
     const messages = this.sent();
     const message = { role: "assistant", content: "", stream: `page-${newId()}`, next: 0 };
     this.messages.push(message);
-    const body = { messages, stream: true, stream_options: { include_usage: true }, ...this.settings.request() };
+    const body = { messages, stream: true, stream_options: { include_usage: true }, timings_per_token: true, ...this.settings.request() };
     if (this.settings.values.show_tokens) Object.assign(body, { logprobs: true, top_logprobs: TOP });
     this.store.save(); // a page that is loaded anew reads the answer on
     get("engine/state?after=999999999999").catch(() => {}); // the engine view, opened later, has this answer's steps
@@ -223,7 +229,7 @@ export class Chat {
       }
     } catch (error) {
       if (abort.signal.aborted) message.stopped = true;
-      else message.error = error.status === 404 ? "the rest of this answer is not kept any more" : error.message;
+      else message.error = error.status === 404 && !error.field ? "the rest of this answer is not kept any more" : error.message;
       this.settings.refuse(error);
     }
     this.running = null;

@@ -24,6 +24,8 @@ async function start() {
     const open = document.body.classList.toggle("list-open");
     byId("show-list").setAttribute("aria-expanded", String(open));
   });
+  byId("alternatives").addEventListener("mouseleave", hideAlternatives);
+  byId("alternatives").addEventListener("mousedown", (event) => event.preventDefault()); // the token keeps the focus
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Escape") return;
     hideAlternatives();
@@ -41,6 +43,7 @@ async function start() {
       settings.defaults = props.default_generation_settings?.params ?? {};
       settings.draw();
       chat.model = props.model_alias || (props.model_path ?? "").split("/").pop();
+      chat.hasTemplate = props.has_chat_template !== false;
       chat.draw();
       engine.model = props.model_path ?? "";
       hasMcp = props.endpoint_mcp;

@@ -5,9 +5,10 @@ import { markdown } from "./markdown.js";
 import { legend, promptView, tokenView } from "./tokens.js";
 
 const REFUSED = "Error: the user refused this call";
+const WITHOUT = "This answer was made without probabilities.";
 const NAMES = { user: "You", assistant: "Model", tool: "Tool", system: "System" };
 
-// behind: the messages that follow it. actions: {edit, remove, regenerate, answerTool, callTool}, each with a message's number; runs(name): of a tool.
+// behind: the messages that follow it. actions: {edit, remove, regenerate, answerTool, callTool, showTokens}, each with a message's number; runs(name): of a tool.
 export function messageElement(message, index, actions, { tokens, busy, last, behind }) {
   const node = element("article", { class: `message ${message.role}`, "aria-label": NAMES[message.role] ?? message.role },
     element("h2", {}, NAMES[message.role] ?? message.role));
@@ -18,13 +19,13 @@ export function messageElement(message, index, actions, { tokens, busy, last, be
   if (message.error) node.append(element("p", { class: "error", role: "alert" }, message.error));
   if (tokens && message.prompt) node.append(promptView(message.prompt.pieces, message.prompt.n_cached));
   if (busy) node.setAttribute("aria-busy", "true");
-  else node.append(foot(message, index, actions, last));
+  else node.append(foot(message, index, actions, last, tokens));
   return node;
 }
 
 function content(message, tokens) {
-  if (tokens && message.tokens?.length) return element("div", { class: "content" }, tokenView(message.tokens), legend());
-  if (message.role === "assistant") return element("div", { class: "content" }, markdown(message.content ?? ""));
+  if (tokens && message.tokens?.length) return element("div", { class: "content" }, tokenView(message.tokens), legend(message.tokens));
+  if (message.role === "assistant") return element("div", { class: "content" }, markdown(message.content ?? ""), tokens && (message.finish || message.stopped) ? element("p", { class: "dim" }, WITHOUT) : null);
   return element("div", { class: "content plain" }, message.content ?? "");
 }
 
@@ -55,7 +56,7 @@ function shown(text) {
   return text.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (hidden) => (hidden === "\n" ? hidden : `\\u{${hidden.codePointAt(0).toString(16)}}`));
 }
 
-function foot(message, index, actions, last) {
+function foot(message, index, actions, last, tokens) {
   const facts = message.role === "assistant" ? factsOf(message) : "";
   const copy = button("Copy", async (event) => {
     await navigator.clipboard.writeText(message.content ?? "");
@@ -66,17 +67,18 @@ function foot(message, index, actions, last) {
     element("span", { class: "actions" }, copy,
       message.role === "user" ? button("Edit", () => actions.edit(index), { class: "link" }) : null,
       message.role === "assistant" && last ? button("Regenerate", () => actions.regenerate(index), { class: "link" }) : null,
+      message.role === "assistant" && last ? button(`${tokens ? "✓ " : ""}Tokens by probability`, () => actions.showTokens(), { class: "link", "aria-pressed": String(Boolean(tokens)) }) : null,
       button("Delete", () => actions.remove(index), { class: "link" })));
 }
 
 function factsOf({ usage, timings, finish, stopped }) {
   const cached = usage?.prompt_tokens_details?.cached_tokens;
   return [
-    usage ? `${usage.prompt_tokens} + ${usage.completion_tokens} tokens` : null,
+    usage ? `${usage.prompt_tokens} + ${usage.completion_tokens} tokens` : timings ? `${timings.predicted_n} tokens` : null,
     cached ? `${cached} cached` : null,
     timings?.predicted_per_second ? `${timings.predicted_per_second.toFixed(1)} t/s` : null,
     timings?.prompt_ms ? `prompt ${Math.round(timings.prompt_ms)} ms` : null,
-    finish === "length" ? "cut: as long as it may be" : null,
+    finish === "length" ? "stopped at max tokens" : null,
     stopped ? "stopped" : null,
   ].filter(Boolean).join(" · ");
 }

@@ -40,7 +40,7 @@ function tokenSpan(token, tabIndex) {
   const show = () => showAlternatives(span, token);
   span.addEventListener("mouseenter", show);
   span.addEventListener("focus", show);
-  span.addEventListener("mouseleave", hideAlternatives);
+  span.addEventListener("mouseleave", (event) => byId("alternatives").contains(event.relatedTarget) || hideAlternatives());
   span.addEventListener("blur", hideAlternatives);
   return span;
 }
@@ -78,7 +78,7 @@ export function promptView(pieces, nCached) {
     element("pre", { tabindex: "0" }, element("span", { class: "cached", title: "found computed" }, text(pieces.slice(0, nCached))), text(pieces.slice(nCached))));
 }
 
-export function legend() {
+export function legend(tokens) {
   return element("p", { class: "token-legend dim" }, "probability ", element("span", { class: "ramp" }), " 1 to e⁻⁵",
-    element("span", { class: "token drafted", "--surprise": "0%" }, "draft"), "came from a draft");
+    ...(tokens.some((one) => one.drafted) ? [element("span", { class: "token drafted", "--surprise": "0%" }, "draft"), "came from a draft"] : []));
 }
