@@ -232,6 +232,11 @@ def test_a_drafter_that_does_not_fit_is_refused(model_path: Path, tmp_path: Path
     assert "wanted 1 layer" in refused(model_path, draft(block_count=2), ArchitectureError)
     assert "of 128 ids and 64 numbers" in refused(model_path, draft(without=("token_embd.weight",)))
     assert "logits of 48 ids and no tensor d2t" in refused(model_path, draft(without=("d2t",)))
+    unread = refused(model_path, draft(norm_before_fc=False))
+    assert "has; got enc.output_norm.weight besides" in unread
+    assert "wanted and not in the file" in refused(
+        model_path, draft(without=("fc.weight",)), ArchitectureError
+    )
     small = write_model(tmp_path / "small.gguf", n_vocab=100)
     assert "has logits of 128 ids" in refused(small, draft("plain"))
 

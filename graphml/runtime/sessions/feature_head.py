@@ -79,7 +79,9 @@ def open_feature_head(executor: Executor, file: ModelFile) -> None:
     executor.graphs.hidden_layers = config.target_layers
     try:
         executor.graphs.build(1, 1, hidden=True)  # which refuses layers that give more than one value
-        executor.head = FeatureHead(executor, file.with_tensors(tensors), architecture, config, drafted)
+        head = FeatureHead(executor, file.with_tensors(tensors), architecture, config, drafted)
+        _check_used(head, file)
+        executor.head = head
     except BaseException:
         executor.graphs.hidden_layers = ()
         raise
@@ -96,19 +98,33 @@ def _check_fits(executor: Executor, file: ModelFile, config: Any) -> None:
         raise UsageError(f"draft_model: {file.path} wants a model on one backend; it is on several")
     if not executor.architecture.causal or executor.encodes or not executor.generates:
         raise UsageError(f"draft_model: {file.path} wants a model that continues a text; got {model}")
-    if config.n_embd_target != own.n_embd:
+    table, n_layer = executor.file.tensors.get(EMBEDDING), getattr(own, "n_layer", None)
+    if table is None or n_layer is None:
+        missing = f"no tensor {EMBEDDING}" if table is None else "a Config without n_layer"
+        raise UsageError(f"draft_model: {file.path} reads rows between layers; {model} has {missing}")
+    if config.n_embd_target != table.shape[-1]:
         raise UsageError(
             f"draft_model: {file.path} reads hidden rows of {config.n_embd_target} numbers; {model} has "
-            f"rows of {own.n_embd}"
+            f"rows of {table.shape[-1]}"
         )
     for i, (token, wanted) in enumerate(zip(_tokens(file), _tokens(executor.file), strict=False)):
         if token != wanted:
             raise UsageError(f"draft_model: {file.path}: token {i} is {token!r}; {model} has {wanted!r}")
-    wrong = [layer for layer in config.target_layers if not 1 <= layer < own.n_layer]
+    wrong = [layer for layer in config.target_layers if not 1 <= layer < n_layer]
     if wrong:
         raise UsageError(
             f"draft_model: {file.path} reads what the layers {list(config.target_layers)} are given; wanted "
-            f"numbers from 1 to {own.n_layer - 1}, of layers behind another of {model}; got {wrong[0]}"
+            f"numbers from 1 to {n_layer - 1}, of layers behind another of {model}; got {wrong[0]}"
+        )
+
+
+def _check_used(head: FeatureHead, file: ModelFile) -> None:
+    used = head.executor.build(1, 1).leaves("weight")
+    unused = sorted(set(file.tensors) - set(used) - {DRAFTED_IDS})
+    if unused:
+        raise UsageError(
+            f"draft_model: {file.path}: wanted tensors that {head.executor.architecture.name} with these "
+            f"metadata has; got {', '.join(unused)} besides"
         )
 
 
