@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from graphml.loading.discovery import architecture_names
+from graphml.loading.discovery import architecture_names, drafters
 from graphml.text.tokenizer.pre_tokenizers import PRE_TOKENIZERS
 from graphml.text.tokenizer.vocabulary import KINDS, NO_VOCABULARY
 
@@ -39,7 +39,7 @@ Names = Mapping[str, list[str]]
 def ours() -> dict[str, set[str]]:
     """The names that graphml has, by kind, with - for _, as which files' architectures are read."""
     return {
-        "architecture": {*architecture_names()},
+        "architecture": {*architecture_names(), *drafters()},
         "tokenizer": {*KINDS, *NO_VOCABULARY},
         "pre": {*PRE_TOKENIZERS},
     }

@@ -14,6 +14,7 @@ from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.runtime.blocks.drafting import Drafter, Drafts, NgramDrafter, Proposal, greedy_draft
 from graphml.runtime.programs.executor import Executor
+from graphml.runtime.sessions.feature_head import has_feature_head
 from graphml.runtime.sessions.prediction_head import check_head, prediction_head
 from graphml.runtime.steps.draft_steps import check_drafts, takes_drafts
 from graphml.sampling import SamplingParams
@@ -21,13 +22,14 @@ from graphml.text.tokenizer import Tokenizer
 
 
 def draft_kind(params: SamplingParams, executor: Executor, draft: DraftModel | None) -> str:
-    """none, ngram, draft or mtp: what drafts with these parameters. UsageError where that cannot be.
+    """none, ngram, draft, eagle3 or mtp: what drafts with these parameters. UsageError where that cannot be.
 
     draft: the draft model, if there is one; a UsageError without it where it is asked for by name.
     """
     kind = params.spec_type
     if kind == "auto":
-        kind = "draft" if draft is not None and takes_drafts(executor) else "none"
+        own = "eagle3" if has_feature_head(executor) else "none" if draft is None else "draft"
+        kind = own if takes_drafts(executor) else "none"
     if kind == "none":
         return kind
     if params.spec_draft_n_min > params.spec_draft_n_max:
@@ -37,8 +39,15 @@ def draft_kind(params: SamplingParams, executor: Executor, draft: DraftModel | N
         )
     check_drafts(executor)
     if kind == "draft" and draft is None:
+        has = "one for spec_type eagle3" if has_feature_head(executor) else "none"
         raise UsageError(
-            "spec_type: draft wants a model opened with draft_model (--model-draft); it has none"
+            f"spec_type: draft wants a model opened with draft_model (--model-draft); it has {has}"
+        )
+    if kind == "eagle3" and not has_feature_head(executor):
+        has = "another" if draft is not None else "none"
+        raise UsageError(
+            "spec_type: eagle3 wants a model opened with a draft_model (--model-draft) of the architecture "
+            f"eagle3; it has {has}"
         )
     if kind == "mtp":
         check_head(executor)
@@ -56,8 +65,8 @@ def drafts_for(
     if kind == "none":
         return None
     drafter: Drafter
-    if kind == "mtp":
-        head = prediction_head(executor)
+    if kind in ("mtp", "eagle3"):
+        head = executor.head if kind == "eagle3" else prediction_head(executor)
         head.prepare()
         drafter = head.drafter(n_ctx, executor.n_vocab)
     else:

@@ -18,13 +18,15 @@ from graphml.api.notebook_progress import notebook_progress
 from graphml.backend import Progress
 from graphml.errors import UsageError
 from graphml.ir.cache_types import cache_types
-from graphml.loading import fetch
+from graphml.loading import discovery, fetch
+from graphml.loading.open_file import open_path
 from graphml.options.argument_checks import progress_of
 from graphml.runtime.programs.adapter_options import Layers, Scaled
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.runtime.programs.memory_needed import read_ahead
 from graphml.runtime.programs.metadata_overrides import check_read
 from graphml.runtime.programs.open_executor import open_executor
+from graphml.runtime.sessions.feature_head import open_feature_head
 from graphml.text.chat_template import template_text
 
 LOG = logging.getLogger(__name__)
@@ -141,6 +143,24 @@ def with_context(model: Model, n_ctx: int | None) -> Model:
         raise
 
 
+def use_draft(model: Model, options: LoadOptions, report: Progress) -> None:
+    """Have what `options.draft_model` names draft for a model; UsageError where it cannot."""
+    path = fetch.resolve(
+        options.draft_model, lambda done, total: report("download", done, total or 0), options.offline
+    )
+    file = None if path.is_dir() else open_path(path)
+    if file is None or file.metadata.text("general.architecture") not in discovery.drafters():
+        if file is not None:
+            file.close()
+        model.draft = opened_draft(model, options, report)
+        return
+    try:
+        open_feature_head(model.executor, file)
+    except BaseException:
+        file.close()
+        raise
+
+
 def opened_draft(model: Model, options: LoadOptions, report: Progress) -> DraftModel:
     """The draft model of a model; UsageError where it cannot draft for it."""
     of_draft = {name: getattr(options, name) for name in _OF_DRAFTS}
@@ -177,7 +197,7 @@ def load_model(path: AnyPath | None, options: LoadOptions, progress: Progress | 
             _ = model.sampling_defaults
         check_read(metadata)
         if options.draft_model is not None:
-            model.draft = opened_draft(model, options, report)
+            use_draft(model, options, report)
         names = model.arch, executor.backend.name
         LOG.debug("%s: opened as %s on %s in %.3f s", local_path, *names, time.perf_counter() - start)
         return model

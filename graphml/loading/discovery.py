@@ -12,7 +12,7 @@ import importlib
 import importlib.util
 import pkgutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from inspect import isfunction
@@ -23,11 +23,16 @@ from typing import Any, cast
 from graphml.backend import Backend
 from graphml.errors import ArchitectureError, BackendError, GraphmlError, UsageError, did_you_mean
 from graphml.ir import op_table
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
 from graphml.ir.op import Op
-from graphml.loading.architecture import OUTPUTS, Architecture, described
+from graphml.loading.architecture import OUTPUTS, Architecture, Tensors, described
 from graphml.loading.huggingface.family import Family
 from graphml.loading.rank import PLAIN, Rank
 from graphml.options.argument_checks import whole_number
+
+UNREAD_DRAFTERS = ("dflash", "gemma4-assistant")
+"""llama.cpp's architectures that draft for another model, of which graphml reads none."""
 
 
 @functools.cache
@@ -159,6 +164,18 @@ def _architecture_modules() -> Mapping[str, str]:
     return modules
 
 
+def _modules_within(folder: str) -> Iterator[str]:
+    """Paths of the modules of a package within each package of architectures."""
+    for entry in installed("graphml.architectures"):
+        package = importlib.util.find_spec(entry.value)
+        if package is None or package.submodule_search_locations is None:
+            continue
+        inner = importlib.util.find_spec(f"{entry.value}.{folder}")
+        for info in pkgutil.iter_modules(inner.submodule_search_locations or [] if inner else []):
+            if not info.name.startswith("_"):
+                yield f"{entry.value}.{folder}.{info.name}"
+
+
 @functools.cache
 def families() -> Mapping[str, Family]:
     """The mappings of folders of Hugging Face transformers, by model_type.
@@ -166,18 +183,44 @@ def families() -> Mapping[str, Family]:
     They are in the package `huggingface` of a package of architectures, one module each.
     """
     by_model_type: dict[str, Family] = {}
-    for entry in installed("graphml.architectures"):
-        package = importlib.util.find_spec(entry.value)
-        if package is None or package.submodule_search_locations is None:
-            continue
-        inner = importlib.util.find_spec(f"{entry.value}.huggingface")
-        for info in pkgutil.iter_modules(inner.submodule_search_locations or [] if inner else []):
-            if not info.name.startswith("_"):
-                family = _family_of(importlib.import_module(f"{entry.value}.huggingface.{info.name}"))
-                if family is None:
-                    raise ArchitectureError(f"{entry.value}.huggingface.{info.name} has no FAMILY")
-                by_model_type |= dict.fromkeys(family.model_types, family)
+    for path in _modules_within("huggingface"):
+        family = _family_of(importlib.import_module(path))
+        if family is None:
+            raise ArchitectureError(f"{path} has no FAMILY")
+        by_model_type |= dict.fromkeys(family.model_types, family)
     return by_model_type
+
+
+@functools.cache
+def drafters() -> Mapping[str, str]:
+    """Name -> module of the architectures that draft for another model from its hidden rows.
+
+    They are in the package `drafters` of a package of architectures, with `Config` and `ahead`, no `build`.
+    """
+    return {path.rpartition(".")[2].replace("_", "-"): path for path in _modules_within("drafters")}
+
+
+def drafter(name: str) -> Architecture:
+    """One of `drafters`, of which `ahead` is all."""
+    module = importlib.import_module(drafters()[name])
+
+    def build(g: Builder, config: Any, weights: Tensors) -> Node:
+        raise ArchitectureError(_why_not(name))
+
+    return Architecture(name, module.Config.read, build, ahead=module.ahead)
+
+
+def _why_not(name: str) -> str:
+    if name in UNREAD_DRAFTERS:
+        known = ", ".join(sorted(drafters()))
+        return (
+            f"architecture {name!r} drafts for another model from its hidden rows, and graphml does not "
+            f"read it; of such ones it reads {known}"
+        )
+    return (
+        f"architecture {name!r} is no model of its own: it drafts for another one, from its hidden rows; "
+        "open that one with draft_model (--model-draft)"
+    )
 
 
 def family_from_file(path: Path) -> Family | None:
@@ -203,6 +246,8 @@ def architecture(name: str) -> Architecture:
     """The architecture that GGUF calls `name`; an `ArchitectureError` names the nearest and all known."""
     modules, called = _architecture_modules(), name
     name = name.replace("_", "-")  # a few are written with `_`: seed_oss
+    if name in drafters() or name in UNREAD_DRAFTERS:
+        raise ArchitectureError(_why_not(name))
     if name not in modules:
         hint = did_you_mean(name, modules, 1)
         raise ArchitectureError(

@@ -59,8 +59,13 @@ def controlled(graph: Graph, control: ControlVectors | None) -> Graph:
     return make_graph(order, {name: new[node] for name, node in graph.outputs.items()})
 
 
-def layer_result(users: Mapping[Node, Sequence[Node]], layer: int, n_embd: int) -> Node:
-    """The value of a layer that what comes after it reads. users: of each node, in order. UsageError."""
+def layer_result(
+    users: Mapping[Node, Sequence[Node]], layer: int, n_embd: int, of: str = "control_vectors"
+) -> Node:
+    """The value of a layer that what comes after it reads. users: of each node, in order.
+
+    UsageError, with the argument `of`, where it is not one alone.
+    """
     prefix = f"layers.{layer}."
     outside = [
         node
@@ -72,7 +77,7 @@ def layer_result(users: Mapping[Node, Sequence[Node]], layer: int, n_embd: int) 
     candidates = [node for node in outside if len(node.shape) == 2 and node.shape[1] == n_embd]
     if len(candidates) != 1 or len(outside) != 1:
         raise UsageError(
-            f"control_vectors: wanted a layer {layer} that gives one value of {n_embd} numbers a token to "
+            f"{of}: wanted a layer {layer} that gives one value of {n_embd} numbers a token to "
             f"the next; it gives {', '.join(f'{node.name} {node.type}' for node in outside) or 'none'}"
         )
     return candidates[0]

@@ -227,7 +227,7 @@ class Executor:
                 self.programs.clear()
                 self.movers.clear()
                 if self.head is not None:
-                    self.head.executor.programs.clear()  # who drafts with it may live longer
+                    self.head.close()
                     self.head = None
                 self.device.close()
                 self.file.close()

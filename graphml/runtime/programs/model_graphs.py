@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 from graphml.compiler.top_k_outputs import candidates
@@ -21,16 +21,19 @@ from graphml.ir.language import Builder
 from graphml.ir.long_texts import LongerThan, long_inputs
 from graphml.ir.node import Node
 from graphml.ir.plain_states import INSTEAD, check_plain_states, described, plain_states
-from graphml.loading.architecture import Architecture, Keys, Tensors, blamed, check_logits
+from graphml.loading.architecture import EMBEDDING, Architecture, Keys, Tensors, blamed, check_logits
 from graphml.loading.named_tensors import output_rows
 from graphml.loading.pooling import LOGITS, ROWS, Rows, pooled, read_pooling
 from graphml.loading.rank import Rank
+from graphml.passes.control_vectors import layer_result
 from graphml.passes.output_rows import leave_rows_out, with_outputs
 from graphml.weights import ModelFile
 
 LOG = logging.getLogger(__name__)
 HIDDEN = "hidden"
 """The name of a step's hidden rows: an output, and an input of the layer that predicts further."""
+DRAFTED_IDS = "d2t"
+"""The tensor of a drafter that has logits of some ids alone: which ids these are, i64."""
 _KEPT = 4  # graphs of a model that are kept; one has 3,000 nodes of half a kilobyte at most
 
 
@@ -47,7 +50,8 @@ class ModelGraphs:
     last does not use. recurrent: whether it has a state that every token changes, None before a graph was
     built. by_token: whether a step has one token of each text at most (`ir.plain_states`). cell_groups:
     layers that keep no more than they see, of the graph built last. is_head: whether the model is a layer for
-    multi-token prediction alone, whose own hidden rows are an output, too.
+    multi-token prediction alone, whose own hidden rows are an output, too. hidden_layers: whose inputs,
+    joined, are the hidden rows; none: those of the logits. Set before a graph with hidden rows is built.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class ModelGraphs:
         self.recurrent: bool | None = None
         self.by_token = False
         self.is_head = False
+        self.hidden_layers: tuple[int, ...] = ()
         self._encoder_uses: set[str] = set()
         self._told = False  # of states that plain ops use
         self._latest: dict[tuple[object, ...], tuple[Graph, list[str]]] = {}
@@ -117,7 +122,7 @@ class ModelGraphs:
             self._check_states(full_graph, texts=at_once or bool(pooling))
             graph = leave_rows_out(full_graph, g.output_rows, g.n_tokens)
             if hidden:
-                graph = with_outputs(graph, g.finish(**{HIDDEN: self._every_hidden(g)}))
+                graph = with_outputs(graph, g.finish(**{HIDDEN: self._every_hidden(g, full_graph)}))
         unused = [] if self.is_head else weights.unused()
         return graph, [name for name in unused if not name.startswith(self._ahead)]
 
@@ -173,8 +178,13 @@ class ModelGraphs:
         """With what the names of tensors begin that another graph uses, for multi-token prediction."""
         return (head_prefix(self.config),) if self.architecture.ahead is not None else ()
 
-    def _every_hidden(self, g: Builder) -> Node:
-        """The hidden rows of all tokens; an `ArchitectureError` where `build` has none."""
+    def _every_hidden(self, g: Builder, graph: Graph) -> Node:
+        """The hidden rows of all tokens of a graph; an error where `build` has none."""
+        if self.hidden_layers:
+            users, width = graph.users(), self.file.tensors[EMBEDDING].shape[-1]
+            return reduce(
+                g.concat, [layer_result(users, i - 1, width, "draft_model") for i in self.hidden_layers]
+            )
         rows = g.every_hidden
         if rows is None or rows.shape[0] != g.n_tokens:
             raise ArchitectureError(f"{self.built_by}: wanted logits made by weights.logits of all rows")
@@ -192,7 +202,7 @@ class ModelGraphs:
         of = self.architecture.output
         if not isinstance(built, Node):
             raise ArchitectureError(f"{self.built_by}: build gave {built!r}; wanted the node of the {of}")
-        if of == "logits":
+        if of == "logits" and not (self.is_head and DRAFTED_IDS in self.file.tensors):
             check_logits(built, self.file.tensors)
         if of == "logits" and pooling in ("", LOGITS):
             own = {HIDDEN: g.hidden} if self.is_head and g.hidden is not None else {}

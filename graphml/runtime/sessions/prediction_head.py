@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from graphml.compiler.multi_device import PartsDevice
 from graphml.compiler.options import CompileOptions
 from graphml.errors import BackendError, UsageError
+from graphml.ir.cache_types import cache_types
 from graphml.ir.cells import BLOCK_SIZE
 from graphml.ir.dtype import F32
 from graphml.ir.language import Builder
@@ -29,6 +31,7 @@ from graphml.runtime.programs.memory_needed import state_bytes
 from graphml.runtime.programs.model_graphs import HIDDEN, head_prefix
 from graphml.runtime.sessions.pinned import Pinned, Room
 from graphml.runtime.sessions.sequence_arrays import copy_sequence
+from graphml.weights import ModelFile
 
 MOST_ROWS = 2048
 """Hidden rows that wait to be read; of a longer prompt the head reads the latest."""
@@ -39,13 +42,18 @@ _COMPARED = 16  # ids that tell whether a sequence still is what was read of it
 
 def has_head(executor: Executor) -> bool:
     """Whether the file has a layer that predicts further tokens, and its architecture reads it."""
-    if executor.architecture.ahead is None:  # its configuration may count no layers
-        return False
+    if executor.architecture.ahead is None or executor.graphs.hidden_layers:
+        return False  # its configuration may count no layers, or its hidden rows are a drafter's
     return f"{head_prefix(executor.config)}nextn.eh_proj.weight" in executor.file.tensors
 
 
 def check_head(executor: Executor) -> None:
     """UsageError where no layer can draft."""
+    if executor.graphs.hidden_layers:
+        raise UsageError(
+            f"spec_type: mtp wants a model without a draft model that reads its hidden rows; "
+            f"{executor.file.path} was opened with one"
+        )
     if has_head(executor):
         if isinstance(executor.device, PartsDevice):
             raise UsageError("spec_type: mtp wants a model on one backend; it is on several")
@@ -67,7 +75,7 @@ def prediction_head(executor: Executor) -> PredictionHead:
     head: PredictionHead | None = executor.head
     if head is None:
         with executor.lock:
-            head = executor.head = executor.head or PredictionHead(executor)
+            head = executor.head = executor.head or PredictionHead(executor, executor.file, _alone(executor))
     return head
 
 
@@ -76,9 +84,9 @@ def head_cell_bytes(executor: Executor) -> int:
 
     A sequence has cells for at most `cells_for` as many tokens as it holds.
     """
-    if not has_head(executor) or isinstance(executor.device, PartsDevice):
+    if executor.head is None and (not has_head(executor) or isinstance(executor.device, PartsDevice)):
         return 0
-    own = prediction_head(executor).executor
+    own = (executor.head or prediction_head(executor)).executor
     empty = {"S": 1, "C": 0, **{group.symbol: 0 for group in own.cell_groups}}
     one_cell = empty | {"C": 1, **{group.symbol: 1 for group in own.cell_groups}}
     return state_bytes(own, one_cell) - state_bytes(own, empty)
@@ -90,13 +98,18 @@ def cells_for(n_tokens: int) -> int:
 
 
 class PredictionHead:
-    """The programs of the layer. They take turns with the model's own, whose device and weights they use."""
+    """The programs of the layer. They take turns with the model's own, whose device and weights they use.
 
-    def __init__(self, executor: Executor) -> None:
+    file, architecture: of the layer alone; config: its own, None: the model's.
+    """
+
+    def __init__(
+        self, executor: Executor, file: ModelFile, architecture: Architecture, config: Any = None
+    ) -> None:
         options = executor.options
         self.executor = own = Executor(
-            executor.file, _alone(executor), executor.config, executor.backend, executor.device,
-            executor.n_batch, executor.cache_dtype,
+            file, architecture, config or executor.config, executor.backend, executor.device,
+            executor.n_batch, str(cache_types(executor.cache_dtype).most),
             options=CompileOptions(options.fuse, strict=options.strict), swa_full=executor.graphs.swa_full,
             open_lock=executor.open_lock,
         )  # fmt: skip
@@ -114,6 +127,18 @@ class PredictionHead:
         """One for a new sequence of at most `n_ctx` tokens."""
         return HeadDrafter(self, n_ctx, n_vocab)
 
+    def of_model(self, rows: Floats) -> Floats:
+        """What the layer reads of the model's hidden rows."""
+        return rows
+
+    def of_own(self, rows: Floats) -> Floats:
+        """What it reads of its own."""
+        return rows
+
+    def close(self) -> None:
+        """No program can run any more; who drafts with it may live longer."""
+        self.executor.programs.clear()
+
     def step(self, sequence: Pinned, ids: Sequence[int], hidden: Floats) -> tuple[Floats, Floats]:
         """Append ids behind the tokens of these hidden rows: the last one's logits and its own hidden row."""
         copies: list[Floats] = []
@@ -129,15 +154,19 @@ class PredictionHead:
         return logits, row
 
 
-def _alone(executor: Executor) -> Architecture:
-    """The architecture whose whole model is the layer."""
-    ahead, width = executor.architecture.ahead, executor.file.tensors[EMBEDDING].shape[-1]
+def alone(architecture: Architecture, width: int) -> Architecture:
+    """The architecture whose whole model is the layer. width: of the hidden rows that it reads."""
+    ahead = architecture.ahead
     assert ahead is not None
 
     def build(g: Builder, config: object, weights: Tensors) -> Node:
         return ahead(g, config, weights, g.input(HIDDEN, F32, (g.n_tokens, width)))
 
-    return replace(executor.architecture, build=build, ahead=None)
+    return replace(architecture, build=build, ahead=None)
+
+
+def _alone(executor: Executor) -> Architecture:
+    return alone(executor.architecture, executor.file.tensors[EMBEDDING].shape[-1])
 
 
 class HeadDrafter:
@@ -215,13 +244,15 @@ class HeadDrafter:
             return []
         head, size = self._head, self._head.executor.n_batch
         for first in range(0, len(ids), size):
-            logits, row = head.step(cells, ids[first : first + size], rows[first : first + size])
+            logits, row = head.step(
+                cells, ids[first : first + size], head.of_model(rows[first : first + size])
+            )
         self._held += ids
         self._next += len(ids)
 
         def step(token: int) -> Floats:
             nonlocal row
-            logits, row = head.step(cells, [token], row[None])
+            logits, row = head.step(cells, [token], head.of_own(row[None]))
             return logits
 
         draft = greedy_draft(logits, count, step, self._n_vocab)

@@ -17,14 +17,14 @@ if TYPE_CHECKING:  # the command line reads names where the libraries of request
 NGRAMS = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
 KINDS = {
     "none": "none", "auto": "auto", "draft": "draft", "ngram": "ngram", "draft-simple": "draft",
-    "mtp": "mtp", "draft-mtp": "mtp",
+    "mtp": "mtp", "draft-mtp": "mtp", "eagle3": "eagle3", "draft-eagle3": "eagle3",
     **dict.fromkeys(NGRAMS, "ngram"),
 }  # fmt: skip
 """llama-server's names, and graphml's own, as `SamplingParams.spec_type`; all n-grams are one kind."""
-OTHER_HEADS = ("draft-eagle3", "draft-dflash", "draft-dspark")
+OTHER_HEADS = ("draft-dflash", "draft-dspark")
 """Kinds of llama-server that need tensors which graphml does not read."""
 SHOWN = {"none": "none", "auto": "none", "ngram": "ngram-simple", "draft": "draft-simple",
-         "mtp": "draft-mtp"}  # fmt: skip
+         "eagle3": "draft-eagle3", "mtp": "draft-mtp"}  # fmt: skip
 MOST = 64
 """The range of `SamplingParams.spec_draft_n_max`; llama-server has no limit."""
 
@@ -32,7 +32,8 @@ MOST = 64
 def spec_type_of(names: str) -> tuple[str, list[str]]:
     """`--spec-type` as `SamplingParams.spec_type`, and those of the names that have no meaning here.
 
-    Of several, with commas between, a draft model counts before multi-token prediction, that before n-grams.
+    Of several, with commas between, a draft model counts before EAGLE-3, that before multi-token prediction,
+    that before n-grams.
     UsageError for an unknown name.
     """
     listed = [name.strip() for name in names.split(",")]
@@ -40,7 +41,7 @@ def spec_type_of(names: str) -> tuple[str, list[str]]:
         if name not in KINDS and name not in OTHER_HEADS:
             raise UsageError(f"--spec-type: wanted {', '.join(KINDS)}; got {name!r:.40}")
     kinds = {KINDS[name] for name in listed if name in KINDS}
-    spec_type = next((kind for kind in ("draft", "mtp", "ngram", "none") if kind in kinds), "auto")
+    spec_type = next((kind for kind in ("draft", "eagle3", "mtp", "ngram", "none") if kind in kinds), "auto")
     return spec_type, [name for name in listed if name in OTHER_HEADS]
 
 

@@ -1,0 +1,1 @@
+"""Models that draft for another one from its hidden rows; one module each, `Config` and `ahead`."""

@@ -1,0 +1,96 @@
+"""A model with an EAGLE-3 file, in `graphml run` and in a server: the same texts, and counts of drafts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import graphml
+from graphml.cli.main import app
+from graphml.errors import UsageError
+from graphml.runtime.blocks.drafting import StepTimes
+from graphml.server.options.server_options import ServerOptions
+from tests import golden, tiny_model
+from tests.server.running_server import running
+from tests.tiny_model import WIDTH
+
+MATRICES = {
+    "fc": (3 * WIDTH, WIDTH),
+    **{f"blk.0.attn_{part}": (2 * WIDTH, WIDTH) for part in "qkv"},
+    **{f"blk.0.ffn_{part}": (WIDTH, 64) for part in ("gate", "up")},
+    "blk.0.attn_output": (WIDTH, WIDTH),
+    "blk.0.ffn_down": (64, WIDTH),
+    **dict.fromkeys(("output_norm", *(f"blk.0.{one}_norm" for one in ("attn", "ffn"))), (WIDTH,)),
+    "blk.0.attn_norm_2": (WIDTH,),
+}
+
+
+def write_draft(path: Path, tokens: list[str]) -> Path:
+    """A drafter of the tiny model, whose embeddings and output matrix it uses."""
+    numbers = {
+        "context_length": 160, "embedding_length": WIDTH, "block_count": 1, "feed_forward_length": 64,
+        "attention.head_count": 4, "target_hidden_size": WIDTH,
+    }  # fmt: skip
+    keys: dict[str, tuple[str, Any]] = {f"eagle3.{key}": ("UINT32", n) for key, n in numbers.items()}
+    keys["eagle3.attention.layer_norm_rms_epsilon"] = ("FLOAT32", 1e-5)
+    keys["eagle3.target_layers"] = ("ARRAY INT32", [1, 1, 1])
+    keys["tokenizer.ggml.model"] = ("STRING", "gpt2")
+    keys["tokenizer.ggml.tokens"] = ("ARRAY STRING", tokens)
+    tensors = {
+        f"{name}.weight": golden.weights(f"{name}.weight", sizes, 2) for name, sizes in MATRICES.items()
+    }
+    return golden.write_gguf(path, "eagle3", keys, tensors)
+
+
+@pytest.fixture(autouse=True)
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lengths of drafts do not depend on what else the machine does, and unlikely ids are drafted, too."""
+    monkeypatch.setattr(StepTimes, "of", lambda self, n_rows: 1 + 0.05 * n_rows)
+    monkeypatch.setattr("graphml.runtime.blocks.drafting.LEAST_PROBABILITY", 0.0)
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("feature-drafts")
+    draft = write_draft(folder / "eagle3.gguf", tiny_model.vocabulary())
+    return tiny_model.write(folder / "model.gguf"), draft
+
+
+def test_a_server_drafts_by_the_file(paths: tuple[Path, Path]) -> None:
+    model_path, draft = paths
+    answers = []
+    with (
+        graphml.load(model_path, "cpu", threads=1, n_batch=64, draft_model=draft) as model,
+        running(ServerOptions(parallel=2, n_ctx=128), model) as server,
+    ):
+        for kind in ("none", "draft-eagle3", None):
+            asked: dict[str, Any] = {"prompt": "hello world", "n_predict": 30, "temperature": 0}
+            if kind is not None:
+                asked["speculative.type"] = kind
+            answers.append(server.post("/completion", asked).json())
+    assert len({answer["content"] for answer in answers}) == 1
+    shown = [answer["generation_settings"]["speculative.types"] for answer in answers]
+    assert shown == ["none", "draft-eagle3", "draft-eagle3"]
+    assert [answer["timings"].get("draft_n", 0) > 0 for answer in answers] == [False, True, True]
+
+
+def test_run_drafts_by_the_file(paths: tuple[Path, Path]) -> None:
+    model_path, draft = paths
+    texts = []
+    for more in ([], ["--spec-type", "eagle3", "--model-draft", str(draft)], ["--model-draft", str(draft)]):
+        line = ["run", str(model_path), "-p", "hello", "-n", "12", "--temp", "0", "--threads", "1", *more]
+        result = CliRunner().invoke(app, line)
+        assert result.exit_code == 0, result.output
+        texts.append(result.stdout)
+    assert texts[0]
+    assert len(set(texts)) == 1
+
+
+def test_a_drafter_of_other_tokens_is_refused(paths: tuple[Path, Path], tmp_path: Path) -> None:
+    tokens = tiny_model.vocabulary()
+    tokens[40] = "other"
+    with pytest.raises(UsageError, match="token 40 is 'other'; "):
+        graphml.load(paths[0], "cpu", draft_model=write_draft(tmp_path / "eagle3.gguf", tokens))
