@@ -84,7 +84,10 @@ def test_it_is_on_the_cpu(name: str, tmp_path: Path) -> None:
      ("dbrx", "ffn_config", {"moe_normalize_expert_weights": None}),
      ("cohere2_moe", "shared_expert_combination_strategy", "sum"), ("apertus", "rope_parameters", None),
      ("gemma2", "use_bidirectional_attention", True), ("chameleon", "vocabulary_map", None),
-     ("chameleon", "vocabulary_map", {"IMGIMGA": 4})],
+     ("chameleon", "vocabulary_map", {"IMGIMGA": 4}), ("bamba", "partial_rotary_factor", 1.0),
+     ("mimo_v2_flash", "norm_topk_prob", False), ("mimo_v2_flash", "attention_bias", True),
+     ("mimo_v2_flash", "rope_parameters", YARN), ("laguna", "moe_router_logit_softcapping", 5.0),
+     ("laguna", "rope_parameters", {"full_attention": YARN, "sliding_attention": YARN})],
 )  # fmt: skip
 def test_fields_that_change_the_mathematics_are_refused(
     name: str, field: str, value: object, tmp_path: Path

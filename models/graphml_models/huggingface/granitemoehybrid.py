@@ -19,33 +19,40 @@ KINDS = {"mamba": False, "linear_attention": False, "attention": True, "full_att
 
 def keys(config: HfConfig) -> dict[str, Value]:
     """As of Granite, with Mamba 2 in layers that have no heads of keys; experts where there are any."""
-    config.only("mamba_proj_bias", False)
     config.only("normalization_function", "rmsnorm")
     config.only("position_embedding_type", "rope", "nope")
     positions = config.get("position_embedding_type") == "rope"
-    check_time_steps(config)
     metadata = granite.keys(config)
     count, kv = int(str(metadata["block_count"])), int(str(metadata["attention.head_count_kv"]))
     attends = config.layered("layer_types", KINDS, count) or config.layered("layers_block_type", KINDS, count)
     if attends is None:
         raise config.error("layer_types: wanted a list, which says what layers have attention")
-    heads = config.size("mamba_n_heads")
-    inner = config.size("mamba_expand") * config.size("embedding_length")
-    width = config.get("mamba_d_head")
-    if width not in (None, "auto") and config.size("mamba_d_head") * heads != inner:
-        raise config.error("mamba_n_heads, mamba_d_head: wanted heads that fill mamba_expand * hidden_size")
     experts = config.size("expert_count")
     used = config.size("expert_used_count")
     return {
         **metadata,
         "attention.head_count_kv": [kv if has_attention else 0 for has_attention in attends],
         "rope.scaling.finetuned": positions,
+        **ssm_keys(config),
+        **({"expert_count": experts, "expert_used_count": used} if experts else {}),
+    }
+
+
+def ssm_keys(config: HfConfig) -> dict[str, Value]:
+    """Sizes of Mamba 2 beside attention; dt must not be clamped."""
+    config.only("mamba_proj_bias", False)
+    check_time_steps(config)
+    heads = config.size("mamba_n_heads")
+    inner = config.size("mamba_expand") * config.size("embedding_length")
+    width = config.get("mamba_d_head")
+    if width not in (None, "auto") and config.size("mamba_d_head") * heads != inner:
+        raise config.error("mamba_n_heads, mamba_d_head: wanted heads that fill mamba_expand * hidden_size")
+    return {
         "ssm.conv_kernel": config.size("mamba_d_conv"),
         "ssm.inner_size": inner,
         "ssm.state_size": config.size("mamba_d_state"),
         "ssm.time_step_rank": heads,
         "ssm.group_count": config.size("mamba_n_groups"),
-        **({"expert_count": experts, "expert_used_count": used} if experts else {}),
     }
 
 
