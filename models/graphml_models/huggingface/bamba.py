@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from graphml.loading.huggingface.config import HfConfig, Value
-from graphml.loading.huggingface.family import Change, Family, To, permuted
+from graphml.loading.huggingface.family import Family, To, paired
 from graphml.loading.huggingface.rope import stated_rope
-from graphml.weights import Tensor
 from graphml_models.huggingface._names import ATTENTION, TOP, llama_keys
 from graphml_models.huggingface.granitemoehybrid import ssm_keys
 from graphml_models.huggingface.mamba2 import MIXER
@@ -33,31 +29,10 @@ def keys(config: HfConfig) -> dict[str, Value]:
     }
 
 
-def _part(config: HfConfig) -> float:
-    """The part of a head that rotates."""
-    return config.checked_number(
-        "partial_rotary_factor", stated_rope(config).get("partial_rotary_factor", PART)
-    )
-
-
-def _paired(heads: str) -> Change:
-    """As `family.paired`, of the part of each head that rotates."""
-
-    def change(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
-        count = config.size(heads)
-
-        def order(rows: int) -> NDArray[np.intp]:
-            width = rows // max(count, 1)
-            n_rot = int(width * _part(config))
-            if width * count != rows or n_rot % 2:
-                raise config.error(f"{name}: {rows} rows are no pairs in {count} heads")
-            places: NDArray[np.intp] = np.arange(rows).reshape(count, width)
-            places[:, :n_rot] = places[:, :n_rot].reshape(count, 2, -1).swapaxes(1, 2).reshape(count, -1)
-            return places.reshape(-1)
-
-        return permuted(tensor, name, order)
-
-    return change
+def _turning(config: HfConfig, width: int) -> tuple[int, int]:
+    """The first dimensions of a head rotate."""
+    part = stated_rope(config).get("partial_rotary_factor", PART)
+    return 0, int(width * config.checked_number("partial_rotary_factor", part))
 
 
 FAMILY = Family(
@@ -69,8 +44,8 @@ FAMILY = Family(
         "final_layernorm": "output_norm",
         "layers.{}.input_layernorm": "blk.{}.attn_norm",
         "layers.{}.pre_ff_layernorm": "blk.{}.ffn_norm",
-        "layers.{}.self_attn.q_proj": To("blk.{}.attn_q", _paired("attention.head_count")),
-        "layers.{}.self_attn.k_proj": To("blk.{}.attn_k", _paired("attention.head_count_kv")),
+        "layers.{}.self_attn.q_proj": To("blk.{}.attn_q", paired("attention.head_count", _turning)),
+        "layers.{}.self_attn.k_proj": To("blk.{}.attn_k", paired("attention.head_count_kv", _turning)),
         "layers.{}.mamba.in_proj": "blk.{}.ssm_in",
         "layers.{}.mamba.out_proj": "blk.{}.ssm_out",
         "layers.{}.feed_forward.gate_proj": "blk.{}.ffn_gate",
