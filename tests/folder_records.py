@@ -174,13 +174,14 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
                        "router_scaling_factor": 1.5}),
     "hy_v4": ("HYV4", {
         **LATENT, "first_k_dense_replace": None, "q_lora_rank": 24, "num_hidden_layers": 3, "hc_mult": 2,
+        "rms_norm_eps": 0.01,
         "index_topk": 8, "index_head_dim": 16, "index_n_heads": 16, "swiglu_limit": 0.5, "n_group": 4,
         "topk_group": 2, "n_shared_experts": 2, "indexer_types": ["full", "full", "shared"]}),
     "jais2": ("Jais2", {}),
     "jamba": ("Jamba", {"num_experts": 6, "attn_layer_period": 2, "attn_layer_offset": 1,
                         "mamba_d_state": 8, "use_mamba_kernels": False}),
     "kimi_linear": ("KimiLinear", {
-        **HEADS, "num_hidden_layers": 3,
+        **HEADS, "num_hidden_layers": 3, "rms_norm_eps": 0.01,
         "layer_types": ["linear_attention", "full_attention", "linear_attention"],
         "num_experts": 8, "num_experts_per_token": 2, "moe_intermediate_size": 16, "num_expert_group": 4,
         "topk_group": 2, "linear_head_dim": 8, "linear_num_heads": 4, "num_shared_experts": 2}),
