@@ -116,6 +116,13 @@ def test_kimi_linear_says_its_layers_in_either_way(tmp_path: Path) -> None:
         open_path(path)
 
 
+def test_mimo_counts_the_tokens_before_one_in_the_older_style(tmp_path: Path) -> None:
+    assert about("mimo_v2_flash")[0]["sliding_window"] == 8
+    older = {"sliding_window": 100, "sliding_window_size": 7, "swa_rope_theta": 10000, "rope_theta": 5e6}
+    ours = logits(folder(tmp_path, "mimo_v2_flash", **older), "reference", [TOKENS.tolist()])
+    assert nmse(ours, about("mimo_v2_flash")[2]) <= LIMIT
+
+
 def test_yarn_has_exact_bounds_wherever_transformers_does_not_truncate(tmp_path: Path) -> None:
     found = {}
     for truncate in (False, None, True):

@@ -31,8 +31,8 @@ def keys(config: HfConfig) -> dict[str, Value]:
         raise config.error(f"linear_attn_config: wanted sizes above 0; got {str(linear)[:60]}")
     if heads != metadata["attention.head_count"]:
         raise config.error(f"linear_num_heads: wanted as many heads as attention has; got {heads}")
-    config.layered("mlp_layer_types", {"dense": True, "sparse": False}, count)  # as the tensors are
-    config.get("first_k_dense_replace")
+    config.layered("mlp_layer_types", {"dense": True, "sparse": False}, count)
+    config.get("first_k_dense_replace", "q_lora_rank")  # as the tensors are
     groups, used = _either(config, "num_expert_group", "n_group"), config.size("topk_group")
     if type(groups) is not int or not 1 <= used <= groups:
         raise config.error(f"topk_group: wanted 1 to {str(groups)[:20]} of the groups; got {used}")

@@ -25,7 +25,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
     if windowed is None:
         windowed = [i > 0 and (i + 1) % 6 != 0 for i in range(count)]
     config.layered("mlp_layer_types", {"dense": True, "sparse": False}, count)  # as the tensors are
-    before = config.size("sliding_window_size", -1)
+    window, before = config.window(), config.size("sliding_window_size", -1)
     ropes = ropes_by_kind(config, metadata, ROPES, PART)
     if "rope.scaling.type" in ropes or ropes["rope.dimension_count_swa"] != ropes["rope.dimension_count"]:
         raise config.error("rope_parameters: wanted rope_type default and one partial_rotary_factor")
@@ -39,7 +39,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
         "attention.head_count_kv": [kv * (1 + has_window) for has_window in windowed],
         "attention.value_length": config.size("v_head_dim"),
         "attention.value_scale": scale,
-        "attention.sliding_window": config.window() if before < 0 else before + 1,
+        "attention.sliding_window": window if before < 0 else before + 1,  # and the token itself
         "attention.sliding_window_pattern": [int(has_window) for has_window in windowed],
     }
 
