@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from graphml.loading.huggingface.config import HfConfig, Value
-from graphml.loading.huggingface.family import Family, To, paired
-from graphml.loading.huggingface.rope import stated_rope
+from graphml.loading.huggingface.family import Family
 from graphml_models.huggingface._names import ATTENTION, TOP, llama_keys
-from graphml_models.huggingface.granitemoehybrid import ssm_keys
+from graphml_models.huggingface.granitemoehybrid import PAIRED, ssm_keys
 from graphml_models.huggingface.mamba2 import MIXER
 
 PART = 0.5  # of a head that rotates, where the rope's own parameters do not say it
@@ -29,23 +28,15 @@ def keys(config: HfConfig) -> dict[str, Value]:
     }
 
 
-def _turning(config: HfConfig, width: int) -> tuple[int, int]:
-    """The first dimensions of a head rotate."""
-    part = stated_rope(config).get("partial_rotary_factor", PART)
-    return 0, int(width * config.checked_number("partial_rotary_factor", part))
-
-
 FAMILY = Family(
     model_types=("bamba",),
     architecture="granitehybrid",
     keys=keys,
     names={
-        **TOP, **ATTENTION, **MIXER,
+        **TOP, **ATTENTION, **PAIRED, **MIXER,
         "final_layernorm": "output_norm",
         "layers.{}.input_layernorm": "blk.{}.attn_norm",
         "layers.{}.pre_ff_layernorm": "blk.{}.ffn_norm",
-        "layers.{}.self_attn.q_proj": To("blk.{}.attn_q", paired("attention.head_count", _turning)),
-        "layers.{}.self_attn.k_proj": To("blk.{}.attn_k", paired("attention.head_count_kv", _turning)),
         "layers.{}.mamba.in_proj": "blk.{}.ssm_in",
         "layers.{}.mamba.out_proj": "blk.{}.ssm_out",
         "layers.{}.feed_forward.gate_proj": "blk.{}.ffn_gate",

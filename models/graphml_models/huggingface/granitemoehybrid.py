@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from graphml.loading.huggingface.config import HfConfig, Value
-from graphml.loading.huggingface.family import Family, Names, To, rows
+from graphml.loading.huggingface.family import Family, Names, To, paired, rows
+from graphml.loading.huggingface.rope import stated_rope
 from graphml_models.huggingface import granite, granitemoe
 from graphml_models.huggingface.mamba2 import MIXER, check_time_steps
 
@@ -15,6 +16,21 @@ SHARED: Names = {
     "layers.{}.shared_mlp.output_linear": "blk.{}.ffn_down_shexp",
 }
 KINDS = {"mamba": False, "linear_attention": False, "attention": True, "full_attention": True}
+
+
+def _turning(config: HfConfig, width: int) -> tuple[int, int]:
+    """The first dimensions of a head rotate: a part of them in Bamba."""
+    if config.of_file:
+        return 0, config.size("rope.dimension_count")
+    part = stated_rope(config).get("partial_rotary_factor", config.get("partial_rotary_factor"))
+    return 0, width if part is None else int(width * config.checked_number("partial_rotary_factor", part))
+
+
+PAIRED: Names = {
+    "layers.{}.self_attn.q_proj": To("blk.{}.attn_q", paired("attention.head_count", _turning)),
+    "layers.{}.self_attn.k_proj": To("blk.{}.attn_k", paired("attention.head_count_kv", _turning)),
+}
+"""Bamba's too: adapters of the graph know one meaning of a name."""
 
 
 def keys(config: HfConfig) -> dict[str, Value]:
@@ -61,7 +77,7 @@ FAMILY = Family(
     architecture="granitehybrid",
     keys=keys,
     names={
-        **granitemoe.FAMILY.names, **SHARED,
+        **granitemoe.FAMILY.names, **PAIRED, **SHARED,
         "layers.{}.mamba.in_proj": "blk.{}.ssm_in",
         **MIXER,
         "layers.{}.mamba.out_proj": "blk.{}.ssm_out",
