@@ -81,6 +81,9 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
                         "sliding_window": 8, "num_shared_experts": 2, "route_scale": 1.5}),
     "apertus": ("Apertus", {"attention_bias": True}),
     "arcee": ("Arcee", {}),
+    "bamba": ("Bamba", {"num_hidden_layers": 3, "attn_layer_indices": [1], "mamba_n_heads": 8,
+                        "mamba_n_groups": 2, "mamba_d_state": 8, "mamba_chunk_size": 8,
+                        "attention_bias": True}),
     "bloom": ("Bloom", {"intermediate_size": None, "num_key_value_heads": None,
                         "max_position_embeddings": None}),
     "chameleon": ("Chameleon", {"vocabulary_map": {"a": 5}, "vq_config": VQ}),
@@ -175,9 +178,26 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "iquestcoder": ("IQuestCoder", {"head_dim": 16}),
     "hy_v3": ("HYV3", {**EXPERTS, "head_dim": 8, "num_hidden_layers": 3, "num_shared_experts": 2,
                        "router_scaling_factor": 1.5}),
+    "hy_v4": ("HYV4", {
+        **LATENT, "first_k_dense_replace": None, "q_lora_rank": 24, "num_hidden_layers": 3, "hc_mult": 2,
+        "rms_norm_eps": 0.01,
+        "index_topk": 8, "index_head_dim": 16, "index_n_heads": 16, "swiglu_limit": 0.5, "n_group": 4,
+        "topk_group": 2, "n_shared_experts": 2, "indexer_types": ["full", "full", "shared"]}),
     "jais2": ("Jais2", {}),
     "jamba": ("Jamba", {"num_experts": 6, "attn_layer_period": 2, "attn_layer_offset": 1,
                         "mamba_d_state": 8, "use_mamba_kernels": False}),
+    "kimi_linear": ("KimiLinear", {
+        **HEADS, "num_hidden_layers": 3, "rms_norm_eps": 0.01,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+        "num_experts": 8, "num_experts_per_token": 2, "moe_intermediate_size": 16, "num_expert_group": 4,
+        "topk_group": 2, "linear_head_dim": 8, "linear_num_heads": 4, "num_shared_experts": 2}),
+    "laguna": ("Laguna", {
+        **EXPERTS, "num_hidden_layers": 4, "head_dim": 16, "sliding_window": 8, "layer_types": WINDOWED,
+        "num_attention_heads_per_layer": [4, 2, 2, 4], "shared_expert_intermediate_size": 24,
+        "moe_routed_scaling_factor": 1.5, "rope_parameters": {
+            "full_attention": {**YARN, "partial_rotary_factor": 0.5},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0}}}),
+    "laguna-elements": ("Laguna", {**EXPERTS, "head_dim": 16, "gating": "per-element"}),
     "lfm2": ("Lfm2", {"num_hidden_layers": 3, "layer_types": SHORT}),
     "lfm2_moe": ("Lfm2Moe", {**EXPERTS, "num_hidden_layers": 3, "layer_types": SHORT, "num_dense_layers": 1,
                              "routed_scaling_factor": 1.5}),
@@ -192,6 +212,10 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "ministral3": ("Ministral3", {"head_dim": 8, "rope_parameters": {
         **YARN, "original_max_position_embeddings": 8, "mscale": 1.0, "mscale_all_dim": 1.0,
         "llama_4_scaling_beta": 0.3}}),
+    "mimo_v2_flash": ("MiMoV2Flash", {
+        **ROUTED, "first_k_dense_replace": None, "num_hidden_layers": 4, "head_dim": 24, "v_head_dim": 16,
+        "layer_types": ["full_attention", *WINDOWED[1:]], "sliding_window": 8, "num_key_value_heads": 1,
+        "n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.5}),
     "minicpm3": ("MiniCPM3", {**HEADS, "q_lora_rank": 24}),
     "minimax_m2": ("MiniMaxM2", {"head_dim": 16, "num_local_experts": 6, "num_experts_per_tok": 2}),
     "mistral": ("Mistral", {"sliding_window": 7}),

@@ -59,9 +59,10 @@ class Kda:
 class Config(_routing.Config):
     """As of every decoder with experts; the layers with latent attention, and the others' delta nets.
 
-    The scale is that of the heads whose place the latent takes.
+    The scale is that of the heads whose place the latent takes; latent_eps: of the norms of narrow values.
     """
 
+    latent_eps: float
     kda: Kda
     attends: tuple[bool, ...]
 
@@ -75,7 +76,8 @@ class Config(_routing.Config):
             raise keys.unsupported("attention.key_length_mla", "at least 1")
         return cls(
             **vars(replace(known, scale=width**-0.5)),
-            kda=Kda.read(keys, known, unit_eps=known.norm_eps),
+            latent_eps=keys.number("attention.latent_norm_rms_epsilon", known.norm_eps),
+            kda=Kda.read(keys, known, unit_eps=keys.number("kda.unit_epsilon", known.norm_eps)),
             attends=attends,
             routing=Routing.read(keys),
         )

@@ -29,10 +29,12 @@ HYPER = "hyper_connection"
 class Config(_routing.Config):
     """And residual streams, and the index: its heads and how many positions a token sees, 0 if all.
 
-    magnitude: the most that a block's output is multiplied with; hyper_eps: added to all weights of streams;
+    latent_eps: of the norms of the narrow values that queries, keys and values are made of; magnitude: the
+    most that a block's output is multiplied with; hyper_eps: added to all weights of streams;
     limits: see `clamped_swiglu`; indexed: whether a layer has an index, or the choice of one before it.
     """
 
+    latent_eps: float
     n_stream: int
     magnitude: float
     hyper_eps: float
@@ -54,6 +56,7 @@ class Config(_routing.Config):
         return cls(
             **vars(known),
             routing=Routing.read(keys),
+            latent_eps=keys.number("attention.latent_norm_rms_epsilon", known.norm_eps),
             n_stream=keys.integer(f"{HYPER}.count"),
             magnitude=keys.number(f"{HYPER}.magnitude"),
             hyper_eps=keys.number(f"{HYPER}.epsilon"),
@@ -67,14 +70,15 @@ class Config(_routing.Config):
 def build(g: Builder, config: Config, weights: Tensors) -> Node:
     """Logits [O, vocabulary]."""
     table, selected = config.rope.table(g, weights), None
+    of_latent = replace(config, norm_eps=config.latent_eps)
     x_TD = g.embed(weights["token_embd"], g.tokens)
     x_TSD = g.repeat(g.reshape(x_TD, 1, config.n_embd), config.n_stream, "streams")
     for layer in weights.layers(config.n_layer):
         h_TD, factors_TS = reduced(g, config, layer, x_TSD, "hc_attn")
         h_TD = g.rms_norm(h_TD, layer["attn_norm"], config.norm_eps, "attn_norm")
-        narrow = narrow_queries(g, config, layer, h_TD)
+        narrow = narrow_queries(g, of_latent, layer, h_TD)
         q_TNH = queries(g, config, layer, h_TD, narrow)
-        parts = latent(g, config, layer, q_TNH, h_TD).rotated(g, table)
+        parts = latent(g, of_latent, layer, q_TNH, h_TD).rotated(g, table)
         if config.indexed[layer.index]:
             heads, top_k = config.indexer_n_head, config.indexer_top_k
             rotate = partial(_rotate_last, g, config, table)

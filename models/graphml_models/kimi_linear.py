@@ -33,7 +33,8 @@ def mixer(g: Builder, config: _kda.Config, layer: Layer, table: Node | None, x_T
     """Latent attention or a delta net, before the output projection."""
     if not config.attends[layer.index]:
         return delta_attention(g, config.kda, layer, x_TD)
-    parts = latent(g, config, layer, queries(g, config, layer, x_TD), x_TD)
+    of_latent = replace(config, norm_eps=config.latent_eps)
+    parts = latent(g, of_latent, layer, queries(g, of_latent, layer, x_TD), x_TD)
     if layer.get("attn_kv_b"):  # of an older file
         return unfolded(g, config, layer, parts)
     return folded(g, layer, parts, config.scale)

@@ -84,7 +84,12 @@ def test_it_is_on_the_cpu(name: str, tmp_path: Path) -> None:
      ("dbrx", "ffn_config", {"moe_normalize_expert_weights": None}),
      ("cohere2_moe", "shared_expert_combination_strategy", "sum"), ("apertus", "rope_parameters", None),
      ("gemma2", "use_bidirectional_attention", True), ("chameleon", "vocabulary_map", None),
-     ("chameleon", "vocabulary_map", {"IMGIMGA": 4})],
+     ("chameleon", "vocabulary_map", {"IMGIMGA": 4}), ("bamba", "partial_rotary_factor", 1.0),
+     ("mimo_v2_flash", "norm_topk_prob", False), ("mimo_v2_flash", "attention_bias", True),
+     ("mimo_v2_flash", "rope_parameters", YARN), ("laguna", "moe_router_logit_softcapping", 5.0),
+     ("laguna", "rope_parameters", {"full_attention": YARN, "sliding_attention": YARN}),
+     ("hy_v4", "indexer_types", ["shared", "full", "full"]), ("hy_v4", "swiglu_limit", 0.0),
+     ("kimi_linear", "moe_renormalize", False), ("kimi_linear", "linear_num_heads", 2)],
 )  # fmt: skip
 def test_fields_that_change_the_mathematics_are_refused(
     name: str, field: str, value: object, tmp_path: Path
@@ -95,6 +100,27 @@ def test_fields_that_change_the_mathematics_are_refused(
               "first_k_dense_replace": "mlp_layer_types"}.get(field, field)  # fmt: skip
     with pytest.raises(ArchitectureError, match=rf"config\.json: .*{wanted}"):
         open_path(path)
+
+
+def test_kimi_linear_says_its_layers_in_either_way(tmp_path: Path) -> None:
+    sizes = {"head_dim": 8, "num_heads": 4, "short_conv_kernel_size": 4}
+    changed: dict[str, Any] = {"layer_types": None, "linear_head_dim": None, "moe_renormalize": None}
+    changed |= {"norm_topk_prob": True, "num_expert_group": None, "n_group": 4}
+    lists = {"full_attn_layers": [2], "kda_layers": [1, 3]}
+    path = folder(tmp_path / "listed", "kimi_linear", **changed, linear_attn_config={**sizes, **lists})
+    ours = logits(path, "reference", [TOKENS.tolist()])
+    assert nmse(ours, about("kimi_linear")[2]) <= LIMIT
+    path = folder(tmp_path / "twice", "kimi_linear", **changed,
+                  linear_attn_config={**sizes, **lists, "kda_layers": [1, 2, 3]})  # fmt: skip
+    with pytest.raises(ArchitectureError, match="each layer from 1 to 3"):
+        open_path(path)
+
+
+def test_mimo_counts_the_tokens_before_one_in_the_older_style(tmp_path: Path) -> None:
+    assert about("mimo_v2_flash")[0]["sliding_window"] == 8
+    older = {"sliding_window": 100, "sliding_window_size": 7, "swa_rope_theta": 10000, "rope_theta": 5e6}
+    ours = logits(folder(tmp_path, "mimo_v2_flash", **older), "reference", [TOKENS.tolist()])
+    assert nmse(ours, about("mimo_v2_flash")[2]) <= LIMIT
 
 
 def test_yarn_has_exact_bounds_wherever_transformers_does_not_truncate(tmp_path: Path) -> None:

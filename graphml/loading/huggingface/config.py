@@ -37,8 +37,10 @@ class HfConfig:
 
     tensors: further tensors that follow from the fields, by our name, such as factors of rope. largest: the
     most that a size of the checkpoint's tensors can be. reads: the fields that the class reads, see
-    `class_fields`; None: the class is not known.
+    `class_fields`; None: the class is not known. of_file: whether these are sizes of a GGUF file.
     """
+
+    of_file = False
 
     def __init__(
         self,

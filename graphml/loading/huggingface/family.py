@@ -165,20 +165,25 @@ def transposed(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
     return DeferredTensor.of(name, tensor.dtype, (columns, rows), compute)
 
 
-def paired(heads: str) -> Change:
+def paired(heads: str = "", turning: Callable[[HfConfig, int], tuple[int, int]] | None = None) -> Change:
     """Rows of q or k for a rope of neighbours, where transformers rotates halves.
 
-    heads: the key with the number of heads; dimensions i and i + half become neighbours.
+    heads: the key with the number of heads, one if empty; turning: from a head's width to the first of its
+    dimensions that rotate and the one behind the last; None: all. Of these, i and i + half become neighbours.
     """
 
     def change(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
-        count = config.size(heads)
+        count = config.size(heads) if heads else 1
 
         def order(rows: int) -> NDArray[np.intp]:
-            if rows % (2 * count):
+            width = rows // max(count, 1)
+            start, stop = (0, width) if turning is None else turning(config, width)
+            if width * count != rows or not 0 <= start <= stop <= width or (stop - start) % 2:
                 raise config.error(f"{name}: {rows} rows are no pairs in {count} heads")
-            halves = np.arange(rows).reshape(count, 2, rows // count // 2)
-            return halves.swapaxes(1, 2).reshape(-1)
+            places: NDArray[np.intp] = np.arange(rows).reshape(count, width)
+            halves = places[:, start:stop].reshape(count, 2, (stop - start) // 2)
+            places[:, start:stop] = halves.swapaxes(1, 2).reshape(count, stop - start)
+            return places.reshape(-1)
 
         return permuted(tensor, name, order)
 

@@ -8,7 +8,7 @@ weight does not carry over to a low-rank product and is refused. Knows names and
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ class PeftFolder:
         }.values()
         if not self._families:
             raise WeightsError(f"{path}: no family has transformers' names of {architecture}'s tensors")
-        self._of_model = _config_of(model, next(iter(self._families)))
+        self._of_model = _config_of(model, list(self._families))
         self._orders: dict[tuple[int, int, int], NDArray[np.intp]] = {}
         self._experts: dict[str, dict[int, tuple[Array, Array]]] = {}
         file = FileMap(self._path)
@@ -260,6 +260,8 @@ def _ours(target: str | To, numbers: list[int], suffix: str) -> str:
 class _KeysOfModel(HfConfig):
     """The sizes that metadata have, as a config; what they lack is an error, and never a default."""
 
+    of_file = True
+
     def get(self, *names: str) -> Any:
         value = super().get(*names)
         if value is None:
@@ -267,12 +269,14 @@ class _KeysOfModel(HfConfig):
         return value
 
 
-def _config_of(model: ModelFile, family: Family) -> HfConfig:
+def _config_of(model: ModelFile, families: Sequence[Family]) -> HfConfig:
     """What the changes of tensors read: config.json of a folder, or the metadata of a file."""
+    family = families[0]
     if is_folder_of_model(model.path):
         fields = language_model(read_json(model.path / MODEL_CONFIG))
-        reads = class_fields().get(str(fields.get("model_type")))
-        return HfConfig(model.path / MODEL_CONFIG, fields, family.defaults, reads=reads)
+        kind = str(fields.get("model_type"))
+        family = next((known for known in families if kind in known.model_types), family)
+        return HfConfig(model.path / MODEL_CONFIG, fields, family.defaults, reads=class_fields().get(kind))
     sizes: dict[str, int] = {}
     for key, names in SIZES.items():
         whole = f"{family.architecture}.{key}"

@@ -46,6 +46,42 @@ def rope_keys(
     return rope_values
 
 
+def ropes_by_kind(
+    config: HfConfig, keys: Mapping[str, Value], assumed: Mapping[str, Fields], part: float = 1.0
+) -> dict[str, Value]:
+    """The keys under `rope.` of a class that reads the `rope_parameters` of two kinds of layers alone.
+
+    Layers that see all may have linear or yarn; those with a window turn parts of heads of their own.
+    assumed: the parameters by kind where there are none; part: of heads that rotate, where no field says it.
+    """
+    config.only("rope_scaling")
+    stated = config.get("rope_parameters")
+    if stated is None:
+        stated = assumed
+    if not isinstance(stated, dict) or any(not isinstance(stated.get(kind), dict) for kind in LAYER_KINDS):
+        raise config.error(f"rope_parameters: wanted those of {' and of '.join(LAYER_KINDS)}")
+    if set(stated) - set(LAYER_KINDS):
+        raise config.error(f"rope_parameters: wanted {LAYER_KINDS} alone; got {sorted(stated)}")
+    rope_values: dict[str, Value] = {}
+    for kind, suffix in zip(LAYER_KINDS, ("", "_swa"), strict=True):
+        scaling = dict(stated[kind])
+        factor = config.checked_number("partial_rotary_factor", scaling.pop("partial_rotary_factor", part))
+        n_rot = int(int(str(keys["attention.key_length"])) * factor)
+        if not 0 < factor <= 1 or n_rot < 2 or n_rot % 2:
+            raise config.error(f"partial_rotary_factor of {kind}: wanted pairs of dimensions; got {factor}")
+        base = config.checked_number(f"rope_theta of {kind}", scaling.pop("rope_theta", None))
+        if base <= 0:
+            raise config.error(f"rope_theta of {kind}: wanted a number above 0; got {base}")
+        scaled = _scaling(config, scaling, n_rot, base, int(str(keys["context_length"])))
+        if config.tensors or (scaled and suffix):
+            raise config.error(
+                f"rope of {kind}: this architecture knows rope_type default here, and linear "
+                f"and yarn with rounded bounds in {LAYER_KINDS[0]}"
+            )
+        rope_values |= {f"rope.dimension_count{suffix}": n_rot, f"rope.freq_base{suffix}": base, **scaled}
+    return rope_values
+
+
 def stated_rope(config: HfConfig) -> Fields:
     """`rope_scaling`, else `rope_parameters`, as transformers 5 has it.
 

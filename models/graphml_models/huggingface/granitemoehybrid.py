@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from graphml.loading.huggingface.config import HfConfig, Value
-from graphml.loading.huggingface.family import Family, Names, To, rows
+from graphml.loading.huggingface.family import Family, Names, To, paired, rows
+from graphml.loading.huggingface.rope import stated_rope
 from graphml_models.huggingface import granite, granitemoe
 from graphml_models.huggingface.mamba2 import MIXER, check_time_steps
 
@@ -17,35 +18,57 @@ SHARED: Names = {
 KINDS = {"mamba": False, "linear_attention": False, "attention": True, "full_attention": True}
 
 
+def _turning(config: HfConfig, width: int) -> tuple[int, int]:
+    """The first dimensions of a head rotate: a part of them in Bamba."""
+    if config.of_file:
+        return 0, config.size("rope.dimension_count")
+    part = stated_rope(config).get("partial_rotary_factor", config.get("partial_rotary_factor"))
+    return 0, width if part is None else int(width * config.checked_number("partial_rotary_factor", part))
+
+
+PAIRED: Names = {
+    "layers.{}.self_attn.q_proj": To("blk.{}.attn_q", paired("attention.head_count", _turning)),
+    "layers.{}.self_attn.k_proj": To("blk.{}.attn_k", paired("attention.head_count_kv", _turning)),
+}
+"""Bamba's too: adapters of the graph know one meaning of a name."""
+
+
 def keys(config: HfConfig) -> dict[str, Value]:
     """As of Granite, with Mamba 2 in layers that have no heads of keys; experts where there are any."""
-    config.only("mamba_proj_bias", False)
     config.only("normalization_function", "rmsnorm")
     config.only("position_embedding_type", "rope", "nope")
     positions = config.get("position_embedding_type") == "rope"
-    check_time_steps(config)
     metadata = granite.keys(config)
     count, kv = int(str(metadata["block_count"])), int(str(metadata["attention.head_count_kv"]))
     attends = config.layered("layer_types", KINDS, count) or config.layered("layers_block_type", KINDS, count)
     if attends is None:
         raise config.error("layer_types: wanted a list, which says what layers have attention")
-    heads = config.size("mamba_n_heads")
-    inner = config.size("mamba_expand") * config.size("embedding_length")
-    width = config.get("mamba_d_head")
-    if width not in (None, "auto") and config.size("mamba_d_head") * heads != inner:
-        raise config.error("mamba_n_heads, mamba_d_head: wanted heads that fill mamba_expand * hidden_size")
     experts = config.size("expert_count")
     used = config.size("expert_used_count")
     return {
         **metadata,
         "attention.head_count_kv": [kv if has_attention else 0 for has_attention in attends],
         "rope.scaling.finetuned": positions,
+        **ssm_keys(config),
+        **({"expert_count": experts, "expert_used_count": used} if experts else {}),
+    }
+
+
+def ssm_keys(config: HfConfig) -> dict[str, Value]:
+    """Sizes of Mamba 2 beside attention; dt must not be clamped."""
+    config.only("mamba_proj_bias", False)
+    check_time_steps(config)
+    heads = config.size("mamba_n_heads")
+    inner = config.size("mamba_expand") * config.size("embedding_length")
+    width = config.get("mamba_d_head")
+    if width not in (None, "auto") and config.size("mamba_d_head") * heads != inner:
+        raise config.error("mamba_n_heads, mamba_d_head: wanted heads that fill mamba_expand * hidden_size")
+    return {
         "ssm.conv_kernel": config.size("mamba_d_conv"),
         "ssm.inner_size": inner,
         "ssm.state_size": config.size("mamba_d_state"),
         "ssm.time_step_rank": heads,
         "ssm.group_count": config.size("mamba_n_groups"),
-        **({"expert_count": experts, "expert_used_count": used} if experts else {}),
     }
 
 
@@ -54,7 +77,7 @@ FAMILY = Family(
     architecture="granitehybrid",
     keys=keys,
     names={
-        **granitemoe.FAMILY.names, **SHARED,
+        **granitemoe.FAMILY.names, **PAIRED, **SHARED,
         "layers.{}.mamba.in_proj": "blk.{}.ssm_in",
         **MIXER,
         "layers.{}.mamba.out_proj": "blk.{}.ssm_out",
