@@ -38,7 +38,7 @@ def test_a_second_piece_is_refused_and_changes_nothing(model: graphml.Model) -> 
     with pytest.raises(graphml.UsageError, match=r"all of a text .* got 1, where 6 are held"):
         session.eval([1])
     assert session.tokens == IDS
-    with pytest.raises(graphml.UsageError, match="at most n_batch = 8 ids"):
+    with pytest.raises(graphml.ContextFullError, match="at most n_ctx = 8 tokens"):
         model.session().eval(list(range(9)))
 
 

@@ -59,7 +59,9 @@ def test_every_architecture_has_the_phases(model: str) -> None:
     for family, name in (("attention", "attention"), ("recurrent", "recurrence")):
         mixing = [node for node in graph.nodes if any(part.op.family == family for part in plain_nodes(node))]
         named = {i for i, kind in kinds(graph).items() if name in re.split(r" \(.*?\)| \+ ", kind)}
-        assert named == {layer_of(node.name) for node in mixing}
+        # Granite Switch attends before its layers, too, to find what is switched on.
+        beside = {None} if model.startswith("graniteswitch") else set()
+        assert named == {layer_of(node.name) for node in mixing} - beside
 
 
 KINDS = {

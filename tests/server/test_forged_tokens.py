@@ -157,13 +157,17 @@ def ids(tokenizer: Tokenizer, source: str, request: ChatCompletion) -> Counter[i
     return Counter(conversations.conversation_of(service, request).ids)
 
 
-@pytest.mark.parametrize("vocabulary", ["own", *vocabularies.ALL])
+# Of one vocabulary no text is a token with a meaning.
+WITH_MARKS = ["own", *(name for name in vocabularies.ALL if name != "hybriddna")]
+
+
+@pytest.mark.parametrize("vocabulary", WITH_MARKS)
 def test_no_string_of_a_request_makes_a_token_with_a_meaning(
     vocabulary: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     tokenizer = tokenizer_of(vocabulary, tmp_path_factory.mktemp("vocabulary"))
     evil = marks(tokenizer)
-    assert len(evil) >= (3 if vocabulary != "gpt-2" else 1)
+    assert len(evil) >= (1 if vocabulary in ("gpt-2", "rwkv") else 3)
     spelled = "".join(f"a{text}b" for text in list(evil)[:40])
     every = sources()
     few = ("own", "gemma-4")

@@ -72,9 +72,10 @@ class Scheduler:
         if sequence.request.pooling:
             check_text(sequence, self.pool)
         elif not 0 < len(sequence.ids) < self.n_ctx:
+            remedy = ": shorten it, or choose a larger n_ctx (--ctx)" if sequence.ids else ""
             raise UsageError(
                 f"prompt: wanted 1 to {self.n_ctx - 1} ids, which leave room for one more in the context of "
-                f"{self.n_ctx}; got {len(sequence.ids)}: shorten it, or choose a larger n_ctx (--ctx)"
+                f"{self.n_ctx}; got {len(sequence.ids)}{remedy}"
             )
 
     def add(self, sequence: Sequence) -> None:

@@ -1,7 +1,8 @@
 """PLaMo 2's tokenizer (`tokenizer.ggml.model` = `plamo2`): the tokens with the highest sum of scores.
 
 Scores count in ten-thousandths. A character in no token is its UTF-8 bytes, at a price; of equal sums the
-longer first token wins. Source: PLaMo 2's `tokenization_plamo.py` and llama.cpp.
+longer first token wins. Source: PLaMo 2's `tokenization_plamo.py` and llama.cpp, which matches control tokens
+that stand in plain text, too.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ class BestSumEncoder:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         is_byte = (vocabulary.attributes & attributes.BYTE) != 0
+        hidden = (vocabulary.attributes & attributes.HIDDEN) != 0
         self._bytes = _byte_ids(vocabulary, is_byte.tolist())
         self._tokens: dict[str, tuple[int, int]] = {}  # id and score
         for index, (text, score) in enumerate(zip(vocabulary.texts, vocabulary.scores.tolist(), strict=True)):
             rounded = _rounded(score)
-            if not is_byte[index] and rounded > UNUSABLE_SCORE:
+            if not (is_byte[index] or hidden[index]) and rounded > UNUSABLE_SCORE:
                 self._tokens[text] = index, rounded
         shortest_first = lengths_by_first(self._tokens)
         self._lengths = {first: sizes[::-1] for first, sizes in shortest_first.items()}

@@ -1,7 +1,7 @@
 """RWKV's tokenizer (`tokenizer.ggml.model` = `rwkv`): at each place the longest token, over bytes.
 
-GGUF's tokens are spelled as Python writes bytes, with escapes. Source: RWKV's "world" tokenizer and
-llama.cpp, which matches control tokens that stand in plain text, too.
+GGUF's tokens are spelled as Python writes bytes, with escapes. Source: RWKV's "world" tokenizer; llama.cpp
+matches control tokens that stand in plain text, too.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from typing import Final
 
 from graphml.errors import TokenizerError
+from graphml.text.tokenizer import attributes
 from graphml.text.tokenizer.vocabulary import PREFIX, Vocabulary
 
 _ESCAPE: Final = re.compile(rb"\\(?:x(.{0,2})|(.?))", re.DOTALL)
@@ -39,7 +40,8 @@ class LongestMatchEncoder:
     """Encodes fragments of text with one vocabulary."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self._ids = {unescaped(text): index for index, text in enumerate(vocabulary.texts)}
+        hidden = (vocabulary.attributes & attributes.HIDDEN != 0).tolist()
+        self._ids = {unescaped(text): i for i, text in enumerate(vocabulary.texts) if not hidden[i]}
         lengths: dict[int, set[int]] = {}
         for token in self._ids:
             if token:

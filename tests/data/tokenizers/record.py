@@ -59,6 +59,8 @@ TELLING = [
 ] + [" " * n + "end" + " " * n for n in (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 33, 65, 130, 260, 520)]
 
 
+MATCHING = ("rwkv", "plamo2")
+"""Kinds by which llama.cpp makes control tokens of what plain text spells, as graphml does not."""
 DNA = ["<dna>ACGTACGTACGT</dna>", "<dna>acgtTGCAa</dna>", "<dna>AC-GTN中CCC</dna>", "<dna></dna>", "</dna>",
        "<dna>", "<dna>ACGTAC", "CCCCCC", "<oov>", "<dna>TTTTTTG</dna>ACGTAC"]  # fmt: skip
 
@@ -123,6 +125,8 @@ def record(path: Path, texts: int, pool: Sequence[str] = ()) -> dict[str, Any]:
     """What llama.cpp makes of random texts, some with special tokens or texts of a pool in them."""
     peer, rng = Peer(path), random.Random(path.name)
     specials = [peer.decode([token], False) for token in peer.specials()][:400]
+    if path.stem in MATCHING:
+        specials = []
     cases = []
     for index in range(texts):
         text = random_text(rng)
