@@ -35,17 +35,14 @@ def check_kind(executor: Executor, params: SamplingParams, options: CompileOptio
         )
 
 
-def answer_length(n_prompt: int, max_tokens: int | None, n_ctx: int) -> int:
-    """How many tokens an answer is denoised as: at most what the context has room for.
-
-    max_tokens: None for `DEFAULT_LENGTH`. ContextFullError where there is no room.
-    """
+def answer_length(n_prompt: int, max_tokens: int, n_ctx: int) -> int:
+    """How many tokens an answer is denoised as; ContextFullError where the context has room for none."""
     if n_prompt >= n_ctx:
         raise ContextFullError(
             f"wanted a prompt of at most {n_ctx - 1} tokens, which leave room for an answer in the context "
             f"of {n_ctx}; got {n_prompt}"
         )
-    return min(DEFAULT_LENGTH if max_tokens is None else max_tokens, n_ctx - n_prompt)
+    return min(max_tokens, n_ctx - n_prompt)
 
 
 def denoiser_of(

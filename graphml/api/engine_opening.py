@@ -76,8 +76,7 @@ def engine_parts(
     Of a diffusion model prompts and answers are texts, each computed whole in a step, and no prefix is kept.
     """
     count, denoises = max_sequences, executor.denoises
-    if denoises:
-        n_ctx, prefix_cache = min(n_ctx, executor.longest), False
+    prefix_cache = prefix_cache and not denoises
     rooms = window_rooms(executor, kv_memory, count, n_ctx)
     # A checkpoint is no use where its windows are gone.
     n_checkpoints = n_checkpoints_for(executor, kv_memory, count) if prefix_cache and not rooms else 0

@@ -95,6 +95,7 @@ class Requests:
         """What answers a request of a diffusion model; None for other models."""
         if not self.executor.denoises:
             return None
+        assert request.max_tokens is not None  # as `made` made it
         length = answer_length(request.n_prompt, request.max_tokens, self.n_ctx)
         return denoiser_of(self.executor, request.ids, request.params, length, numbers)
 

@@ -109,9 +109,7 @@ def select(
     >>> g.select(q, g.heads(g.columns(x, 0, 16), 1), layer=0, n=4)
     %selected: i32[T<=8, 4, 4] = select_blocks(%q, %cache_write, %positions, %sequences, %block_table)
     """
-    kept_as = g.cache_types.of(layer)
-    block, _ = _blocks(kept_as, k, None)
-    k_cache = _write(g, f"{g.caches}.{layer}.index", k, kept_as.dtypes[0], block=block)
+    k_cache, block = _kept_index(g, k, layer)
     q = _transformed(g, q, block)
     operands = (q, k_cache, g.positions, g.sequences, g.block_table, *(() if weights is None else (weights,)))
     return g.record(
@@ -172,9 +170,7 @@ def select_groups(
     >>> g.select_groups(q, g.heads(g.columns(x, 0, 16), 1), g.columns(x, 0, 4), layer=0, n=2, ratio=4).type
     i32[T<=8, 2]
     """
-    kept_as = g.cache_types.of(layer)
-    block, _ = _blocks(kept_as, k, None)
-    k_cache = _write(g, f"{g.caches}.{layer}.index", k, kept_as.dtypes[0], block=block)
+    k_cache, block = _kept_index(g, k, layer)
     return g.record(
         compressed.select_compressed,
         *(_transformed(g, q, block), k_cache, g.positions, g.sequences, g.block_table, weights),
@@ -312,6 +308,13 @@ def _blocks(kept_as: KeptAs, k: Node, v: Node | None) -> tuple[int, int]:
 
 def _transformed(g: StepBuilder, x: Node, block: int) -> Node:
     return g.record(walsh_hadamard, x, block=block) if block else x
+
+
+def _kept_index(g: StepBuilder, k: Node, layer: int) -> tuple[Node, int]:
+    """The cache of the keys that select for a layer, with k written, and the blocks of their transforms."""
+    kept_as = g.cache_types.of(layer)
+    block, _ = _blocks(kept_as, k, None)
+    return _write(g, f"{g.caches}.{layer}.index", k, kept_as.dtypes[0], block=block), block
 
 
 def _written(
