@@ -30,9 +30,6 @@ class TokenIterator(Iterator["Token"]):
     def __init__(self, tokens: Generator[Token, None, None]) -> None:
         self._tokens = tokens
 
-    def __iter__(self) -> Iterator[Token]:
-        return self._tokens
-
     def __next__(self) -> Token:
         return next(self._tokens)
 
@@ -45,7 +42,7 @@ class TokenIterator(Iterator["Token"]):
         return "".join(token.piece for token in self._tokens)
 
     def close(self) -> None:
-        """End the generation."""
+        """End the generation; no tokens are left, and no text."""
         self._tokens.close()
 
 

@@ -91,7 +91,10 @@ def embed(
             write_json(report if cosines is None else {**report, "similarity": cosines.tolist()})
         elif cosines is not None:
             for row, line in zip(cosines, texts, strict=True):
-                write(" ".join(f"{x:7.4f}" for x in row) + f"  {shorten(line, SHOWN)}\n")
+                label = shorten(line, SHOWN)
+                if label == "[...]":  # a long text without spaces
+                    label = f"{line.strip()[: SHOWN - 6]} [...]"
+                write(" ".join(f"{x:7.4f}" for x in row) + f"  {label}\n")
         else:
             for row in rows:
                 write(" ".join(f"{x:.7g}" for x in row) + "\n")

@@ -463,6 +463,8 @@ def test_similarity_prints_the_cosine_between_each_two_texts() -> None:
         ]
         assert lines[0].endswith("  One day")
         assert lines[1].endswith(" Two [...]")
+    (line, *_) = graphml_command("embed", "stories260k", "あ" * 90, "b", *options).stdout.splitlines()
+    assert line.endswith("あああ [...]")
 
 
 def test_an_unknown_option_names_only_those_that_are_like_it() -> None:

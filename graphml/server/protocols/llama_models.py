@@ -17,7 +17,7 @@ from graphml.server.engine.served_models import ServedModels
 from graphml.server.engine.service import FINGERPRINT, ClosedModel
 from graphml.server.protocols.request_body import limited_body
 from graphml.server.requests.request_fields import LoadModel, decoded
-from graphml.server.responses.api_errors import ApiError, wrong_field
+from graphml.server.responses.api_errors import ApiError, unknown_model, wrong_field
 from graphml.server.responses.event_stream import EventStream, event
 from graphml.server.responses.json_response import json_response
 
@@ -58,7 +58,7 @@ async def one_model(models: ServedModels, request: Request) -> Response:
     name = request.path_params["name"]
     entry = next((key for key in models.room.entries if name in models.names_of(key)), None)
     if entry is None:
-        raise ApiError(404, "there is no model of this name")
+        raise unknown_model(name, models.room.entries)
     return json_response(_shown(models, entry))
 
 

@@ -148,8 +148,8 @@ async def generate(service: Service, request: Request) -> Response | EventStream
     roles = {"system": body.system, "user": body.prompt}
     messages = [{"role": role, "content": text} for role, text in roles.items() if text]
     asked = await off_loop(request, _as_chat, service, body, messages)
-    continues = body.raw or not (service.model.has_template or body.system)
-    if continues or body.suffix:
+    formatted = service.model.has_template or body.system  # without a template a system text needs ChatML
+    if body.raw or body.suffix or not formatted:
         reply = await _unformatted(service, request, body, asked)
     else:
         reply = await answering(service, request, asked)

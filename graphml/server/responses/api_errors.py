@@ -77,7 +77,7 @@ def wrong_field(name: str, message: str) -> ApiError:
 
 
 def unknown_model(name: str, known: Collection[str]) -> ApiError:
-    """The error of a model that there is not, as OpenAI has it; its message names those that there are."""
+    """404 for an unknown model, in OpenAI's form; the message names up to `_SHOWN` known ones."""
     shown = ", ".join([*sorted(known)[:_SHOWN], *(["..."] if len(known) > _SHOWN else [])])
     there = f"there are {shown}" if shown else "there is none"
     return ApiError(

@@ -77,7 +77,8 @@ def _attending(config: HfConfig, linear: dict[str, Any], count: int) -> list[boo
     full, others = linear["full_attn_layers"], linear["kda_layers"]
     if not isinstance(full, list) or not isinstance(others, list):
         raise config.error("linear_attn_config: wanted lists full_attn_layers and kda_layers")
-    if sorted(map(str, full + others)) != sorted(map(str, range(1, count + 1))):
+    numbers = full + others
+    if any(type(number) is not int for number in numbers) or sorted(numbers) != list(range(1, count + 1)):
         raise config.error(f"linear_attn_config: wanted each layer from 1 to {count} in one of its lists")
     return [i + 1 in full for i in range(count)]
 
