@@ -78,11 +78,12 @@ def gather(
     return total(g, x_TSD, read_TS), (write_TS, mix_TSS)
 
 
-def vector(layer: Layer, name: str, size: int) -> Node:
+def vector(tensors: Layer | Tensors, name: str, size: int) -> Node:
     """The tensor, if it has so many elements."""
-    if layer[name].shape != (size,):
-        raise ArchitectureError(f"tensor {layer[name].name}: wanted {size} elements; got {layer[name].type}")
-    return layer[name]
+    tensor = tensors[name]
+    if tensor.shape != (size,):
+        raise ArchitectureError(f"tensor {tensor.name}: wanted {size} elements; got {tensor.type}")
+    return tensor
 
 
 def spread(g: Builder, y_TD: Node, x_TSD: Node, mixed: tuple[Node, Node]) -> Node:

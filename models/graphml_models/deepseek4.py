@@ -24,7 +24,7 @@ from graphml_models._latent import narrow_queries
 from graphml_models._rope import Rope
 from graphml_models._routing import ROOT, Routing, shared_and_chosen
 from graphml_models._samples import Metadata, Shapes, shared_expert, transformer
-from graphml_models._streams import Streams, embedded, gather, spread, total
+from graphml_models._streams import Streams, embedded, gather, spread, total, vector
 
 RATIOS, PARTS = "attention.compress_ratios", "attention.output_group_count"
 SHARED = "swiglu_clamp_shexp"
@@ -238,7 +238,8 @@ def last(g: Builder, streams: Streams, weights: Tensors, x_TSD: Node) -> Node:
     """The weighted sum of the streams behind the last layer, [T, D]."""
     flat_TE = g.rms_norm(g.flatten(x_TSD), None, streams.norm_eps)
     mixes_TS = weights.linear(flat_TE, "output_hc_fn", rows=streams.n)
-    mixes_TS = g.add(g.mul(mixes_TS, weights["output_hc_scale"]), weights["output_hc_base"])
+    scale, base_S = vector(weights, "output_hc_scale", 1), vector(weights, "output_hc_base", streams.n)
+    mixes_TS = g.add(g.mul(mixes_TS, scale), base_S)
     return total(g, x_TSD, g.scale(g.sigmoid(mixes_TS), 1.0, streams.eps))
 
 
