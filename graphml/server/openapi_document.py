@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 import graphml
-from graphml.server.responses.api_errors import TYPES, style_of
+from graphml.server.responses.api_errors import MODEL_NOT_FOUND, TYPES, style_of
 
 PARAMETER = re.compile(r"\{(\w+)(?::(\w+))?\}")
 STATUSES = (400, 401, 403, 404, 409, 413, 429, 500, 501, 503)
@@ -68,7 +68,8 @@ def openapi_document(
         "type": "object", "required": ["error"],
         "properties": {"error": {
             "type": "object", "required": ["code", "message", "type"],
-            "properties": {"code": {"type": "integer"}, "message": {"type": "string"},
+            "properties": {"code": {"anyOf": [{"type": "integer"}, {"const": MODEL_NOT_FOUND}]},
+                           "message": {"type": "string"},
                            "type": {"enum": sorted({*TYPES.values(), "exceed_context_size_error"})}},
         }},
     }  # fmt: skip

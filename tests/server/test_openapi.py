@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 import graphml
@@ -53,6 +54,16 @@ def test_schemathesis_finds_no_fault(stories: graphml.Model, tmp_path: Path) -> 
         assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
         assert server.at_rest()
     assert "passed" in done.stdout
+
+
+def test_errors_are_of_the_described_schema(server: Running) -> None:
+    described = server.http.get("/openapi.json").json()
+    schema = {"$ref": "#/components/schemas/Error", "components": described["components"]}
+    named = server.http.get("/models/another")
+    wrong = server.http.post("/v1/completions", json={"prompt": 3.5})
+    for answer, status in (named, 404), (wrong, 400):
+        assert answer.status_code == status
+        jsonschema.validate(answer.json(), schema)
 
 
 def test_a_wrong_method_is_told_which_are_right(server: Running) -> None:

@@ -26,7 +26,8 @@ TYPES = {
 }
 ANTHROPIC_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error",
                    413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error"}  # fmt: skip
-
+MODEL_NOT_FOUND = "model_not_found"
+"""The one `code` that is OpenAI's word and not the status, as llama-server's are."""
 
 _SHOWN = 8  # names of models in a message
 Style: TypeAlias = Literal["openai", "anthropic", "ollama"]
@@ -82,7 +83,7 @@ def unknown_model(name: str, known: Collection[str]) -> ApiError:
     there = f"there are {shown}" if shown else "there is none"
     return ApiError(
         404, f"Field 'model': there is no model {name!r:.200}; {there}; `GET /v1/models` lists them",
-        TYPES[400], param="model", code="model_not_found",
+        TYPES[400], param="model", code=MODEL_NOT_FOUND,
     )  # fmt: skip
 
 
