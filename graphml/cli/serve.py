@@ -50,7 +50,7 @@ from graphml.server.options.command_line import (
     with_variables,
 )
 from graphml.server.options.model_presets import EVERY, loaded_on_startup, preset_command, read_presets
-from graphml.server.options.model_sources import LoadableModel, folder_models
+from graphml.server.options.model_sources import LoadableModel, folder_models, named_models
 from graphml.server.options.server_options import (
     DEFAULT_SAMPLING,
     NO_CACHE_REUSE,
@@ -112,6 +112,8 @@ def serve(context: typer.Context) -> None:
     if not options.routes or command.model or any(name in command.values for name in WHICH_MODEL):
         with Bars(sys.stderr) as bars:
             model = load_model(_path(command, opening, bars.report), opening, bars.report)
+            for other in command.others:
+                _path(replace(_of_all(command), model=other), opening, bars.report)
         if opening.template is not None and model.tokenizer is not None:
             _ = model.templates["default"]  # a wrong one is told now, not to the first client
     sources = partial(model_sources, command, options, model)
@@ -121,21 +123,30 @@ def serve(context: typer.Context) -> None:
 
 
 def model_sources(command: Parsed, options: ServerOptions, model: Model | None) -> dict[str, LoadableModel]:
-    """The models that may be loaded, by name: the first one, those of `--models-dir`, and of presets.
+    """The models that may be loaded, by name: the first one, further ones, those of folder and presets.
 
-    A name is a file's or a section's, never a path. UsageError for a section without a model.
+    A name is a file's or a section's, never a path. Further arguments MODEL are loaded at the start, if so
+    many may be. UsageError for a section without a model.
     """
     presets = {} if options.models_preset is None else read_presets(options.models_preset)
-    values = {name: value for name, value in command.values.items() if name not in OF_FIRST}
-    shared = Parsed(values, None, [])
+    shared = _of_all(command)
     files = {} if options.models_dir is None else folder_models(options.models_dir)
     sources: dict[str, LoadableModel] = {}
+    further: dict[str, Path] = {}
     if model is not None:
         first = model.path
         name = sorted(options.aliases)[0] if options.aliases else first.name
+        further = {
+            other: _path(replace(shared, model=text), load_options(shared), no_progress)
+            for other, text in named_models(name, options.more_models).items()
+        }
         sources[name] = _source(command, options, first)
         same = {name for name, path in files.items() if path.resolve() == first.resolve()} - presets.keys()
         files = {name: path for name, path in files.items() if name not in same}
+    for name in further.keys() & files.keys():
+        if further[name].resolve() != files[name].resolve():
+            raise UsageError(f"serve: {further[name]}: --models-dir has another model of the name {name!r}")
+    files |= further
     for name in dict.fromkeys((*files, *(section for section in presets if section != EVERY))):
         own = preset_command(shared, presets, name)
         if name not in files and not any(which in own.values for which in WHICH_MODEL):
@@ -146,8 +157,16 @@ def model_sources(command: Parsed, options: ServerOptions, model: Model | None) 
         if name in sources:
             raise UsageError(f"--models-preset: [{name}]: MODEL has that name")
         source = _source(own, replace(server_options(own), aliases=()), files.get(name))
-        sources[name] = replace(source, on_startup=loaded_on_startup(presets, name))
+        every = not 0 < options.models_max <= len(further)
+        sources[name] = replace(
+            source, on_startup=loaded_on_startup(presets, name) or (every and name in further)
+        )
     return sources
+
+
+def _of_all(command: Parsed) -> Parsed:
+    """What a command line says of every model."""
+    return Parsed({name: value for name, value in command.values.items() if name not in OF_FIRST})
 
 
 def _source(command: Parsed, options: ServerOptions, path: Path | None) -> LoadableModel:
@@ -250,16 +269,14 @@ def server_options(command: Parsed) -> ServerOptions:
     stated |= {into: values[name] for name, into in RENAMED.items() if name in values}
     stated |= {into: _listed(values[name]) for name, into in LISTED.items() if name in values}
     stated |= {name: Path(values[name]) for name in PATHS if name in values}
-    if (named := command.model or values.get("model")) in fetch.MODELS:
-        stated["short_name"] = named
+    stated = {**_models(command), **stated}
     if "prefix" in values:
         stated["prefix"] = f"/{values['prefix'].strip('/')}".rstrip("/")
     if values.get("reranking"):
         stated |= {"embeddings_only": True, "pooling": values.get("pooling", "rank")}
-    if "slot_save_path" in stated and not stated["slot_save_path"].is_dir():
-        raise UsageError(f"--slot-save-path: wanted a folder, got {values['slot_save_path']!r}")
-    if "models_dir" in stated and not stated["models_dir"].is_dir():
-        raise UsageError(f"--models-dir: wanted a folder, got {values['models_dir']!r}")
+    for name in ("slot_save_path", "models_dir"):
+        if name in stated and not stated[name].is_dir():
+            raise UsageError(f"--{name.replace('_', '-')}: wanted a folder, got {values[name]!r}")
     stated["parallel"] = parallel = values["parallel"] if values.get("parallel", -1) > 0 else DEFAULT_PARALLEL
     if values.get("ctx", 0) > 0:
         shared = values.get("unified", "parallel" not in values)
@@ -280,6 +297,15 @@ def server_options(command: Parsed) -> ServerOptions:
         **stated, params=replace(DEFAULT_SAMPLING, **(asked := _sampling(command))),
         asked=frozenset(asked), loras=_loras(values), limits=_limits(values),
     )  # fmt: skip
+
+
+def _models(command: Parsed) -> dict[str, Any]:
+    """What the arguments MODEL say of the server."""
+    stated: dict[str, Any] = {"more_models": tuple(command.others)}
+    if (named := command.model or command.values.get("model")) in fetch.MODELS:
+        stated["short_name"] = named
+    stated["models_max"] = max(ServerOptions.models_max, 1 + len(command.others))
+    return stated
 
 
 def _check_supported(values: dict[str, Any]) -> None:

@@ -33,6 +33,7 @@ from graphml.system.pages import keep_large_blocks_apart
 from graphml.system.signals import on_signal
 
 POLL = 0.05
+_SHOWN = 8  # further models in the line of the start
 SWITCH_S = 0.001
 """Seconds that a thread computes in Python until another may; the event loop waits so long for each."""
 
@@ -134,4 +135,6 @@ def _ready_line(models: ServedModels, sockets: list[socket.socket]) -> str:
     room = f", room for {(stats.blocks_free + stats.blocks_used) * 32} tokens" if stats else ""
     own = own_bytes()
     memory = "" if own is None else f", {own / 1e6:.0f} MB of memory besides the model's file"
-    return f"graphml: {service.name} at {' '.join(where)} ({what}{room}{memory})"
+    further = ", ".join([*models.options.more_models][:_SHOWN])
+    also = f"; further models: {further}" if further else ""
+    return f"graphml: {service.name} at {' '.join(where)} ({what}{room}{memory}){also}"

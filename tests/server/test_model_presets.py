@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+import graphml
 from graphml.cli.serve import model_sources, server_options
 from graphml.errors import UsageError
 from graphml.server.options.command_line import BY_NAME, WITH_VALUE, parsed
 from graphml.server.options.model_presets import OF_SERVER, loaded_on_startup, preset_command, read_presets
+from graphml.server.options.model_sources import named_models
 from tests import tiny_model
 from tests.stories import STORIES
 
@@ -149,6 +151,55 @@ def test_models_of_a_folder_and_of_sections_have_their_own_flags(tmp_path: Path)
         with_first = model_sources(first, server_options(first), model)
         assert set(with_first) == {"first", "a", "b", "c"}
         assert with_first["first"].find() == path
+
+
+def test_further_models_of_a_command_line_are_loaded_at_the_start(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        tiny_model.write(tmp_path / f"{name}.gguf", n_ctx=128)
+    first, others = tmp_path / "a.gguf", [str(tmp_path / "b.gguf"), str(tmp_path / "c.gguf")]
+    command = parsed([str(first), *others, "-np", "1", "--alias", "first", "-c", "64"])
+    options = server_options(command)
+    assert (options.routes, options.models_max) == (True, 4)
+    assert server_options(parsed(["m"] * 6)).models_max == 6
+    with graphml.load(first, "cpu", n_batch=64) as model:
+        sources = model_sources(command, options, model)
+        assert {name: source.on_startup for name, source in sources.items()} == {
+            "first": False, "b": True, "c": True,
+        }  # fmt: skip
+        assert (sources["b"].find(), sources["b"].options.n_ctx) == (tmp_path / "b.gguf", 64)
+        few = replace(options, models_max=2)
+        assert not any(source.on_startup for source in model_sources(command, few, model).values())
+        wrong = parsed([str(first), str(tmp_path / "none.gguf")])
+        with pytest.raises(UsageError, match=r"none\.gguf"):
+            model_sources(wrong, server_options(wrong), model)
+        (tmp_path / "models").mkdir()
+        tiny_model.write(tmp_path / "models" / "b.gguf", n_ctx=128)
+        both = parsed([str(first), others[0], "--models-dir", str(tmp_path / "models")])
+        with pytest.raises(UsageError, match="--models-dir has another model of the name 'b'"):
+            model_sources(both, server_options(both), model)
+
+
+@pytest.mark.parametrize(
+    ("models", "said"),
+    [(["x/a.gguf", "y/a.gguf"], "'a.gguf' and 'x/a.gguf' have the name 'a'"),
+     (["x/b.gguf", "b"], "'x/b.gguf' and 'b' have the name 'b'"),
+     (["x/two words.gguf"], "wanted a name of letters, digits")],
+    ids=str,
+)  # fmt: skip
+def test_names_of_further_models_must_tell_them_apart(models: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        named_models("a.gguf", models)
+
+
+def test_names_of_further_models_are_the_ends_of_what_was_typed() -> None:
+    typed = [
+        "x/b.gguf",
+        "smollm2",
+        "hf.co/user/repo:Q8_0",
+        "folder/",
+        "https://huggingface.co/u/r/resolve/main/d.gguf",
+    ]
+    assert list(named_models("a.gguf", typed)) == ["b", "smollm2", "repo-Q8_0", "folder", "d"]
 
 
 def test_a_section_without_a_model_is_refused(tmp_path: Path) -> None:

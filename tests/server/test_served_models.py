@@ -20,7 +20,9 @@ import pytest
 
 import graphml
 from graphml.cli.serve import model_sources, server_options
+from graphml.errors import GraphmlError
 from graphml.server.engine.engine_access import EngineAccess
+from graphml.server.engine.served_models import _without_folder
 from graphml.server.engine.service import Service
 from graphml.server.options.api_keys import keys_in
 from graphml.server.options.command_line import parsed
@@ -526,3 +528,14 @@ def test_a_folder_lists_files_and_folders_of_one_model(tmp_path: Path) -> None:
     models = folder_models(tmp_path)
     assert set(models) == {"a", "B", "big-00001-of-00002", "one", "parts"}
     assert models["parts"].name == "x-00001-of-00002.gguf"
+
+
+@pytest.mark.parametrize(
+    ("path", "said", "left"),
+    [("/home/a/b.gguf", "/home/a/b.gguf: of /home/a: no, a.b", "b.gguf: of its folder: no, a.b"),
+     ("b.gguf", "b.gguf: version 1.0.", "b.gguf: version 1.0."),
+     ("a/b.gguf", "a/b.gguf: a wrong a/ka", "b.gguf: a wrong ka")],
+    ids=str,
+)  # fmt: skip
+def test_folders_are_left_out_of_errors(path: str, said: str, left: str) -> None:
+    assert _without_folder(GraphmlError(said), Path(path)) == left

@@ -29,7 +29,6 @@ from tests.stories import STORIES
      (["--sleep-idle-seconds", "-2"], "--sleep-idle-seconds"),
      (["--models-max", "-1"], "--models-max"), (["--rope-scale", "0"], "--rope-scale"),
      (["--api-key", " ,"], "--api-key"),
-     (["a b", "c d"], r"`graphml serve 'a b' --models-preset more.ini`, .* model = c d; .*--models-dir"),
      ],
     ids=lambda one: " ".join(one) if isinstance(one, list) else "",
 )  # fmt: skip

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -334,4 +335,7 @@ def _without_folder(error: GraphmlError, path: Path | None) -> str:
     """An error's text without the folder of a file."""
     if path is None:
         return str(error)
-    return str(error).replace(f"{path.parent}/", "").replace(str(path.parent), "its folder")
+    folder = rf"(?<![^\s'\"(]){re.escape(str(path.parent))}"
+    text = re.sub(f"{folder}/", "", str(error))
+    # A relative one may be a word of the text.
+    return re.sub(rf"{folder}(?=[\s:'\"),]|$)", "its folder", text) if path.is_absolute() else text

@@ -8,7 +8,6 @@ environment.
 from __future__ import annotations
 
 import math
-import shlex
 import shutil
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -231,11 +230,19 @@ BY_NAME: Final = {name: flag for flag in FLAGS for name in flag.names.split()}
 
 @dataclass
 class Parsed:
-    """What a command line says: values by name, the argument MODEL, and flags that mean nothing here."""
+    """What a command line says: values by name, arguments MODEL, and flags that mean nothing here.
+
+    model: the first, which answers requests that name none. others: those that requests must name.
+    """
 
     values: dict[str, Any] = field(default_factory=dict)
     model: str | None = None
     ignored: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+
+    def copy(self) -> Parsed:
+        """One that can be added to."""
+        return Parsed(dict(self.values), self.model, [*self.ignored], [*self.others])
 
 
 def parsed(arguments: Sequence[str]) -> Parsed:
@@ -244,14 +251,10 @@ def parsed(arguments: Sequence[str]) -> Parsed:
     while left:
         name = left.pop(0)
         if not name.startswith("-") or name == "-":
-            if command.model is not None:
-                first = shlex.quote(command.model)
-                raise UsageError(
-                    f"serve: wanted one MODEL, got {command.model!r} and {name!r}. More are named in a file: "
-                    f"`graphml serve {first} --models-preset more.ini`, where more.ini has [NAME] and then "
-                    f"model = {name}; or they are in a folder: `graphml serve {first} --models-dir FOLDER`"
-                )
-            command.model = name
+            if command.model is None:
+                command.model = name
+            else:
+                command.others.append(name)
             continue
         inline: str | None = None
         if name.startswith("--") and "=" in name:
@@ -316,7 +319,7 @@ _HELP_COLUMN: Final = 30
 
 def help_text() -> str:
     """All flags and what they do, as wide as the terminal."""
-    lines = ["Usage: graphml serve [OPTIONS] [MODEL]", "", "Options are llama-server's, and:", ""]
+    lines = ["Usage: graphml serve [OPTIONS] [MODEL]...", "", "Options are llama-server's, and:", ""]
     width = min(shutil.get_terminal_size().columns, 100) - 2
     for flag in FLAGS:
         names = f"  {flag.names.replace(' ', ', ')}"
@@ -409,7 +412,7 @@ SAME_MATTER: Final = (
 
 def with_variables(command: Parsed, variables: Mapping[str, str]) -> Parsed:
     """A command line with what variables say besides. UsageError for a value that the flag would refuse."""
-    merged = Parsed(dict(command.values), command.model, list(command.ignored))
+    merged = command.copy()
     said = _said(command)
     for variable, text in sorted(variables.items()):
         name = NAMED_OTHERWISE.get(variable, "--" + variable.removeprefix(PREFIX).lower().replace("_", "-"))
@@ -429,7 +432,7 @@ def _said(command: Parsed) -> set[str]:
 
 def with_stated(command: Parsed, stated: Sequence[tuple[str, str, Sequence[str | bool]]]) -> Parsed:
     """A command line with what a file states besides: where, the flag and its values. UsageError as above."""
-    merged = Parsed(dict(command.values), command.model, list(command.ignored))
+    merged = command.copy()
     said = _said(command)
     for where, name, values in stated:
         flag = BY_NAME[name]

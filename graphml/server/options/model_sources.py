@@ -6,7 +6,7 @@ Knows files' names and folders; nothing of requests, nor of what is loaded.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -36,6 +36,25 @@ class LoadableModel:
     size: Callable[[Path], int] = lambda path: 0
     on_startup: bool = False
     stated: object = None
+
+
+def named_models(first: str | None, others: Sequence[str]) -> dict[str, str]:
+    """Models of a command line by name: what a path, reference or address ends with, without its ending.
+
+    UsageError where two, or the first model and another, have one name.
+    """
+    named: dict[str, str] = {}
+    for model in others:
+        name = without_ending(re.split(r"[/\\]", model.rstrip("/\\"))[-1]).replace(":", "-")
+        same = named.get(name, first if first is not None and without_ending(first) == name else None)
+        if same is not None:
+            raise UsageError(
+                f"serve: {same!r} and {model!r} have the name {name!r}; wanted one of them renamed"
+            )
+        if not NAME.fullmatch(name):
+            raise UsageError(f"serve: {model!r}: wanted a name of letters, digits and _.+- for requests")
+        named[name] = model
+    return named
 
 
 def folder_models(folder: Path) -> dict[str, Path]:

@@ -90,8 +90,9 @@ class ServerOptions:
     api_keys: any of them opens the server, and so do file_keys, those of api_key_file at the start; none of
     either: nobody is asked. slots, metrics, props, activations: whether these endpoints answer.
     loras: adapters (file, scale), by number. models_dir, models_preset: a folder of models that requests may
-    name, and a file of them; models_max: how many are loaded at a time, 0: any number; models_autoload:
-    whether a request loads the one that it names. mcp: a file of MCP servers, whose tools the page may call.
+    name, and a file of them; more_models: others, as they were typed; models_max: how many are loaded at a
+    time, 0: any number; models_autoload: whether a request loads the one that it names.
+    mcp: a file of MCP servers, whose tools the page may call.
     timeout: seconds until a client that does not read is left. ping: seconds of silence after which a stream
     sends a comment. drain: seconds in which requests may end after SIGTERM. sleep_idle: seconds without a
     request after which the model is closed until the next one; below 0: never.
@@ -135,6 +136,7 @@ class ServerOptions:
     slot_save_path: Path | None = None
     models_dir: Path | None = None
     models_preset: Path | None = None
+    more_models: tuple[str, ...] = ()
     models_max: int = 4
     models_autoload: bool = True
     mcp: Path | None = None
@@ -177,7 +179,7 @@ class ServerOptions:
     @property
     def routes(self) -> bool:
         """Whether requests choose among several models."""
-        return self.models_dir is not None or self.models_preset is not None
+        return self.models_dir is not None or self.models_preset is not None or bool(self.more_models)
 
     @property
     def loopback(self) -> bool:
