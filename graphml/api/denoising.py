@@ -5,6 +5,7 @@ Knows params, sessions and denoisers; nothing of engines' steps, or of how a den
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Generator
 
 from graphml.api.session_evaluation import EvaluatedSession
@@ -15,7 +16,10 @@ from graphml.ir.op import Array
 from graphml.runtime.programs.executor import Executor
 from graphml.sampling import PeekableRandom, SamplingParams
 from graphml.sampling.denoiser import Denoiser, check_continued, check_denoised, denoised
+from graphml.text.tokenizer import Tokenizer
 
+OPEN = "░"
+"""What stands for a token that is not known yet, where an answer is shown."""
 DEFAULT_LENGTH = 256
 """Tokens of an answer that nobody limits: all of it is there from the first step on."""
 
@@ -33,6 +37,15 @@ def check_kind(executor: Executor, params: SamplingParams, options: CompileOptio
             f"lora: a diffusion model has its adapters for all of a text: wanted none that works from its "
             f"invocation on; {activated[0]} does"
         )
+
+
+def shown_answer(tokenizer: Tokenizer, answer: Denoiser) -> str:
+    """The text of an answer as far as it is known, with `OPEN` for each open token."""
+    text = ""
+    for is_open, run in itertools.groupby(answer.answer.tolist(), lambda id: id == answer.mask):
+        ids = list(run)
+        text += OPEN * len(ids) if is_open else tokenizer.decode(ids)
+    return text
 
 
 def answer_length(n_prompt: int, max_tokens: int, n_ctx: int) -> int:

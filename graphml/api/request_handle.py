@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mappin
 from typing import Any, ClassVar, Protocol
 
 from graphml.api.prompt_encoder import Prompt
-from graphml.api.token_stream import Result, TokenStream
+from graphml.api.token_stream import Denoised, Result, TokenStream
 from graphml.api.tokens import Token
 from graphml.errors import UsageError
 from graphml.options.argument_checks import seed_or_random
@@ -90,6 +90,11 @@ class Handle(NamesOthers):
         """While its prompt is computed: number of a sequence, and how many ids of the prompt are computed."""
         async for index, count in self._stream.prompt_progress():
             yield index, count
+
+    async def with_denoised(self) -> AsyncIterator[Token | Denoised]:
+        """Its tokens, and after each step of a diffusion model a `Denoised`, the answer so far."""
+        async for item in self._stream.with_denoised():
+            yield item
 
     def __repr__(self) -> str:
         return f"Handle({'ended' if self.done else 'running'}, {self._stream.n_tokens} tokens so far)"

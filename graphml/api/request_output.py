@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 
-from graphml.api.token_stream import Result, Timings, TokenStream
+from graphml.api.token_stream import Denoised, Result, Timings, TokenStream
 from graphml.api.tokens import GeneratedText, Token
 from graphml.runtime.blocks.sequence import Sequence
 from graphml.sampling.candidates.logprobs import TokenLogprobs
@@ -41,6 +41,11 @@ class RequestOutput:
     def prompt_computed(self, count: int) -> None:
         """See `Listener`."""
         self._stream.note_progress(self._sequence.index, count)
+
+    def denoised(self) -> None:
+        """See `Listener`."""
+        assert self._sequence.denoiser is not None
+        self._stream.note_denoised(Denoised(self._sequence.index, self._sequence.denoiser))
 
     def sampled(self, token: int) -> str | None:
         """See `Listener`: text that was held back comes with the token that ends it."""

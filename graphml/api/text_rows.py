@@ -167,6 +167,9 @@ class _Text:
     def prompt_computed(self, count: int) -> None:
         """See `Listener`; a text is computed at once."""
 
+    def denoised(self) -> None:
+        """See `Listener`; no answer follows."""
+
     def ended(self, reason: str) -> None:
         """See `Listener`."""
         rows, self._sequence.pooled = self._sequence.pooled, None

@@ -19,6 +19,7 @@ from graphml.api.tokens import Token
 from graphml.ir.op import Array
 from graphml.options.other_attributes import NamesOthers
 from graphml.sampling.candidates.logprobs import ScoredToken, TokenLogprobs
+from graphml.sampling.denoiser import Denoiser
 from graphml.system.notebook_html import html_table
 
 T = TypeVar("T")
@@ -127,6 +128,14 @@ def _alternatives(top: Sequence[ScoredToken]) -> str:
     return ", ".join(f"{_shown(token.bytes)} {math.exp(token.logprob):.1%}" for token in top)
 
 
+@dataclass(frozen=True)
+class Denoised:
+    """A step of a diffusion model: of which sequence, and its answer, which later steps fill in further."""
+
+    index: int
+    answer: Denoiser
+
+
 class TokenStream:
     """Tokens in the order in which they came, all of them for each reader; and a result for each sequence.
 
@@ -137,7 +146,8 @@ class TokenStream:
 
     def __init__(self, n_sequences: int, wakes: Wakes) -> None:
         self._wakes = wakes
-        self._tokens: list[Token] = []
+        self._items: list[Token | Denoised] = []
+        self.n_tokens = 0  # so far, of all sequences
         self._results: list[Result | None] = [None] * n_sequences
         self.progress: list[tuple[int, int]] = []
         self._error: BaseException | None = None
@@ -145,7 +155,13 @@ class TokenStream:
 
     def put(self, token: Token) -> None:
         """One more token."""
-        self._tokens.append(token)
+        self._items.append(token)
+        self.n_tokens += 1
+        self._call_readers()
+
+    def note_denoised(self, denoised: Denoised) -> None:
+        """A step has filled in an answer; readers of `with_denoised` see it, before its tokens."""
+        self._items.append(denoised)
         self._call_readers()
 
     def note_progress(self, index: int, count: int) -> None:
@@ -162,11 +178,6 @@ class TokenStream:
         """The request has failed; readers get the error behind the tokens that were before it."""
         self._error = self._error or error
         self._call_readers()
-
-    @property
-    def n_tokens(self) -> int:
-        """How many came so far, of all sequences."""
-        return len(self._tokens)
 
     @property
     def done(self) -> bool:
@@ -190,22 +201,31 @@ class TokenStream:
         with self._reading(ThreadReader()) as reader:
             while True:
                 done = self.done
-                while position < len(self._tokens):
-                    yield self._tokens[position]
+                while position < len(self._items):
+                    item = self._items[position]
                     position += 1
+                    if isinstance(item, Token):
+                        yield item
                 if done:
                     break
                 reader.woken.get()
         self._check()
 
     async def __aiter__(self) -> AsyncIterator[Token]:
-        async for token in self._followed(self._tokens, lambda: self.done):
-            yield token
+        async for item in self._followed(self._items, lambda: self.done):
+            if isinstance(item, Token):
+                yield item
+        self._check()
+
+    async def with_denoised(self) -> AsyncIterator[Token | Denoised]:
+        """Tokens, and steps of a diffusion model."""
+        async for item in self._followed(self._items, lambda: self.done):
+            yield item
         self._check()
 
     async def prompt_progress(self) -> AsyncIterator[tuple[int, int]]:
         """Number of the sequence, and how many ids of its prompt are computed, until there is a token."""
-        async for progress in self._followed(self.progress, lambda: self.done or bool(self._tokens)):
+        async for progress in self._followed(self.progress, lambda: self.done or self.n_tokens > 0):
             yield progress
 
     async def _followed(self, growing: list[T], ended: Callable[[], bool]) -> AsyncIterator[T]:

@@ -11,9 +11,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import graphml
+from graphml.api.denoising import OPEN
 from graphml.cli.main import app
 from graphml.cli.terminal import denoising_view
-from graphml.cli.terminal.denoising_view import OPEN, DenoisingView
+from graphml.cli.terminal.denoising_view import DenoisingView
 from graphml.sampling import PeekableRandom
 from graphml.sampling.denoiser import Denoiser
 from tests import tiny_model

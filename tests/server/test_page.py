@@ -252,6 +252,28 @@ def test_tokens_show_their_alternatives_and_the_cached_prompt(chromium: Browser)
         assert lights[0] != lights[1]
 
 
+def test_an_answer_is_seen_as_it_is_denoised(chromium: Browser) -> None:
+    def step(number: int, text: str) -> dict[str, Any]:
+        denoising = {"step": number, "steps": 9, "open": "░", "text": text}
+        return {**chunk({}), "denoising": denoising}
+
+    steps = [chunk({"role": "assistant", "content": None}), step(1, "░░<b>░"), step(2, "*a*░<b>░"), None]
+    script = Script([steps, [*steps[:-1], *pieces("*a* c<b>!"), *END]])
+    with opened(chromium, script) as page:
+        page.fill("#message", "hello")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".denoising:has-text('Step 2 of 9')")
+        assert page.text_content(".denoising") == "*a*░<b>░Step 2 of 9"
+        assert page.locator(".denoising .open").all_text_contents() == ["░", "░"]
+        page.click("#stop")
+        page.wait_for_selector("article.assistant footer")
+        assert page.locator(".denoising").count() == 0
+        say(page, "again", 2)
+        assert page.locator(".denoising").count() == 0
+        assert page.text_content("article.assistant >> nth=1 >> .content") == "a c<b>!"
+    assert script.bodies[0]["return_denoising"] is True
+
+
 def test_the_end_of_an_answer_is_in_sight(chromium: Browser) -> None:
     """With what is told below it, too, once it has ended."""
     script = Script([[*(token("line\n", -0.1) for _ in range(80)), *END]])

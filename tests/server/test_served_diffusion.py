@@ -56,6 +56,41 @@ def test_a_stream_has_the_same_text_and_counts(server: Running) -> None:
     assert server.at_rest()
 
 
+def test_a_stream_shows_each_step_where_that_is_asked_for(server: Running) -> None:
+    body = {
+        "messages": MESSAGES,
+        "max_tokens": 12,
+        "seed": 3,
+        "diffusion_block_length": 4,
+        "diffusion_steps": 9,
+    }
+    plain = server.events(CHAT, body)
+    events = server.events(CHAT, {**body, "return_denoising": True})
+    steps = [event for event in events if "denoising" in event]
+    others = [event["choices"] for event in events if "denoising" not in event]
+    assert others == [event["choices"] for event in plain]
+    shown = [event["denoising"] for event in steps]
+    assert [answer["step"] for answer in shown] == sorted({answer["step"] for answer in shown})
+    assert shown[-1]["step"] <= 9 == shown[-1]["steps"]
+    n_open = [answer["text"].count(answer["open"]) for answer in shown]
+    assert n_open == sorted(n_open, reverse=True)
+    assert n_open[0] > n_open[-1] == 0
+    text = "".join(event["choices"][0]["delta"].get("content") or "" for event in plain)
+    assert shown[-1]["text"] == text
+    # A step comes before the tokens that it settles.
+    first_text = next(i for i, event in enumerate(events) if event["choices"][0]["delta"].get("content"))
+    assert events.index(steps[0]) < first_text
+    assert all(event["choices"][0]["delta"] == {} for event in steps)
+
+
+def test_other_models_have_no_steps_to_show(stories: graphml.Model) -> None:
+    body = {"messages": MESSAGES, "max_tokens": 4, "return_denoising": True}
+    with running(ServerOptions(parallel=1, n_ctx=64), stories) as server:
+        events = server.events(CHAT, body)
+    assert events
+    assert not [event for event in events if "denoising" in event]
+
+
 def test_n_answers_differ_and_each_is_a_seeds(server: Running) -> None:
     body = {"messages": MESSAGES, "max_tokens": 8, "seed": 3, "diffusion_steps": 8}
     several = [

@@ -5,7 +5,6 @@ Knows terminals, sessions, ids and their text; nothing of how an answer is denoi
 
 from __future__ import annotations
 
-import itertools
 import shutil
 import sys
 import unicodedata
@@ -15,13 +14,12 @@ from typing import Annotated
 import typer
 
 import graphml
+from graphml.api.denoising import shown_answer
 from graphml.cli.terminal.console import CONTROL
 from graphml.errors import UsageError
 from graphml.sampling.denoiser import Denoiser
 from graphml.text.tokenizer import Tokenizer
 
-OPEN = "░"
-"""What stands for a token that is not known yet."""
 Visual = Annotated[
     bool,
     typer.Option("--diffusion-visual", help="Diffusion models: show the answer on stderr after each step."),
@@ -36,10 +34,7 @@ class DenoisingView:
 
     def show(self, answer: Denoiser) -> None:
         """Draw an answer."""
-        text = ""
-        for is_open, run in itertools.groupby(answer.answer.tolist(), lambda id: id == answer.mask):
-            ids = list(run)
-            text += OPEN * len(ids) if is_open else self._tokenizer.decode(ids)
+        text = shown_answer(self._tokenizer, answer)
         lines = [f"step {answer.n_steps} of {answer.most_steps}", *text.split("\n")]
         if sys.stderr.isatty():
             columns, rows = shutil.get_terminal_size()

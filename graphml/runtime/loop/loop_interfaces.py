@@ -45,6 +45,9 @@ class Listener(Protocol):
     def prompt_computed(self, count: int) -> None:
         """So many ids of the prompt are computed now; more than one of them in this step, or not the last."""
 
+    def denoised(self) -> None:
+        """A step of a diffusion model has filled in a part of the sequence's answer."""
+
     def ended(self, reason: str) -> None:
         """No token follows."""
 

@@ -148,6 +148,8 @@ class TokenDelivery:
     def _settle(self, member: LoopMember, denoiser: Denoiser) -> None:
         """Hand out what a step has settled of an answer; unless that ends it, it waits again."""
         sequence = member.sequence
+        with contextlib.suppress(Exception):  # of the listener alone
+            member.listener.denoised()
         for token in denoiser.answer[sequence.n_generated : denoiser.n_settled].tolist():
             self._continue(member, token)
             if sequence.status is not Status.RUNNING:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from graphml.api.model import Model
 from graphml.api.request_handle import Handle
-from graphml.api.token_stream import Result
+from graphml.api.token_stream import Denoised, Result
 from graphml.api.tokens import Token
 from graphml.server.engine.saved_slots import SavedSlots
 from graphml.server.observing.server_metrics import ServerMetrics
@@ -51,6 +51,7 @@ class Generation:
         self.ids, self.settings = ids, settings
         self.number = next(access.numbers)
         self.arrived, self.submitted = arrived, time.monotonic()
+        self._last = arrived
         self.n_generated = 0
         self.first: float | None = None
         self.stop_reasons: list[str] = []
@@ -60,27 +61,43 @@ class Generation:
 
     async def tokens(self) -> AsyncIterator[Token]:
         """Its tokens as they come; it is cancelled where nobody reads to the end."""
-        metrics, last = self._access.metrics, self.arrived
         try:
             async for token in self._handle:
-                now = time.monotonic()
-                if not self.n_generated:
-                    self.first = now
-                    metrics.ttft.observe(now - self.arrived)
-                    self.slot = max(self.slot, self._handle.sequences[0].slot)
-                else:
-                    metrics.itl.observe(now - last)
-                last = now
-                self.n_generated += 1
-                self._silent[token.index] = 0 if token.piece else self._silent.get(token.index, 0) + 1
-                yield self._with_space(token)
-            for result in self.results():
-                metrics.ended(result, self.submitted - self.arrived)
-                self.stop_reasons.append(result.stop_reason)
-            slot = self.slot if self._kept_as is None else self._kept_as
-            self._access.slots.ended(slot, self.key, [*self.ids, *self._handle.results(0)[0].tokens])
+                yield self._came(token)
+            self._all_came()
         finally:
             self.cancel()
+
+    async def with_denoised(self) -> AsyncIterator[Token | Denoised]:
+        """The same, and steps of a diffusion model before the tokens that they settle."""
+        try:
+            async for item in self._handle.with_denoised():
+                yield self._came(item) if isinstance(item, Token) else item
+            self._all_came()
+        finally:
+            self.cancel()
+
+    def _came(self, token: Token) -> Token:
+        """Count a token; its text as a part of a whole."""
+        metrics, now = self._access.metrics, time.monotonic()
+        if not self.n_generated:
+            self.first = now
+            metrics.ttft.observe(now - self.arrived)
+            self.slot = max(self.slot, self._handle.sequences[0].slot)
+        else:
+            metrics.itl.observe(now - self._last)
+        self._last = now
+        self.n_generated += 1
+        self._silent[token.index] = 0 if token.piece else self._silent.get(token.index, 0) + 1
+        return self._with_space(token)
+
+    def _all_came(self) -> None:
+        """Count what its sequences became, and keep the text of the first in its slot."""
+        for result in self.results():
+            self._access.metrics.ended(result, self.submitted - self.arrived)
+            self.stop_reasons.append(result.stop_reason)
+        slot = self.slot if self._kept_as is None else self._kept_as
+        self._access.slots.ended(slot, self.key, [*self.ids, *self._handle.results(0)[0].tokens])
 
     async def prompt_progress(self) -> AsyncIterator[dict[str, Any]]:
         """What `return_progress` reports: how much of the prompt is computed, at first what was cached."""

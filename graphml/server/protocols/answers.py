@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from starlette.requests import Request
 
 from graphml.api.chat_prompt import ChatPrompt
-from graphml.api.token_stream import Result
+from graphml.api.token_stream import Denoised, Result
 from graphml.api.tokens import Token
 from graphml.server.engine.running_request import Generation
-from graphml.server.engine.service import Service, merged
+from graphml.server.engine.service import Service
 from graphml.server.protocols.answer_tokens import AnswerTokens
 from graphml.server.protocols.conversations import conversation_of, ignored_tools
 from graphml.server.requests.request_fields import ChatCompletion
@@ -81,9 +81,21 @@ class Answering:
     def __post_init__(self) -> None:
         self.tokens = [AnswerTokens() for _ in self.readers]
 
-    async def events(self) -> AsyncIterator[tuple[int, Token | None, list[Event]]]:
-        """Number of the sequence, its token and what that means; without a token at the end."""
-        async for index, token in merged([self.generation]):
+    async def events(
+        self, denoised: Callable[[Denoised], None] | None = None
+    ) -> AsyncIterator[tuple[int, Token | None, list[Event]]]:
+        """Number of the sequence, its token and what that means; without a token at the end.
+
+        denoised: called with each step of a diffusion model, which comes as no event and no token.
+        """
+        tokens = self.generation.tokens() if denoised is None else self.generation.with_denoised()
+        async for token in tokens:
+            index = token.index
+            if isinstance(token, Denoised):
+                assert denoised is not None
+                denoised(token)
+                yield index, None, []
+                continue
             reasoned = self.readers[index].reasoned
             events = self.readers[index].push(token)
             self.tokens[index].push(token, events, reasoned)

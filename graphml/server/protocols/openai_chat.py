@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from graphml.api.denoising import OPEN, shown_answer
+from graphml.api.token_stream import Denoised
 from graphml.sampling.candidates.logprobs import TokenLogprobs
 from graphml.server.engine.served_models import ServedModels
 from graphml.server.engine.service import FINGERPRINT, Service, new_id, timings, usage
@@ -119,10 +121,13 @@ async def _events(
             first = chunk(0, {"role": "assistant", "content": None})
             yield event({**first, "prompt_progress": progress, "timings": progress_timings(progress)})
         begun.add(0)
-    async for index, token, events in reply.events():
+    steps, n_steps = list[Denoised](), dict[int, int]()
+    async for index, token, events in reply.events(steps.append if chat.return_denoising else None):
         if index not in begun:
             begun.add(index)
             yield event(chunk(index, {"role": "assistant", "content": None}))
+        for denoising in _denoising(service, steps, n_steps):
+            yield event({**chunk(index, {}), "denoising": denoising})
         if token is not None:
             counts[index] += 1
         for delta in filter(None, map(delta_of, events)):
@@ -141,6 +146,17 @@ async def _events(
     if counted:
         yield event({**shown, "choices": [], "usage": _usage(reply), "timings": timings(results[0])})
     yield DONE
+
+
+def _denoising(service: Service, steps: list[Denoised], n_steps: dict[int, int]) -> Iterator[dict[str, Any]]:
+    """What `return_denoising` reports of steps, which are taken out; n_steps: of those told, by answer."""
+    tokenizer = service.model.tokenizer
+    while steps and tokenizer is not None:
+        index, answer = (step := steps.pop(0)).index, step.answer
+        if answer.n_steps > n_steps.get(index, 0):  # as it is now, which may be later steps' too
+            n_steps[index] = answer.n_steps
+            text = shown_answer(tokenizer, answer)
+            yield {"step": answer.n_steps, "steps": answer.most_steps, "open": OPEN, "text": text}
 
 
 async def input_tokens(service: Service, request: Request) -> Response:

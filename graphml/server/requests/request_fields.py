@@ -134,6 +134,7 @@ class ChatCompletion(Sampling, kw_only=True):
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
+    return_denoising: bool | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | str | None = None
     chat_template_kwargs: dict[str, Any] | None = None

@@ -193,7 +193,7 @@ export class Chat {
     const messages = this.sent();
     const message = { role: "assistant", content: "", stream: `page-${newId()}`, next: 0 };
     this.messages.push(message);
-    const body = { messages, stream: true, stream_options: { include_usage: true }, timings_per_token: true, ...this.settings.request() };
+    const body = { messages, stream: true, stream_options: { include_usage: true }, timings_per_token: true, return_denoising: true, ...this.settings.request() };
     if (this.settings.values.show_tokens) Object.assign(body, { logprobs: true, top_logprobs: TOP });
     this.store.save(); // a page that is loaded anew reads the answer on
     get("engine/state?after=999999999999").catch(() => {}); // the engine view, opened later, has this answer's steps
@@ -235,6 +235,7 @@ export class Chat {
     this.running = null;
     delete message.stream;
     delete message.next;
+    delete message.denoising;
     if (message.tokens) await this.findPrompt(message, messages);
     this.store.save();
     if (conversation === this.store.current) atEnd(byId("messages"), () => this.draw());
@@ -245,6 +246,7 @@ export class Chat {
   take(message, chunk, ms) {
     message.usage = chunk.usage ?? message.usage;
     message.timings = chunk.timings ?? message.timings;
+    message.denoising = chunk.denoising ?? message.denoising;
     const choice = chunk.choices?.[0];
     if (!choice) return;
     message.finish = choice.finish_reason ?? message.finish;

@@ -24,9 +24,18 @@ export function messageElement(message, index, actions, { tokens, busy, last, be
 }
 
 function content(message, tokens) {
+  if (message.denoising) return denoised(message.denoising);
   if (tokens && message.tokens?.length) return element("div", { class: "content" }, tokenView(message.tokens), legend(message.tokens));
   if (message.role === "assistant") return element("div", { class: "content" }, markdown(message.content ?? ""), tokens && (message.finish || message.stopped) ? element("p", { class: "dim" }, WITHOUT) : null);
   return element("div", { class: "content plain" }, message.content ?? "");
+}
+
+// An answer of a diffusion model between its steps: all of it, with what is still open as blocks.
+function denoised({ step, steps, open, text }) {
+  const runs = text.split(new RegExp(`(${open}+)`)).filter(Boolean);
+  return element("div", { class: "content denoising" },
+    ...runs.map((run) => element("span", { class: run.startsWith(open) ? "open" : null }, run)),
+    element("p", { class: "dim" }, `Step ${step} of ${steps}`));
 }
 
 function reasoning(message, busy) {
