@@ -187,7 +187,7 @@ def families() -> Mapping[str, Family]:
         family = _family_of(importlib.import_module(path))
         if family is None:
             raise ArchitectureError(f"{path} has no FAMILY")
-        by_model_type |= dict.fromkeys(family.model_types, family)
+        by_model_type |= dict.fromkeys((*family.model_types, *family.older), family)
     return by_model_type
 
 

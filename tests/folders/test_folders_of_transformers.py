@@ -102,6 +102,19 @@ def test_fields_that_change_the_mathematics_are_refused(
         open_path(path)
 
 
+@pytest.mark.parametrize("name", ["qwen2_vl", "qwen2_5_vl"])
+def test_a_model_that_sees_says_its_fields_in_the_older_style(name: str, tmp_path: Path) -> None:
+    whole, tensors, wanted = about(name)
+    inner = dict(whole["text_config"])
+    rope = inner.pop("rope_parameters")
+    rope = {"type": "mrope", "mrope_section": rope["mrope_section"]}
+    config = {**inner, **whole, "rope_scaling": rope, "rope_theta": 10000.0, "vision_config": {"depth": 1}}
+    del config["text_config"]
+    path = write_folder(tmp_path / name, config, {**tensors, "visual.merger.mlp.0.weight": [4, 4]})
+    assert config["model_type"] == name
+    assert nmse(logits(path, "reference", [TOKENS.tolist()]), wanted) <= LIMIT
+
+
 def test_kimi_linear_says_its_layers_in_either_way(tmp_path: Path) -> None:
     sizes = {"head_dim": 8, "num_heads": 4, "short_conv_kernel_size": 4}
     changed: dict[str, Any] = {"layer_types": None, "linear_head_dim": None, "moe_renormalize": None}

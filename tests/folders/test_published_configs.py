@@ -23,8 +23,8 @@ WRITTEN = {"is_llama_config": True, "rope_interleaved": False, "transformers.js_
 
 def read(fields: dict[str, Any]) -> HfConfig:
     """The config after its family has read it."""
-    kind = fields["model_type"]
-    family = discovery.families()[kind]
+    family = discovery.families()[fields["model_type"]]
+    kind = family.older.get(fields["model_type"], fields["model_type"])
     config = HfConfig(Path("config.json"), fields, family.defaults, reads=class_fields().get(kind))
     metadata_keys(config, family)
     return config

@@ -45,6 +45,8 @@ class Family:
     it: of classes that transformers lacks, and of names that older versions wrote. ignored: fields that the
     class reads without influence on the results. logits: False for an encoder, which has no output matrix.
     numbers: our names of tensors of one element in each layer -> the whole key that has one for each layer.
+    older: model_types that earlier versions wrote, with the fields of a larger model's language model among
+    its own, or under another name -> the one of `model_types` that it is.
     """
 
     model_types: tuple[str, ...]
@@ -55,6 +57,7 @@ class Family:
     ignored: tuple[str, ...] = ()
     logits: bool = True
     numbers: Mapping[str, str] = field(default_factory=dict)
+    older: Mapping[str, str] = field(default_factory=dict)
 
 
 def permuted(

@@ -23,4 +23,5 @@ FAMILY = Family(
     architecture="exaone4",
     keys=keys,
     names=olmo2.NAMES,
+    older={"exaone4_5_text": "exaone4"},
 )

@@ -11,4 +11,5 @@ FAMILY = replace(
     model_types=("qwen2_vl_text", "qwen2_5_vl_text"),
     architecture="qwen2vl",
     defaults={"rope_theta": 1e6},
+    older={"qwen2_vl": "qwen2_vl_text", "qwen2_5_vl": "qwen2_5_vl_text"},
 )
