@@ -110,8 +110,11 @@ _LAZY = {
 
 
 _INSTEAD = {
-    "Builder": "graphml.ir.language.Builder", "GraphBuilder": "graphml.ir.language.Builder",
-    "Graph": "graphml.ir.graph.Graph", "Op": "graphml.ir.op.Op",
+    **dict.fromkeys(("Builder", "GraphBuilder", "Graph", "graph"),
+                    "g = graphml.ir.language.Builder(): its nodes make a graph (docs/builder.md), which "
+                    "graphml.compile(graph, backend) runs"),
+    "run": "graphml.compile(graph, backend): its result is called with the graph's inputs",
+    "Op": "graphml.ir.op.Op",
     **dict.fromkeys(
         (
             "Llama", "LanguageModel", "AutoModel", "AutoModelForCausalLM", "from_pretrained", "open",

@@ -207,7 +207,7 @@ class Chat(MessageList):
         *,
         tools: Any = None,
         tool_choice: Any = "auto",
-        parallel_tool_calls: bool = True,
+        parallel_tool_calls: bool | None = None,
         max_rounds: int = MAX_ROUNDS,
         confirm: Confirm | None = None,
         max_tokens: int | None = None,
@@ -226,7 +226,7 @@ class Chat(MessageList):
         `rounds_used_up`. An error of a function is told as text. Calls of a tool without a function end it:
         see `add_tool_result`.
         tool_choice: "auto", "none", "required" or a tool's name, for the first answer. parallel_tool_calls:
-        whether an answer may have several calls.
+        whether an answer may have several calls; None: see `ChatSettings`.
         confirm: asked before each function is run, with the call; where it returns False, the model is told
         that the user refused.
 
@@ -241,7 +241,7 @@ class Chat(MessageList):
         limit = self.max_tokens if max_tokens is None else count_or_none("max_tokens", max_tokens)
         settings = replace(
             self._settings, tools=tools_of(self.tools if tools is None else tools), tool_choice=tool_choice,
-            parallel_tool_calls=bool(parallel_tool_calls),
+            parallel_tool_calls=None if parallel_tool_calls is None else bool(parallel_tool_calls),
         )  # fmt: skip
         is_answered = not self._messages or self._messages[-1]["role"] == "assistant"
         if text is None and is_answered and not (self._messages and self._continues):

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 
 from graphml.api.answer_reader import AnswerReader, shown_tokens
@@ -128,14 +129,15 @@ class ChatSettings:
 
     variables: further variables of the template; where add_generation_prompt is False, no answer begins.
     tool_choice: "auto", "none", "required", a tool's name, or OpenAI's form of it. parallel_tool_calls:
-    whether an answer may have several, never of one that is named. reasoning_format: "none"
+    whether an answer may have several, never of one that is named; None: but for calls that are required of
+    a template that does not show several, as in llama.cpp. reasoning_format: "none"
     leaves reasoning in the text with its marks; "deepseek" and "auto" tell it apart. chat_format: the name
     of the format of answers, None: as the template's text says.
     """
 
     tools: tuple[Tool, ...] = ()
     tool_choice: Any = AUTO
-    parallel_tool_calls: bool = True
+    parallel_tool_calls: bool | None = None
     variables: Mapping[str, Any] = field(default_factory=dict)
     reasoning_format: str = AUTO
     chat_format: str | None = None
@@ -175,7 +177,7 @@ def chat_prompt(
     *,
     tools: object = None,
     tool_choice: Any = AUTO,
-    parallel_tool_calls: bool = True,
+    parallel_tool_calls: bool | None = None,
     variables: Mapping[str, Any] | None = None,
     reasoning_format: str = AUTO,
     chat_format: str | None = None,
@@ -214,7 +216,10 @@ def prompt_of(
         format = format_of_tokens(partial(_is_token, tokenizer))
     elif described and format.syntax is None:
         format = formats()["generic"]
-    several = settings.parallel_tool_calls and named is None  # a named one is called once
+    several = settings.parallel_tool_calls
+    if several is None:
+        several = not forced or (not described and _shows_several(template))
+    several = several and named is None  # a named one is called once
     last = messages[-1] if messages else None
     begins = settings.variables.get("add_generation_prompt", True)
     continues = begins and last and last["role"] == "assistant" and not last.get("tool_calls")
@@ -285,6 +290,25 @@ def _rendered(
         return without
     assert failure is not None
     raise failure
+
+
+@lru_cache(maxsize=16)
+def _shows_several(template: ChatTemplate) -> bool:
+    """Whether a template writes the second call of an answer; some refuse it, others leave it out."""
+    names = ("first_called", "second_called")
+    forms: tuple[dict[str, Any] | str, ...] = ({}, "{}")
+    for arguments in forms:
+        calls = [
+            {"id": f"call0000{i}", "type": "function", "function": {"name": name, "arguments": arguments}}
+            for i, name in enumerate(names)
+        ]
+        asked: list[Message] = [
+            {"role": "user", "content": "."},
+            {"role": "assistant", "content": "", "tool_calls": calls},
+        ]
+        with suppress(TemplateError):
+            return names[1] in template.render(asked, add_generation_prompt=False)
+    return False
 
 
 def _has_system_role(render: Callable[[Sequence[Message], Sequence[Tool]], str]) -> bool:

@@ -22,6 +22,8 @@ from graphml.sampling.candidates.logprobs import ScoredToken, TokenLogprobs
 from graphml.sampling.denoiser import Denoiser
 from graphml.system.notebook_html import html_table
 
+_SHOWN = reprlib.Repr()
+_SHOWN.maxstring = 80
 T = TypeVar("T")
 R = TypeVar("R", bound=WaitingReader)
 
@@ -80,7 +82,7 @@ class Result(NamesOthers):
 
     def __repr__(self) -> str:
         counts = f"{self.n_prompt} tokens of the prompt, {self.n_gen} generated"
-        return f"Result({reprlib.repr(self.text)}, {self.stop_reason}: {counts})"
+        return f"Result({_SHOWN.repr(self.text)}, {self.stop_reason}: {counts})"
 
     def __str__(self) -> str:
         return self.text

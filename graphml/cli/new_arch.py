@@ -45,9 +45,11 @@ def new_arch(
     check_target("--output", output, ".py")
     check_target("--sample", sample, ".gguf")
     if like is None and from_hf is None and name.replace("_", "-") in discovery.architecture_names():
+        own = f"my_{name.replace('-', '_')}"
         raise UsageError(
             f"NAME: graphml has an architecture {name!r}, and a plain decoder of that name would compute "
-            f"something else; wanted --like {name} to write a file that begins from it, or another name"
+            f"something else; `graphml new-arch {own} --like {name}` writes a file that "
+            "begins from it"
         )
     if like is not None:
         try:

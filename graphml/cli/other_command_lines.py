@@ -17,6 +17,7 @@ from graphml.cli.help_pages import flags_of
 from graphml.errors import UsageError, did_you_mean
 from graphml.ir.cache_types import of_all_layers
 from graphml.loading import discovery, fetch
+from graphml.server.options.command_line import other_name
 
 SAME_COMMANDS: Final = {
     "ls": "models", "list": "models", "show": "info", "download": "pull", "get": "pull", "remove": "rm",
@@ -55,7 +56,7 @@ OPTIONS: Final = {
     **{
         (command, option): "wanted --backend A,B, of which A is judged and B is the judge"
         for command in ("compare", "bisect")
-        for option in ("--a", "--b", "--against")
+        for option in ("--a", "--b")
     },
     **{
         (command, option): _TABLE
@@ -153,12 +154,15 @@ def in_our_words(name: str, command: Any, words: Sequence[str]) -> list[str]:
     own, shows = flags_of(command), "--show-prompt" in _before_values(command, words)
     ours: list[str] = []
     cache: dict[int, str] = {}  # 0, 1: the types of keys and values
+    judges: list[str] = []
     left = list(words)
     while left and left[0] != "--":
         option, equals, value = (word := left.pop(0)).partition("=")
         ours_too = SAME_OPTIONS.get((name, option), option)
         if option.startswith("--") and option.replace("_", "-") in own:
             ours_too = option.replace("_", "-")
+        if ours_too not in own:
+            ours_too = other_name(option, own) or option
         if ours_too in own:
             ours.append(f"{ours_too}{equals}{value}")
             if left and not (equals or own[ours_too].is_flag):
@@ -167,11 +171,25 @@ def in_our_words(name: str, command: Any, words: Sequence[str]) -> list[str]:
             if _CACHE_TYPES[option] in cache:
                 raise UsageError(f"{option}: wanted once; got it twice")
             cache[_CACHE_TYPES[option]] = _value(option, equals, value, left)
+        elif option == "--against" and name in ("compare", "bisect"):
+            judges.append(_value(option, equals, value, left))
         else:
             ours += _as_meant(name, own, word, left, shows)
+    if judges:
+        ours = _judged(ours, ",".join(judges))
     if cache:
         ours[:0] = ["--kv", of_all_layers(("-ctk", "-ctv"), *(cache.get(i, "f16") for i in range(2)))]
     return [*ours, *left]
+
+
+def _judged(words: Sequence[str], judge: str) -> list[str]:
+    """`--backend A --against B` as `--backend A,B`; without --backend A is cpu, as everywhere."""
+    judged = list(words)
+    for i, word in enumerate(words):
+        if word.startswith("--backend=") or (i and words[i - 1] == "--backend"):
+            judged[i] += f",{judge}"
+            return judged
+    return ["--backend", f"cpu,{judge}", *judged]
 
 
 def _before_values(command: Any, words: Iterable[str]) -> Iterator[str]:

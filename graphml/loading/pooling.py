@@ -79,7 +79,8 @@ def pooled(
 def _scores(g: Builder, weights: Tensors, x_OD: Node, rank: Rank, eps: float) -> Node:
     if not weights.get("cls", "cls.output"):
         raise ArchitectureError(
-            "pooling: rank wants a classifier, cls.weight or cls.output.weight: there is none"
+            "rank wants a classifier, cls.weight or cls.output.weight, which reranking models such as "
+            "bge-reranker-v2-m3 have: there is none; embed compares texts by their embeddings"
         )
     if weights.get("cls"):
         x_OD = rank.activation(g, weights.linear(x_OD, "cls", "cls"))

@@ -20,6 +20,7 @@ import graphml
 from graphml import SamplingParams
 from graphml.api.chat_prompt import chat_prompt
 from graphml.api.tool_rounds import ToolResult
+from graphml.sampling.structured.params_structure import matcher_of
 from graphml.text.answers import ContentDelta, ReasoningDelta, ToolCallBegin, ToolCallDelta, ToolCallEnd
 from graphml.text.chat_template import ChatTemplate
 from tests import tiny_model
@@ -196,6 +197,34 @@ def forced(model: graphml.Model, **how: Any) -> Any:
     return chat_prompt(model.tokenizer, model.templates, [{"role": "user", "content": "x"}], **given)
 
 
+TWO_CALLS = "{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.name }}{% endfor %}{% endfor %}"
+REFUSED = "{% for m in messages %}{% if m.tool_calls %}{{ raise_exception('one') }}{% endif %}{% endfor %}"
+ONE_CALL = (
+    "{% for m in messages %}{% if m.tool_calls %}{{ m.tool_calls[0].function.name }}{% endif %}{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "several"),
+    [(TWO_CALLS, True), (ONE_CALL, False), (TWO_CALLS + REFUSED, False), ("", False)],
+    ids=["two", "one", "refused", "none"],
+)  # fmt: skip
+def test_a_required_call_comes_alone_where_the_template_does_not_show_several(
+    model: graphml.Model, source: str, several: bool
+) -> None:
+    """As llama.cpp has it: what is asked for counts more."""
+    assert model.tokenizer is not None
+    source = f"{source}{{% if tools %}}<tool_call>{{% endif %}}" if source else "{{ messages[0].content }}"
+    template = ChatTemplate(source, "", "")
+    for asked, wanted in ((None, several), (True, True), (False, False)):
+        prompt = chat_prompt(
+            model.tokenizer, {"default": template}, [{"role": "user", "content": "x"}], tools=[double],
+            tool_choice="required", parallel_tool_calls=asked,
+        )  # fmt: skip
+        assert prompt.calls is not None
+        assert prompt.calls.several is wanted
+
+
 @pytest.mark.parametrize("name", ["hermes", "llama3", "mistral", "mistral-array", "deepseek", "deepseek-v3.1",
     "qwen3-coder", "glm", "seed", "minimax", "kimi", "granite", "phi4", "functionary", "nemotron", "command-r",
     "command-r7b", "harmony", "apriel", "generic"])  # fmt: skip
@@ -214,6 +243,29 @@ def test_a_required_call_is_forced_and_read_back(model: graphml.Model, name: str
     assert call.name == "double"
     assert isinstance(call.values()["x"], int)
     assert reader.answer.content == ""
+
+
+@pytest.mark.parametrize("name", ["hermes", "llama3", "mistral", "mistral-array", "deepseek", "deepseek-v3.1",
+    "qwen3-coder", "glm", "seed", "minimax", "kimi", "granite", "phi4", "functionary", "nemotron", "command-r",
+    "command-r7b", "harmony", "apriel", "generic"])  # fmt: skip
+def test_whole_numbers_of_calls_end(model: graphml.Model, name: str) -> None:
+    """Wherever a call has a number, a mask has at most 16 digits in a row."""
+    prompt = forced(model, chat_format=name, parallel_tool_calls=False)
+    matcher = matcher_of(prompt.params, model.tokenizer)
+    assert matcher is not None
+    assert model.tokenizer is not None
+    runs = set()
+    for id in model.encode(_shortest(prompt, model), False, True):
+        if model.tokenizer.piece_bytes(id).isdigit():
+            trial, run = matcher.copy(), 0
+            digit = trial.bytes[ord("1")]
+            assert digit is not None
+            while run < 40 and trial.mask()[digit]:
+                trial.accept(digit)
+                run += 1
+            runs.add(run)
+        matcher.accept(id)
+    assert 16 in runs
 
 
 @pytest.mark.parametrize("name", ["hermes", "llama3", "mistral", "mistral-array", "deepseek", "deepseek-v3.1",

@@ -77,7 +77,7 @@ def test_each_table_counts_more_than_those_before_it(tmp_path: Path, model: Path
         ("[run]\ntemp = [1]", "[run] temp: wanted one value, got a list"),
         ("[run]\nquant = 'q9'", "[run] quant: "),
         ("[run]\nearly-stopping = 'soon'", "[run] early-stopping: wanted one of better"),
-        ("temp = 1", "temp: wanted a table"),
+        ("temp = 1", "temp: wanted options below a table: [defaults] for every command"),
         ("[run", "wanted a file of settings in TOML"),
     ],
 )
@@ -86,6 +86,18 @@ def test_a_wrong_file_is_named_with_table_and_key(tmp_path: Path, model: Path, t
     assert done.exit_code == 2, done.output
     assert error in done.stderr
     assert "settings.toml" in done.stderr
+
+
+@pytest.mark.parametrize("text", ["[defaults]\npredict = 3", "[run]\nn = 3", "[defaults]\nmax-tokens = 3"])
+def test_a_key_may_be_any_name_of_the_option(tmp_path: Path, model: Path, text: str) -> None:
+    line = ["-m", model, "-p", "hi", "--raw", "--temp", "0"]
+    done = run(tmp_path, text, *line)
+    assert done.exit_code == 0, done.output
+    assert (
+        done.stdout
+        == run(tmp_path, "", *line, "-n", "3").stdout
+        != run(tmp_path, "", *line, "-n", "9").stdout
+    )
 
 
 def test_a_missing_file_and_a_missing_profile_are_errors(tmp_path: Path) -> None:

@@ -52,6 +52,21 @@ def test_a_command_of_the_same_meaning_is_done() -> None:
     assert graphml_command("generate", *run).stdout == graphml_command("run", *run).stdout
 
 
+def test_two_backends_are_named_in_either_way() -> None:
+    run = ["compare", STORIES, "-p", "Once", "--tokens", 2, "--format", "json"]
+    both = graphml_command(*run, "--backend", "reference,cpu").stdout
+    for words in (["--backend", "reference", "--against", "cpu"], ["--backend=reference", "--against=cpu"]):
+        assert graphml_command(*run, *words).stdout == both
+    assert graphml_command(*run, "--against", "reference").stdout == graphml_command(*run).stdout
+
+
+def test_names_of_llama_server_are_those_of_run() -> None:
+    run = ["run", STORIES, "Once", "--temp", 0, *REFERENCE]
+    few = graphml_command(*run, "-n", 3).stdout
+    for words in (["--predict", 3], ["-n", 3, "--typical", 1], ["-n", 3, "--batch-size", 64]):
+        assert graphml_command(*run, *words).stdout == few
+
+
 def test_version_is_a_command_too() -> None:
     assert graphml_command("version").stdout == graphml_command("--version").stdout != ""
 
@@ -112,7 +127,6 @@ def test_a_command_of_another_meaning_names_ours(name: str) -> None:
     (["profile", STORIES, "-p", 512], "--prompt-tokens: wanted at most 444 beside 64 tokens"),
     (["profile", STORIES, "-p", 512, "--sequences", 2], "--prompt-tokens: wanted at most 448 beside 64"),
     (["compare", STORIES, "--a", "cpu"], "--a: wanted --backend A,B"),
-    (["bisect", STORIES, "--backend", "cpu", "--against", "reference"], "--against: wanted --backend A,B"),
     (["run", STORIES, "Hi", "--prompt-cache", "s.bin"], "--prompt-cache: `graphml chat` keeps a con"),
     (["run", STORIES, "Hi", "--save=x.json"], "--save: `graphml chat` keeps a conversation: /save FILE"),
     (["run", STORIES, "Hi", "--device", "cuda"], "--device: --backend chooses"),

@@ -144,7 +144,7 @@ def test_tokens_by_probability_are_chosen_below_an_answer(chromium: Browser) -> 
         page.click("article.assistant footer >> text=Tokens by probability")
         assert page.is_checked("#set-show_tokens")
         assert "made without probabilities" in page.text_content("article.assistant .content")
-        page.click("article.assistant footer >> text=Regenerate")
+        page.click("article.assistant >> text=Write it again with them")
         page.wait_for_selector(".tokens .token")
         assert "made without" not in page.text_content("article.assistant")
         assert "draft" not in page.text_content(".token-legend")  # where no token came from one

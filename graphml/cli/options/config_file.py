@@ -22,7 +22,7 @@ from graphml.loading import fetch
 from graphml.options.option_fields import Option, options_of
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.sampling import SamplingParams
-from graphml.server.options.command_line import BY_NAME, parsed
+from graphml.server.options.command_line import BY_NAME, other_name, parsed
 from graphml.system.read_files import guarded, plain_text
 
 LARGEST_BYTES: Final = 1 << 20
@@ -51,6 +51,11 @@ def read_tables(path: Path, commands: Iterable[str]) -> dict[str, dict[str, Any]
 
 def _check_tables(path: Path, tables: Mapping[str, Any], known: Sequence[str]) -> None:
     for name, table in tables.items():
+        if name not in known and not isinstance(table, dict):
+            raise UsageError(
+                f"{path}: {name}: wanted options below a table: [defaults] for every command, [run] or "
+                "another command's, [models.NAME] or [profiles.NAME]"
+            )
         if name not in known:
             raise UsageError(
                 f"{path}: {name}: wanted a table [defaults], [models.NAME], [profiles.NAME] or [COMMAND]."
@@ -144,7 +149,7 @@ def _stated(
     for table_name, table in chosen_tables(path, commands, command, profile, model):
         in_table: dict[str, Stated] = {}
         for key, value in table.items():
-            where, option = f"{path}: [{table_name}] {key}", options.get(key)
+            where, option = f"{path}: [{table_name}] {key}", options.get(_long_name(key, options))
             if option is None:
                 if table_name != command and _is_of_another(key, context):
                     continue
@@ -158,6 +163,14 @@ def _stated(
     decided = {option.name for option in options.values() if settings.is_stated(option.variable)}
     decided |= set(WHICH_MODEL if model is not None else ())
     return {name: value for name, value in stated.items() if name not in decided}
+
+
+def _long_name(key: str, options: Mapping[str, _Option]) -> str:
+    """The name of a command's option: of keys that llama-server has for it, short ones too, by another."""
+    if key in options:
+        return key
+    flags = [f"--{name}" for name in options]
+    return (other_name(f"--{key}", flags) or other_name(f"-{key}", flags) or key).removeprefix("--")
 
 
 def _options_of(command: Any, context: Any) -> dict[str, _Option]:

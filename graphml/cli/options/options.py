@@ -52,6 +52,7 @@ MaxTokens = Annotated[
     typer.Option(
         "--max-tokens",
         "--n-predict",
+        "--predict",
         "-n",
         min=-1,
         help="Maximum number of tokens to generate; -1: no limit but the context.",

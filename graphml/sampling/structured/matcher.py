@@ -16,6 +16,7 @@ from graphml.sampling.candidates.candidates import Floats
 from graphml.sampling.chain.next_logits import NextLogits
 from graphml.sampling.structured.canonical_tokens import CanonicalTokens, is_narrow
 from graphml.sampling.structured.literal_texts import ByteWalk
+from graphml.sampling.structured.number_ends import NumberEnds
 from graphml.sampling.structured.packed_masks import Bits, masked_row, unpacked
 from graphml.sampling.structured.token_bytes import Bools, TokenBytes
 
@@ -77,7 +78,7 @@ class Matcher:
     byte (None where there is none). Not for two threads at a time; `copy` is independent.
 
     canonical: literals are written in these tokens, the tokenizer's own; other tokens that fit are accepted,
-    too, but no mask has them.
+    too, but no mask has them. numbers: of JSON that is written end behind some digits, in the same way.
     """
 
     def __init__(
@@ -86,9 +87,10 @@ class Matcher:
         vocabulary: TokenBytes,
         name: str = "grammar",
         canonical: CanonicalTokens | None = None,
+        numbers: NumberEnds | None = None,
     ) -> None:
         self._progress, self._vocabulary, self._name = progress, vocabulary, name
-        self._canonical = canonical
+        self._canonical, self._numbers = canonical, numbers
         self._accepted: list[int] = []
         self._bits: Bits | None = None  # of this place, once they were asked for
         self.n = vocabulary.n
@@ -109,7 +111,7 @@ class Matcher:
         tokens = np.asarray(ids, np.int64).reshape(-1)
         if len(tokens) and not 0 <= tokens.min() <= tokens.max() < self.n:
             raise UsageError(f"ids: token ids from 0 to {self.n - 1} are wanted, got {ids!r:.80}")
-        if len(tokens) > FEW_TOKENS or self._canonical is not None:
+        if len(tokens) > FEW_TOKENS or self._narrows:
             allowed: Bools = self.mask()[tokens]
             return allowed
         return np.array([self.allows(int(token)) for token in tokens], bool)
@@ -122,6 +124,8 @@ class Matcher:
                 walk = self._progress.walk(self._accepted)
                 if walk is not None:
                     self._bits = self._canonical.bits(self._bits, walk, self._accepted)
+            if self._numbers is not None:
+                self._bits = self._numbers.bits(self._bits, self._accepted)
         return self._bits
 
     def needed_bits(self) -> Bits | None:
@@ -165,7 +169,12 @@ class Matcher:
         bits = self._bits  # asked for already, in the step that the token was sampled in
         if bits is not None and bits[token >> 3] >> (token & 7) & 1:
             return True
-        return (bits is None or self._canonical is not None) and self._progress.allows(token)
+        return (bits is None or self._narrows) and self._progress.allows(token)
+
+    @property
+    def _narrows(self) -> bool:
+        """Whether a mask may lack tokens that are accepted."""
+        return self._canonical is not None or self._numbers is not None
 
     def may_end(self) -> bool:
         """Whether the text may end here."""
@@ -234,6 +243,6 @@ class Matcher:
 
     def copy(self) -> Matcher:
         """The same place, to go on separately."""
-        copied = Matcher(self._progress.copy(), self._vocabulary, self._name, self._canonical)
+        copied = Matcher(self._progress.copy(), self._vocabulary, self._name, self._canonical, self._numbers)
         copied._accepted, copied._bits = list(self._accepted), self._bits
         return copied

@@ -30,6 +30,7 @@ from graphml.sampling.structured.gbnf_parser import parse_gbnf
 from graphml.sampling.structured.lazy_matcher import LazyMatcher, Triggers
 from graphml.sampling.structured.llguidance_structure import LlguidanceStructure, library
 from graphml.sampling.structured.matcher import Matcher, Structure
+from graphml.sampling.structured.number_ends import NumberEnds, number_ends
 from graphml.sampling.structured.opened_tokens import tokens_of
 from graphml.sampling.structured.packed_masks import Bits, packed
 from graphml.sampling.structured.reasoning_matcher import ReasoningMatcher
@@ -130,6 +131,7 @@ class _Key(NamedTuple):
 class _Compiled(NamedTuple):
     structure: Structure
     canonical: CanonicalTokens
+    numbers: NumberEnds | None
     n_bytes: int
 
 
@@ -210,9 +212,17 @@ def _by_rust(key: _Key) -> bool:
     return key.name != "begins_with"
 
 
+def _has_schema(key: _Key) -> bool:
+    """Whether JSON is written: by a schema, or in a grammar with one, as of calls."""
+    return key.name == "json_schema" or (key.name in ("grammar", "lark") and "%json" in key.text)
+
+
 def _compiled(key: _Key, n_bytes: int) -> _Compiled:
     structure = walked_structure(key.name, key.text, key.tokens)
-    return _Compiled(structure, CanonicalTokens(key.tokens), max(n_bytes, BYTES_OF_CHAR * _size(key)))
+    numbers = number_ends(key.tokens) if _has_schema(key) else None
+    return _Compiled(
+        structure, CanonicalTokens(key.tokens), numbers, max(n_bytes, BYTES_OF_CHAR * _size(key))
+    )
 
 
 def walked_structure(name: str, text: str | Sequence[str], tokens: TokenBytes) -> Structure:
@@ -227,7 +237,7 @@ def _begun(params: SamplingParams, compiled: _Compiled, tokens: TokenBytes, name
     canonical = None if params.rng == LLAMA_CPP else compiled.canonical
 
     def matcher() -> Matcher:
-        return Matcher(compiled.structure.begin(), tokens, name, canonical)
+        return Matcher(compiled.structure.begin(), tokens, name, canonical, compiled.numbers)
 
     grammar_triggers = params.grammar_triggers
     spelled = {

@@ -30,7 +30,7 @@ def check_fits(texts: list[str], tokenizer: Tokenizer, n_ctx: int) -> None:
 def too_long(size: str, n_tokens: int, n_ctx: int) -> ApiError:
     """What a prompt gets that leaves no room for an answer; n_tokens: as many or more."""
     return ApiError(
-        400, f"request ({size}) exceeds the available context size ({n_ctx} tokens), try increasing it",
+        400, f"request ({size}) exceeds the available context size ({n_ctx} tokens), try increasing it (-c)",
         "exceed_context_size_error", n_prompt_tokens=n_tokens, n_ctx=n_ctx,
     )  # fmt: skip
 

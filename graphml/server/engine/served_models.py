@@ -86,7 +86,8 @@ class ServedModels:
         """An entry's name with its aliases, and without the ending of a file."""
         service, source = self._last.get(name), self._sources.get(name)
         options = source.options if source else service.options if service else self.options
-        files = without_ending(name), f"{without_ending(name)}.gguf"
+        plain = without_ending(name).removesuffix(".bin")  # of llama2.c
+        files = plain, f"{plain}.gguf"
         return {name, *files, *options.aliases, options.short_name} - {""}
 
     @contextlib.asynccontextmanager

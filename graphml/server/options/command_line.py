@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import shutil
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, Final
@@ -287,6 +287,12 @@ def parsed(arguments: Sequence[str]) -> Parsed:
         else:
             command.values[flag.into] = value
     return command
+
+
+def other_name(name: str, known: Container[str]) -> str | None:
+    """A known name of the flag that llama-server calls so, too; None where there is none."""
+    names = BY_NAME[name].names.split() if name in BY_NAME else ()
+    return next((other for other in names if other in known), None)
 
 
 def by_flag(error: UsageError) -> UsageError:

@@ -267,11 +267,11 @@ def _tool_choice(choice: dict[str, Any] | None) -> str | dict[str, Any] | None:
     return choices[kind]
 
 
-def _parallel(choice: dict[str, Any] | None) -> bool:
-    single = (choice or {}).get("disable_parallel_tool_use") or False
-    if not isinstance(single, bool):
+def _parallel(choice: dict[str, Any] | None) -> bool | None:
+    single = (choice or {}).get("disable_parallel_tool_use")
+    if not isinstance(single, bool | None):
         raise wrong_field("tool_choice", "wanted true or false as disable_parallel_tool_use")
-    return not single
+    return None if single is None else not single
 
 
 def _output(config: dict[str, Any]) -> dict[str, Any]:

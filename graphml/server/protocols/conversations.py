@@ -52,7 +52,7 @@ def conversation_of(
     try:
         return chat_prompt(
             service.tokenizer, service.templates, messages, params, tools=tools, tool_choice=choice,
-            parallel_tool_calls=chat.parallel_tool_calls is not False, variables=variables,
+            parallel_tool_calls=chat.parallel_tool_calls, variables=variables,
             reasoning_format=form,
         )  # fmt: skip
     except UsageError as error:

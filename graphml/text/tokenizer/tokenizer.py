@@ -140,6 +140,10 @@ class Tokenizer(NamesOthers):
         "eos_token_id": "eos_id", "bos_token_id": "bos_id", "id_to_token": "piece", "detokenize": "decode",
     }  # fmt: skip
 
+    def __repr__(self) -> str:
+        pre = f", {self.pre}" if self.pre else ""
+        return f"Tokenizer({self.n_vocab} tokens{pre}, eos_id {self.eos_id})"
+
     def __init__(self, vocabulary: Vocabulary, encoder: Encoder | None) -> None:
         self._vocabulary = vocabulary
         self._encoder = encoder

@@ -113,10 +113,11 @@ def test_tools_and_a_loop(wished: Wishes, subtests: pytest.Subtests) -> None:
             assert "Result of weather: sunny" in wished.prompts[-1]
             wished.forget()
             wished.say(calls(("weather", ROME), ("clock", "{}")))
-            both = client.bind_tools(TOOLS, tool_choice="any").invoke(ASKED)
+            several = {"tool_choice": "any", "parallel_tool_calls": True}
+            both = client.bind_tools(TOOLS, **several).invoke(ASKED)
             assert [one["name"] for one in both.tool_calls] == ["weather", "clock"]
             whole = None
-            for part in client.bind_tools(TOOLS, tool_choice="any", strict=True).stream(ASKED):
+            for part in client.bind_tools(TOOLS, **several, strict=True).stream(ASKED):
                 whole = part if whole is None else whole + part
             assert [one["args"] for one in whole.tool_calls] == [json.loads(ROME), {}]
             for how in ({"tool_choice": "clock"}, {"tool_choice": "any", "parallel_tool_calls": False}):

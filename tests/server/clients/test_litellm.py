@@ -92,7 +92,8 @@ def test_tools_and_a_loop(wished: Wishes, subtests: pytest.Subtests) -> None:
             assert "Result of weather: sunny" in wished.prompts[-1]
             wished.forget()
             wished.say(calls(("weather", ROME), ("clock", "{}")))
-            both = litellm.completion(messages=MESSAGES, tools=TOOLS, tool_choice="required", **how)
+            several = {"tool_choice": "required", "parallel_tool_calls": True}
+            both = litellm.completion(messages=MESSAGES, tools=TOOLS, **several, **how)
             assert [name for name, _ in named(both.choices[0].message)] == ["weather", "clock"]
             wished.forget()
             wished.say(calls(("clock", "{}")))

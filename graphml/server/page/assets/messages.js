@@ -13,7 +13,7 @@ export function messageElement(message, index, actions, { tokens, busy, last, be
   const node = element("article", { class: `message ${message.role}`, "aria-label": NAMES[message.role] ?? message.role },
     element("h2", {}, NAMES[message.role] ?? message.role));
   if (message.reasoning) node.append(reasoning(message, busy));
-  node.append(content(message, tokens));
+  node.append(content(message, tokens, last && !busy ? () => actions.regenerate(index) : null));
   for (const file of message.files ?? []) node.append(element("details", { class: "file" }, element("summary", {}, file.name), element("pre", { tabindex: "0" }, file.text)));
   for (const call of message.tool_calls ?? []) node.append(toolCall(call, index, actions, !busy && waits(call, behind)));
   if (message.error) node.append(element("p", { class: "error", role: "alert" }, message.error));
@@ -23,10 +23,11 @@ export function messageElement(message, index, actions, { tokens, busy, last, be
   return node;
 }
 
-function content(message, tokens) {
+// again: has the answer written again; null where that cannot be.
+function content(message, tokens, again) {
   if (message.denoising) return denoised(message.denoising);
   if (tokens && message.tokens?.length) return element("div", { class: "content" }, tokenView(message.tokens), legend(message.tokens));
-  if (message.role === "assistant") return element("div", { class: "content" }, markdown(message.content ?? ""), tokens && (message.finish || message.stopped) ? element("p", { class: "dim" }, WITHOUT) : null);
+  if (message.role === "assistant") return element("div", { class: "content" }, markdown(message.content ?? ""), tokens && (message.finish || message.stopped) ? element("p", { class: "dim" }, WITHOUT, " ", again ? button("Write it again with them", again, { class: "link" }) : null) : null);
   return element("div", { class: "content plain" }, message.content ?? "");
 }
 
@@ -76,7 +77,7 @@ function foot(message, index, actions, last, tokens) {
     element("span", { class: "actions" }, copy,
       message.role === "user" ? button("Edit", () => actions.edit(index), { class: "link" }) : null,
       message.role === "assistant" && last ? button("Regenerate", () => actions.regenerate(index), { class: "link" }) : null,
-      message.role === "assistant" && last ? button(`${tokens ? "✓ " : ""}Tokens by probability`, () => actions.showTokens(), { class: "link", "aria-pressed": String(Boolean(tokens)) }) : null,
+      message.role === "assistant" ? button(`${tokens ? "✓ " : ""}Tokens by probability`, () => actions.showTokens(), { class: "link", "aria-pressed": String(Boolean(tokens)) }) : null,
       button("Delete", () => actions.remove(index), { class: "link" })));
 }
 
