@@ -51,7 +51,9 @@ VQ = {"embed_dim": 4, "num_embeddings": 8, "latent_channels": 4, "resolution": 1
 SEEING = ("Qwen2VL", "Qwen2_5_VL", "Qwen3VL", "Qwen3VLMoe")  # classes with a part that sees
 # Classes whose language model has a config of its own.
 NESTED = ("Gemma3", "Gemma3n", "Llama4", "Gemma4", "Qwen3_5", "Qwen3_5Moe")
-OF_LLAMA = ("Exaone", "InternLM3", "IQuestCoder")  # configs of llama's class
+OF_OTHERS = {
+    **dict.fromkeys(("Exaone", "InternLM3", "IQuestCoder"), "Llama"),
+}  # configs of another's class
 GEMMA4 = {"num_hidden_layers": 4, "head_dim": 16, "global_head_dim": 32, "sliding_window": 8,
           "layer_types": ["sliding_attention", "full_attention"] * 2, "final_logit_softcapping": 3.0,
           "vocab_size_per_layer_input": 64}  # fmt: skip
@@ -73,6 +75,8 @@ SOME_ROPE = {"num_hidden_layers": 4, "sliding_window": 8, "layer_types": ["full_
              "layer_rope_theta": [0, 5000.0, 5000.0, 5000.0]}  # fmt: skip
 MAMBA = {"state_size": 8, "num_attention_heads": None, "num_key_value_heads": None, "intermediate_size": None,
          "max_position_embeddings": None}  # fmt: skip
+NEMOTRON_H = {"num_hidden_layers": None, "head_dim": 16, "mamba_num_heads": 8, "mamba_head_dim": 8,
+              "n_groups": 2, "ssm_state_size": 8, "chunk_size": 8}  # fmt: skip
 LARGER = {"num_hidden_layers": 4, "hidden_size": 48, "intermediate_size": 80, "num_attention_heads": 6,
           "num_key_value_heads": 3, "vocab_size": 72, "max_position_embeddings": 320}  # fmt: skip
 # Name -> class of transformers, without the last part, and its fields; None: left out.
@@ -223,6 +227,13 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "mpt": ("Mpt", {"attn_config": {"clip_qkv": 0.8}, "num_key_value_heads": None,
                     "intermediate_size": None}),
     "nemotron": ("Nemotron", {}),
+    "nemotron_h": ("NemotronH", {**NEMOTRON_H, "layers_block_type": [
+        "linear_attention", "mlp", "full_attention", "linear_attention", "mlp"], "use_bias": True}),
+    "nemotron_h-experts": ("NemotronH", {
+        **NEMOTRON_H, "layers_block_type": ["linear_attention", "moe", "full_attention", "moe"],
+        "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "n_group": 4,
+        "topk_group": 2, "moe_shared_expert_intermediate_size": 24, "moe_latent_size": 20,
+        "routed_scaling_factor": 1.5, "time_step_min": 0.3}),
     "olmo": ("Olmo", {"clip_qkv": 0.5}),
     "olmo2": ("Olmo2", {}),
     "olmo3": ("Olmo3", {"num_hidden_layers": 4, "sliding_window": 8, "rope_parameters": BY_KIND}),
@@ -297,13 +308,13 @@ def class_of(transformers: Any, prefix: str) -> Any:
         "Chameleon": "ForConditionalGeneration",
         **dict.fromkeys(SEEING, "ForConditionalGeneration"),
     }
-    prefix = "Llama" if prefix in OF_LLAMA else prefix
+    prefix = OF_OTHERS.get(prefix, prefix)
     return getattr(transformers, prefix + head.get(prefix, "ForCausalLM"))
 
 
 def config_of(transformers: Any, prefix: str) -> Any:
-    """The class of a model's config: of llama's kin one of their own."""
-    if prefix in OF_LLAMA:
+    """The class of a model's config: of a class that several have, one of its own."""
+    if prefix in OF_OTHERS:
         return getattr(transformers, prefix + "Config")
     return class_of(transformers, prefix).config_class
 

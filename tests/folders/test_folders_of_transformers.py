@@ -89,7 +89,11 @@ def test_it_is_on_the_cpu(name: str, tmp_path: Path) -> None:
      ("mimo_v2_flash", "rope_parameters", YARN), ("laguna", "moe_router_logit_softcapping", 5.0),
      ("laguna", "rope_parameters", {"full_attention": YARN, "sliding_attention": YARN}),
      ("hy_v4", "indexer_types", ["shared", "full", "full"]), ("hy_v4", "swiglu_limit", 0.0),
-     ("kimi_linear", "moe_renormalize", False), ("kimi_linear", "linear_num_heads", 2)],
+     ("kimi_linear", "moe_renormalize", False), ("kimi_linear", "linear_num_heads", 2),
+     ("nemotron_h", "mlp_hidden_act", "silu"), ("nemotron_h", "mamba_hidden_act", "gelu"),
+     ("nemotron_h", "layers_block_type", ["mlp", "conv"]), ("nemotron_h", "layer_types", ["mlp"]),
+     ("nemotron_h-experts", "topk_group", 0), ("nemotron_h-experts", "routed_scaling_factor", 0.0),
+    ],
 )  # fmt: skip
 def test_fields_that_change_the_mathematics_are_refused(
     name: str, field: str, value: object, tmp_path: Path
@@ -114,6 +118,15 @@ def test_kimi_linear_says_its_layers_in_either_way(tmp_path: Path) -> None:
                   linear_attn_config={**sizes, **lists, "kda_layers": [1, 2, 3]})  # fmt: skip
     with pytest.raises(ArchitectureError, match="each layer from 1 to 3"):
         open_path(path)
+
+
+def test_nemotron_h_says_its_layers_and_sizes_in_either_way(tmp_path: Path) -> None:
+    older = {"layers_block_type": None, "hybrid_override_pattern": "ME*E", "num_hidden_layers": 99}
+    older |= {"n_groups": 5, "mamba_n_groups": 2, "conv_kernel": None, "mamba_d_conv": 4, "mamba_dt_min": 0.3}
+    ours = logits(folder(tmp_path, "nemotron_h-experts", **older), "reference", [TOKENS.tolist()])
+    assert nmse(ours, about("nemotron_h-experts")[2]) <= LIMIT
+    unclamped = folder(tmp_path / "unclamped", "nemotron_h-experts", time_step_min=0.0)
+    assert nmse(logits(unclamped, "reference", [TOKENS.tolist()]), about("nemotron_h-experts")[2]) > 1e-4
 
 
 def test_mimo_counts_the_tokens_before_one_in_the_older_style(tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ SIZES: Mapping[str, tuple[str, ...]] = {
     "expert_group_count": ("n_group",),
     "expert_group_used_count": ("topk_group",),
     "leading_dense_block_count": ("first_k_dense_replace",),
+    "ssm.conv_kernel": ("mamba_d_conv", "conv_kernel"),
+    "ssm.group_count": ("mamba_n_groups", "n_groups"),
 }  # fmt: skip
 NUMBERS: Mapping[str, tuple[str, ...]] = {
     "attention.layer_norm_rms_epsilon": ("rms_norm_eps", "norm_eps", "rms_norm_epsilon"),
@@ -47,6 +49,7 @@ NUMBERS: Mapping[str, tuple[str, ...]] = {
     "attention.scale": ("attention_multiplier",),
     "logit_scale": ("logit_scale",),
     "expert_weights_scale": ("routed_scaling_factor",),
+    "ssm.time_step_min": ("mamba_dt_min", "time_step_min"),
 }
 SCALES = frozenset((
     "attention_multiplier", "embedding_multiplier", "logit_scale", "residual_multiplier", "route_scale",
