@@ -88,6 +88,7 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "bamba": ("Bamba", {"num_hidden_layers": 3, "attn_layer_indices": [1], "mamba_n_heads": 8,
                         "mamba_n_groups": 2, "mamba_d_state": 8, "mamba_chunk_size": 8,
                         "attention_bias": True}),
+    "bitnet": ("BitNet", {"attention_bias": True}),
     "bloom": ("Bloom", {"intermediate_size": None, "num_key_value_heads": None,
                         "max_position_embeddings": None}),
     "chameleon": ("Chameleon", {"vocabulary_map": {"a": 5}, "vq_config": VQ}),

@@ -93,6 +93,7 @@ def test_it_is_on_the_cpu(name: str, tmp_path: Path) -> None:
      ("nemotron_h", "mlp_hidden_act", "silu"), ("nemotron_h", "mamba_hidden_act", "gelu"),
      ("nemotron_h", "layers_block_type", ["mlp", "conv"]), ("nemotron_h", "layer_types", ["mlp"]),
      ("nemotron_h-experts", "topk_group", 0), ("nemotron_h-experts", "routed_scaling_factor", 0.0),
+     ("bitnet", "hidden_act", "gelu"),
     ],
 )  # fmt: skip
 def test_fields_that_change_the_mathematics_are_refused(
