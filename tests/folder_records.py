@@ -217,6 +217,10 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "ministral3": ("Ministral3", {"head_dim": 8, "rope_parameters": {
         **YARN, "original_max_position_embeddings": 8, "mscale": 1.0, "mscale_all_dim": 1.0,
         "llama_4_scaling_beta": 0.3}}),
+    "mellum": ("Mellum", {
+        **EXPERTS, "num_hidden_layers": 4, "head_dim": 16, "sliding_window": 8, "layer_types": WINDOWED,
+        "mlp_layer_types": ["dense", *["sparse"] * 3], "rope_parameters": BY_KIND}),
+    "mellum-full": ("Mellum", {**EXPERTS, "head_dim": 16, "norm_topk_prob": False}),
     "mimo_v2_flash": ("MiMoV2Flash", {
         **ROUTED, "first_k_dense_replace": None, "num_hidden_layers": 4, "head_dim": 24, "v_head_dim": 16,
         "layer_types": ["full_attention", *WINDOWED[1:]], "sliding_window": 8, "num_key_value_heads": 1,

@@ -94,6 +94,9 @@ def test_it_is_on_the_cpu(name: str, tmp_path: Path) -> None:
      ("nemotron_h", "layers_block_type", ["mlp", "conv"]), ("nemotron_h", "layer_types", ["mlp"]),
      ("nemotron_h-experts", "topk_group", 0), ("nemotron_h-experts", "routed_scaling_factor", 0.0),
      ("bitnet", "hidden_act", "gelu"),
+     ("mellum", "rope_parameters", {
+         kind: {"rope_theta": 1e4, "partial_rotary_factor": part}
+         for kind, part in (("full_attention", 1.0), ("sliding_attention", 0.5))}),
     ],
 )  # fmt: skip
 def test_fields_that_change_the_mathematics_are_refused(
