@@ -97,6 +97,7 @@ def test_it_is_on_the_cpu(name: str, tmp_path: Path) -> None:
      ("mellum", "rope_parameters", {
          kind: {"rope_theta": 1e4, "partial_rotary_factor": part}
          for kind, part in (("full_attention", 1.0), ("sliding_attention", 0.5))}),
+     ("sarvam_moe", "use_qk_norm", False), ("sarvam_moe", "num_experts_per_tok", 6),
     ],
 )  # fmt: skip
 def test_fields_that_change_the_mathematics_are_refused(
