@@ -53,6 +53,7 @@ SEEING = ("Qwen2VL", "Qwen2_5_VL", "Qwen3VL", "Qwen3VLMoe")  # classes with a pa
 NESTED = ("Gemma3", "Gemma3n", "Llama4", "Gemma4", "Qwen3_5", "Qwen3_5Moe")
 OF_OTHERS = {
     **dict.fromkeys(("Exaone", "InternLM3", "IQuestCoder"), "Llama"),
+    "SarvamMLA": "DeepseekV3",
     "SarvamMoE": "Glm4Moe",
 }  # configs of another's class
 GEMMA4 = {"num_hidden_layers": 4, "head_dim": 16, "global_head_dim": 32, "sliding_window": 8,
@@ -261,6 +262,9 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "qwen3_next": ("Qwen3Next", {**DELTA, **EXPERTS, "shared_expert_intermediate_size": 24}),
     "qwen3_moe": ("Qwen3Moe", {**EXPERTS, "head_dim": 16, "norm_topk_prob": True}),
     "qwen3_moe-unnormalised": ("Qwen3Moe", {**EXPERTS, "head_dim": 16, "norm_topk_prob": False}),
+    "sarvam_mla": ("SarvamMLA", {**LATENT, "n_group": 4, "topk_group": 2}),
+    "sarvam_mla-yarn": ("SarvamMLA", {**LATENT, "rope_parameters": {
+        **YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}),
     "sarvam_moe": ("SarvamMoE", {**ROUTED, "head_dim": 8, "n_group": 4, "topk_group": 2,
                                  "attention_bias": True}),
     "seed_oss": ("SeedOss", {"head_dim": 16, "attention_bias": True, "attention_out_bias": True}),

@@ -98,6 +98,7 @@ def test_it_is_on_the_cpu(name: str, tmp_path: Path) -> None:
          kind: {"rope_theta": 1e4, "partial_rotary_factor": part}
          for kind, part in (("full_attention", 1.0), ("sliding_attention", 0.5))}),
      ("sarvam_moe", "use_qk_norm", False), ("sarvam_moe", "num_experts_per_tok", 6),
+     ("sarvam_mla", "rope_interleave", False),
     ],
 )  # fmt: skip
 def test_fields_that_change_the_mathematics_are_refused(
@@ -132,6 +133,13 @@ def test_nemotron_h_says_its_layers_and_sizes_in_either_way(tmp_path: Path) -> N
     assert nmse(ours, about("nemotron_h-experts")[2]) <= LIMIT
     unclamped = folder(tmp_path / "unclamped", "nemotron_h-experts", time_step_min=0.0)
     assert nmse(logits(unclamped, "reference", [TOKENS.tolist()]), about("nemotron_h-experts")[2]) > 1e-4
+
+
+def test_sarvam_has_an_older_name_of_yarn_and_a_width_of_heads_that_says_nothing(tmp_path: Path) -> None:
+    rope = {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0, "rope_type": None, "type": "deepseek_yarn"}
+    older = {"rope_parameters": None, "rope_scaling": rope, "head_dim": 20, "q_head_dim": 12}
+    ours = logits(folder(tmp_path, "sarvam_mla-yarn", **older), "reference", [TOKENS.tolist()])
+    assert nmse(ours, about("sarvam_mla-yarn")[2]) <= LIMIT
 
 
 def test_mimo_counts_the_tokens_before_one_in_the_older_style(tmp_path: Path) -> None:
