@@ -179,6 +179,8 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
                                               "num_local_experts": 6, "num_experts_per_tok": 2}),
     "granitemoehybrid-dense": ("GraniteMoeHybrid", {**GRANITE, **HYBRID, "num_local_experts": 0,
                                                     "num_experts_per_tok": 0}),
+    "hrm_text": ("HrmText", {"head_dim": 16, "H_cycles": 2, "L_cycles": 2, "embedding_scale": 3.0,
+                             "attention_bias": True, "mlp_bias": True}),
     "hunyuan_v1_dense": ("HunYuanDenseV1", {"head_dim": 8, "rope_parameters": ALPHA}),
     "hunyuan_v1_moe": ("HunYuanMoEV1", {"head_dim": 8, "num_experts": 6, "moe_topk": 2}),
     "internlm3": ("InternLM3", {"head_dim": 8}),

@@ -99,7 +99,7 @@ def test_it_is_on_the_cpu(name: str, tmp_path: Path) -> None:
          for kind, part in (("full_attention", 1.0), ("sliding_attention", 0.5))}),
      ("sarvam_moe", "use_qk_norm", False), ("sarvam_moe", "num_experts_per_tok", 6),
      ("sarvam_mla", "rope_interleave", False),
-    ],
+     ("hrm_text", "L_cycles", 0), ("hrm_text", "embedding_scale", 0.0)],
 )  # fmt: skip
 def test_fields_that_change_the_mathematics_are_refused(
     name: str, field: str, value: object, tmp_path: Path
@@ -140,6 +140,14 @@ def test_sarvam_has_an_older_name_of_yarn_and_a_width_of_heads_that_says_nothing
     older = {"rope_parameters": None, "rope_scaling": rope, "head_dim": 20, "q_head_dim": 12}
     ours = logits(folder(tmp_path, "sarvam_mla-yarn", **older), "reference", [TOKENS.tolist()])
     assert nmse(ours, about("sarvam_mla-yarn")[2]) <= LIMIT
+
+
+def test_hrm_text_says_the_layers_of_a_stack_in_either_way(tmp_path: Path) -> None:
+    older = {"num_layers_per_stack": None, "num_hidden_layers": 2, "embedding_scale": None}
+    ours = logits(
+        folder(tmp_path, "hrm_text", **older, initializer_range=1 / 3), "reference", [TOKENS.tolist()]
+    )
+    assert nmse(ours, about("hrm_text")[2]) <= LIMIT
 
 
 def test_mimo_counts_the_tokens_before_one_in_the_older_style(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def our_tensors(
             continue
         for target in to:
             place = target.name if isinstance(target, To) else target
-            ours = place.format(*numbers) + suffix
+            ours = our_name(config, target, numbers, suffix)
             if len(numbers) == place.count("{}") + 1:
                 experts.setdefault(ours, {})[numbers[-1]] = tensor
                 continue
@@ -195,6 +195,13 @@ def looked_up(family: Family, name: str) -> tuple[Entry | None, list[int], str]:
         if first.removesuffix(suffix) in family.names:
             return _entry(family.names[first.removesuffix(suffix)]), numbers[:1], suffix
     return None, numbers, ""
+
+
+def our_name(config: HfConfig, target: str | To, numbers: Sequence[int], suffix: str) -> str:
+    """Our name of a tensor, by what `looked_up` returns of its own."""
+    if isinstance(target, To):
+        return target.place(config, numbers) + suffix
+    return target.format(*numbers) + suffix
 
 
 def _entry(target: str | To | tuple[To, ...] | None) -> Entry:
