@@ -261,6 +261,34 @@ def test_nvfp4_runs_in_its_blocks_with_its_factor_beside_them(tmp_path: Path) ->
     )  # inputs of products are rounded to 8 bits
 
 
+def test_a_matrix_of_a_feed_forward_with_a_bias_in_nvfp4_is_floats(tmp_path: Path) -> None:
+    """A factor beside blocks would multiply the bias, too."""
+    example = EXAMPLES["modelopt-NVFP4"]
+    config, tensors, _ = about("starcoder2")
+    config |= {"hidden_size": 128, "num_attention_heads": 16, "num_key_value_heads": 8}
+    config |= {"intermediate_size": 16}
+    rows = {32: 128, 16: 64, 48: 16, 64: 64}
+    for kind in ("floats", "packed"):
+        held = dict[str, StoredTensor]()
+        for name, shape in tensors.items():
+            if not name.endswith("c_fc.weight"):
+                held[name] = stored(values(name, tuple(rows[extent] for extent in shape)))
+            elif kind == "packed":
+                held |= {f"{name}{end}": part for end, part in example.parts.items()}
+            else:
+                held[name] = stored(example.values.astype(np.float32))
+        (tmp_path / kind).mkdir()
+        fields = {"quantization_config": dict(example.config)} if kind == "packed" else {}
+        (tmp_path / kind / "config.json").write_text(json.dumps({**config, **fields}))
+        write_safetensors(tmp_path / kind / "model.safetensors", held)
+    got = []
+    for kind in ("floats", "packed"):
+        with graphml.load(tmp_path / kind, backend="reference", kv="f32") as model:
+            got.append(np.asarray(model.session(n_ctx=48).eval(TOKENS.tolist(), all_logits=True)))
+            assert "blk.0.ffn_up.scale" not in model.executor.file.tensors
+    assert nmse(got[1], got[0]) < 1e-12
+
+
 def test_an_embedding_in_nvfp4_is_floats(tmp_path: Path) -> None:
     """Rows of an embedding are read, not multiplied: a factor beside them would be lost."""
     example = EXAMPLES["modelopt-NVFP4"]
