@@ -99,7 +99,8 @@ def test_it_is_on_the_cpu(name: str, tmp_path: Path) -> None:
          for kind, part in (("full_attention", 1.0), ("sliding_attention", 0.5))}),
      ("sarvam_moe", "use_qk_norm", False), ("sarvam_moe", "num_experts_per_tok", 6),
      ("sarvam_mla", "rope_interleave", False),
-     ("hrm_text", "L_cycles", 0), ("hrm_text", "embedding_scale", 0.0)],
+     ("hrm_text", "L_cycles", 0), ("hrm_text", "embedding_scale", 0.0),
+     ("hrm_text", "H_cycles", 10**9), ("nemotron_h", "layers_block_type", [["mlp"]])],
 )  # fmt: skip
 def test_fields_that_change_the_mathematics_are_refused(
     name: str, field: str, value: object, tmp_path: Path
@@ -148,6 +149,8 @@ def test_hrm_text_says_the_layers_of_a_stack_in_either_way(tmp_path: Path) -> No
         folder(tmp_path, "hrm_text", **older, initializer_range=1 / 3), "reference", [TOKENS.tolist()]
     )
     assert nmse(ours, about("hrm_text")[2]) <= LIMIT
+    with pytest.raises(ArchitectureError, match="embedding_scale: wanted a number, or initializer_range"):
+        open_path(folder(tmp_path / "none", "hrm_text", **older, initializer_range=0.0))
 
 
 def test_mimo_counts_the_tokens_before_one_in_the_older_style(tmp_path: Path) -> None:

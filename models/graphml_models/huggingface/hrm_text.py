@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphml.loading.huggingface.config import HfConfig, Value
+from graphml.loading.huggingface.config import MOST_LAYERS, HfConfig, Value
 from graphml.loading.huggingface.family import Change, Family, To, rows, unchanged
 from graphml_models.huggingface._names import TOP, llama_keys
 
@@ -10,12 +10,16 @@ from graphml_models.huggingface._names import TOP, llama_keys
 def keys(config: HfConfig) -> dict[str, Value]:
     """As of llama; a layer of either stack counts once for each time that a token goes through it."""
     stack, high, low = _stack(config), config.size("H_cycles"), config.size("L_cycles")
-    if not stack or not high or not low:
-        got = f"{stack}, {high}, {low}"
-        raise config.error(f"num_layers_per_stack, H_cycles, L_cycles: wanted numbers above 0; got {got}")
+    total = stack * high * (low + 1)
+    if not stack or not high or not low or total > MOST_LAYERS:
+        wanted = f"wanted numbers above 0, and at most {MOST_LAYERS} layers; got {stack}, {high}, {low}"
+        raise config.error(f"num_layers_per_stack, H_cycles, L_cycles: {wanted}")
     config.follows("num_layers_per_stack", stack)
-    config.follows("num_hidden_layers", stack * high * (low + 1))
+    config.follows("num_hidden_layers", total)
     spread = config.number("initializer_range")
+    scale = config.number("embedding_scale", 1 / spread if spread else 0.0)
+    if scale == 0:
+        raise config.error("embedding_scale: wanted a number, or initializer_range, whose inverse it is")
     metadata = llama_keys(config)
     return {
         **metadata,
@@ -23,7 +27,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
         "hrm.layers_per_stack": stack,
         "hrm.h_cycles": high,
         "hrm.l_cycles": low,
-        "embedding_scale": config.number("embedding_scale", 1 / spread if spread else 1.0),
+        "embedding_scale": scale,
     }
 
 

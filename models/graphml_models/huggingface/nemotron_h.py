@@ -55,9 +55,10 @@ def _kinds(config: HfConfig) -> list[str]:
         listed, known = config.get("hybrid_override_pattern"), LETTERS
     if listed is None:
         return [MAMBA, EXPERTS, ATTENTION, MLP]
-    if not isinstance(listed, list | str) or not listed or any(kind not in known for kind in listed):
+    kinds = listed if isinstance(listed, list | str) else []
+    if not kinds or any(not isinstance(kind, str) or kind not in known for kind in kinds):
         raise config.error(f"layers_block_type: wanted {', '.join(known)}; got {str(listed)[:80]}")
-    return [known[kind] for kind in listed]
+    return [known[kind] for kind in kinds]
 
 
 FEED_FORWARD: Names = {
