@@ -51,7 +51,11 @@ VQ = {"embed_dim": 4, "num_embeddings": 8, "latent_channels": 4, "resolution": 1
 SEEING = ("Qwen2VL", "Qwen2_5_VL", "Qwen3VL", "Qwen3VLMoe")  # classes with a part that sees
 # Classes whose language model has a config of its own.
 NESTED = ("Gemma3", "Gemma3n", "Llama4", "Gemma4", "Qwen3_5", "Qwen3_5Moe")
-OF_LLAMA = ("Exaone", "InternLM3", "IQuestCoder")  # configs of llama's class
+OF_OTHERS = {
+    **dict.fromkeys(("Exaone", "InternLM3", "IQuestCoder"), "Llama"),
+    "SarvamMLA": "DeepseekV3",
+    "SarvamMoE": "Glm4Moe",
+}  # configs of another's class
 GEMMA4 = {"num_hidden_layers": 4, "head_dim": 16, "global_head_dim": 32, "sliding_window": 8,
           "layer_types": ["sliding_attention", "full_attention"] * 2, "final_logit_softcapping": 3.0,
           "vocab_size_per_layer_input": 64}  # fmt: skip
@@ -73,6 +77,8 @@ SOME_ROPE = {"num_hidden_layers": 4, "sliding_window": 8, "layer_types": ["full_
              "layer_rope_theta": [0, 5000.0, 5000.0, 5000.0]}  # fmt: skip
 MAMBA = {"state_size": 8, "num_attention_heads": None, "num_key_value_heads": None, "intermediate_size": None,
          "max_position_embeddings": None}  # fmt: skip
+NEMOTRON_H = {"num_hidden_layers": None, "head_dim": 16, "mamba_num_heads": 8, "mamba_head_dim": 8,
+              "n_groups": 2, "ssm_state_size": 8, "chunk_size": 8}  # fmt: skip
 LARGER = {"num_hidden_layers": 4, "hidden_size": 48, "intermediate_size": 80, "num_attention_heads": 6,
           "num_key_value_heads": 3, "vocab_size": 72, "max_position_embeddings": 320}  # fmt: skip
 # Name -> class of transformers, without the last part, and its fields; None: left out.
@@ -84,6 +90,7 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "bamba": ("Bamba", {"num_hidden_layers": 3, "attn_layer_indices": [1], "mamba_n_heads": 8,
                         "mamba_n_groups": 2, "mamba_d_state": 8, "mamba_chunk_size": 8,
                         "attention_bias": True}),
+    "bitnet": ("BitNet", {"attention_bias": True}),
     "bloom": ("Bloom", {"intermediate_size": None, "num_key_value_heads": None,
                         "max_position_embeddings": None}),
     "chameleon": ("Chameleon", {"vocabulary_map": {"a": 5}, "vq_config": VQ}),
@@ -172,6 +179,8 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
                                               "num_local_experts": 6, "num_experts_per_tok": 2}),
     "granitemoehybrid-dense": ("GraniteMoeHybrid", {**GRANITE, **HYBRID, "num_local_experts": 0,
                                                     "num_experts_per_tok": 0}),
+    "hrm_text": ("HrmText", {"head_dim": 16, "H_cycles": 2, "L_cycles": 2, "embedding_scale": 3.0,
+                             "attention_bias": True, "mlp_bias": True}),
     "hunyuan_v1_dense": ("HunYuanDenseV1", {"head_dim": 8, "rope_parameters": ALPHA}),
     "hunyuan_v1_moe": ("HunYuanMoEV1", {"head_dim": 8, "num_experts": 6, "moe_topk": 2}),
     "internlm3": ("InternLM3", {"head_dim": 8}),
@@ -212,6 +221,10 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "ministral3": ("Ministral3", {"head_dim": 8, "rope_parameters": {
         **YARN, "original_max_position_embeddings": 8, "mscale": 1.0, "mscale_all_dim": 1.0,
         "llama_4_scaling_beta": 0.3}}),
+    "mellum": ("Mellum", {
+        **EXPERTS, "num_hidden_layers": 4, "head_dim": 16, "sliding_window": 8, "layer_types": WINDOWED,
+        "mlp_layer_types": ["dense", *["sparse"] * 3], "rope_parameters": BY_KIND}),
+    "mellum-full": ("Mellum", {**EXPERTS, "head_dim": 16, "norm_topk_prob": False}),
     "mimo_v2_flash": ("MiMoV2Flash", {
         **ROUTED, "first_k_dense_replace": None, "num_hidden_layers": 4, "head_dim": 24, "v_head_dim": 16,
         "layer_types": ["full_attention", *WINDOWED[1:]], "sliding_window": 8, "num_key_value_heads": 1,
@@ -223,6 +236,13 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "mpt": ("Mpt", {"attn_config": {"clip_qkv": 0.8}, "num_key_value_heads": None,
                     "intermediate_size": None}),
     "nemotron": ("Nemotron", {}),
+    "nemotron_h": ("NemotronH", {**NEMOTRON_H, "layers_block_type": [
+        "linear_attention", "mlp", "full_attention", "linear_attention", "mlp"], "use_bias": True}),
+    "nemotron_h-experts": ("NemotronH", {
+        **NEMOTRON_H, "layers_block_type": ["linear_attention", "moe", "full_attention", "moe"],
+        "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "n_group": 4,
+        "topk_group": 2, "moe_shared_expert_intermediate_size": 24, "moe_latent_size": 20,
+        "routed_scaling_factor": 1.5, "time_step_min": 0.3}),
     "olmo": ("Olmo", {"clip_qkv": 0.5}),
     "olmo2": ("Olmo2", {}),
     "olmo3": ("Olmo3", {"num_hidden_layers": 4, "sliding_window": 8, "rope_parameters": BY_KIND}),
@@ -244,6 +264,11 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "qwen3_next": ("Qwen3Next", {**DELTA, **EXPERTS, "shared_expert_intermediate_size": 24}),
     "qwen3_moe": ("Qwen3Moe", {**EXPERTS, "head_dim": 16, "norm_topk_prob": True}),
     "qwen3_moe-unnormalised": ("Qwen3Moe", {**EXPERTS, "head_dim": 16, "norm_topk_prob": False}),
+    "sarvam_mla": ("SarvamMLA", {**LATENT, "n_group": 4, "topk_group": 2}),
+    "sarvam_mla-yarn": ("SarvamMLA", {**LATENT, "rope_parameters": {
+        **YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}),
+    "sarvam_moe": ("SarvamMoE", {**ROUTED, "head_dim": 8, "n_group": 4, "topk_group": 2,
+                                 "attention_bias": True}),
     "seed_oss": ("SeedOss", {"head_dim": 16, "attention_bias": True, "attention_out_bias": True}),
     "smollm3": ("SmolLM3", {"num_hidden_layers": 4}),
     "solar_open": ("SolarOpen", {**ROUTED, "head_dim": 8, "intermediate_size": None,
@@ -297,13 +322,13 @@ def class_of(transformers: Any, prefix: str) -> Any:
         "Chameleon": "ForConditionalGeneration",
         **dict.fromkeys(SEEING, "ForConditionalGeneration"),
     }
-    prefix = "Llama" if prefix in OF_LLAMA else prefix
+    prefix = OF_OTHERS.get(prefix, prefix)
     return getattr(transformers, prefix + head.get(prefix, "ForCausalLM"))
 
 
 def config_of(transformers: Any, prefix: str) -> Any:
-    """The class of a model's config: of llama's kin one of their own."""
-    if prefix in OF_LLAMA:
+    """The class of a model's config: of a class that several have, one of its own."""
+    if prefix in OF_OTHERS:
         return getattr(transformers, prefix + "Config")
     return class_of(transformers, prefix).config_class
 

@@ -48,7 +48,11 @@ ADAPTERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "phi3": ("phi3", {"target_modules": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"], "r": 4}),
     "gemma3": ("gemma3", {"target_modules": [*LINEAR, "embed_tokens"], "r": 4}),
     "qwen3_5": ("qwen3_5", {"target_modules": [*LINEAR, "in_proj_qkv", "in_proj_z"], "r": 4}),
-    "granitemoehybrid": ("granitemoehybrid-dense", {"target_modules": ["input_linear", "q_proj"], "r": 4}),
+    "granitemoehybrid": ("granitemoehybrid-dense", {
+        "target_modules": ["input_linear", "q_proj", "k_proj"], "r": 4}),
+    "hrm_text": ("hrm_text", {"target_modules": ["q_proj", "gate_proj", "down_proj"], "r": 4}),
+    "sarvam_moe": ("sarvam_moe", {"target_modules": ["k_proj", "o_proj", "gate_proj"], "r": 4}),
+    "nemotron_h": ("nemotron_h", {"target_modules": ["q_proj", "o_proj", "in_proj", "down_proj"], "r": 4}),
 }  # fmt: skip
 
 

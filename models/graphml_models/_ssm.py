@@ -6,6 +6,7 @@ T tokens, D model width, I inner width, S state size, G groups of B and C, N hea
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import expm1, log
 from typing import Self
 
 from graphml.errors import ArchitectureError
@@ -20,13 +21,17 @@ LARGEST = 1 << 20
 
 @dataclass(frozen=True)
 class Ssm:
-    """Sizes: of the convolution, I, S; heads of Mamba 2, or the width that Mamba makes dt of; G."""
+    """Sizes: of the convolution, I, S; heads of Mamba 2, or the width that Mamba makes dt of; G.
+
+    dt_min: the least that dt of Mamba 2 is, 0 for none; GGUF files say none.
+    """
 
     d_conv: int
     d_inner: int
     d_state: int
     dt_rank: int
     n_group: int
+    dt_min: float = 0.0
 
     @classmethod
     def read(cls, keys: Keys, groups: bool = True) -> Self:
@@ -37,6 +42,7 @@ class Ssm:
             d_state=keys.integer("ssm.state_size"),
             dt_rank=keys.integer("ssm.time_step_rank"),
             n_group=keys.integer("ssm.group_count") if groups else 1,
+            dt_min=keys.number("ssm.time_step_min", 0.0),
         )
         sizes = {"conv_kernel": ssm.d_conv, "inner_size": ssm.d_inner, "state_size": ssm.d_state,
                  "time_step_rank": ssm.dt_rank, "group_count": ssm.n_group}  # fmt: skip
@@ -105,6 +111,8 @@ def mamba2(g: Builder, ssm: Ssm, layer: Layer, x_TD: Node, norm_eps: float, norm
     x_TI, b_TGS = g.columns(xbc, 0, inner, "x"), g.columns(xbc, inner, inner + shared, "b")
     c_TGS = g.columns(xbc, inner + shared, inner + 2 * shared, "c")
     dt_TN = g.add(dt_TN, layer["ssm_dt.bias"], "dt")
+    if ssm.dt_min > 0:  # the scan takes its softplus, whose inverse this is
+        dt_TN = g.clamp(dt_TN, ssm.dt_min + log(-expm1(-ssm.dt_min)), float("inf"))
     a_N, d_N = layer["ssm_a"], layer["ssm_d"]
     y_TI = g.ssm_scan(x_TI, dt_TN, a_N, b_TGS, c_TGS, d_N, layer.index, ssm.d_state, name="scan")
     y_TI = g.mul(g.silu(z_TI), y_TI, "gated")

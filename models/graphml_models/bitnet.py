@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
+from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml.loading.architecture import Layer, SampleModel
-from graphml_models import llama
-from graphml_models._config import Config as Config
+from graphml.loading.architecture import Keys, Layer, SampleModel
+from graphml_models import _config, llama
+from graphml_models._ffn import relu_squared
 from graphml_models._samples import N_EMBD, N_FF, transformer
+
+ACTIVATIONS = {"silu": Builder.silu, "relu_squared": relu_squared}
+
+
+@dataclass(frozen=True)
+class Config(_config.Config):
+    """As of every decoder; activation: of the gates, a key of `ACTIVATIONS`."""
+
+    activation: str
+
+    @classmethod
+    def read(cls, keys: Keys) -> Self:
+        """From the metadata; of a GGUF file, which does not say it, gates go through SiLU as in llama.cpp."""
+        activation = keys.text("hidden_activation", "silu")
+        if activation not in ACTIVATIONS:
+            raise keys.unsupported("hidden_activation", " or ".join(ACTIVATIONS))
+        return cls(**vars(_config.read(keys)), activation=activation)
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
@@ -19,9 +38,9 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node)
 
 
 def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
-    """SwiGLU normed before its output projection, [T, D]."""
+    """Gated, and normed before its output projection, [T, D]."""
     gate_TF, up_TF = layer.linear(x_TD, "ffn_gate", "gate"), layer.linear(x_TD, "ffn_up", "up")
-    h_TF = g.mul(g.silu(gate_TF), up_TF, "swiglu")
+    h_TF = g.mul(ACTIVATIONS[config.activation](g, gate_TF), up_TF, "gated")
     return layer.linear(
         g.rms_norm(h_TF, layer["ffn_sub_norm"], config.norm_eps, "ffn_sub_norm"), "ffn_down", "down"
     )

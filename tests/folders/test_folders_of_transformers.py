@@ -89,7 +89,18 @@ def test_it_is_on_the_cpu(name: str, tmp_path: Path) -> None:
      ("mimo_v2_flash", "rope_parameters", YARN), ("laguna", "moe_router_logit_softcapping", 5.0),
      ("laguna", "rope_parameters", {"full_attention": YARN, "sliding_attention": YARN}),
      ("hy_v4", "indexer_types", ["shared", "full", "full"]), ("hy_v4", "swiglu_limit", 0.0),
-     ("kimi_linear", "moe_renormalize", False), ("kimi_linear", "linear_num_heads", 2)],
+     ("kimi_linear", "moe_renormalize", False), ("kimi_linear", "linear_num_heads", 2),
+     ("nemotron_h", "mlp_hidden_act", "silu"), ("nemotron_h", "mamba_hidden_act", "gelu"),
+     ("nemotron_h", "layers_block_type", ["mlp", "conv"]), ("nemotron_h", "layer_types", ["mlp"]),
+     ("nemotron_h-experts", "topk_group", 0), ("nemotron_h-experts", "routed_scaling_factor", 0.0),
+     ("bitnet", "hidden_act", "gelu"),
+     ("mellum", "rope_parameters", {
+         kind: {"rope_theta": 1e4, "partial_rotary_factor": part}
+         for kind, part in (("full_attention", 1.0), ("sliding_attention", 0.5))}),
+     ("sarvam_moe", "use_qk_norm", False), ("sarvam_moe", "num_experts_per_tok", 6),
+     ("sarvam_mla", "rope_interleave", False),
+     ("hrm_text", "L_cycles", 0), ("hrm_text", "embedding_scale", 0.0),
+     ("hrm_text", "H_cycles", 10**9), ("nemotron_h", "layers_block_type", [["mlp"]])],
 )  # fmt: skip
 def test_fields_that_change_the_mathematics_are_refused(
     name: str, field: str, value: object, tmp_path: Path
@@ -127,6 +138,32 @@ def test_kimi_linear_says_its_layers_in_either_way(tmp_path: Path) -> None:
                   linear_attn_config={**sizes, **lists, "kda_layers": [1, 2, 3]})  # fmt: skip
     with pytest.raises(ArchitectureError, match="each layer from 1 to 3"):
         open_path(path)
+
+
+def test_nemotron_h_says_its_layers_and_sizes_in_either_way(tmp_path: Path) -> None:
+    older = {"layers_block_type": None, "hybrid_override_pattern": "ME*E", "num_hidden_layers": 99}
+    older |= {"n_groups": 5, "mamba_n_groups": 2, "conv_kernel": None, "mamba_d_conv": 4, "mamba_dt_min": 0.3}
+    ours = logits(folder(tmp_path, "nemotron_h-experts", **older), "reference", [TOKENS.tolist()])
+    assert nmse(ours, about("nemotron_h-experts")[2]) <= LIMIT
+    unclamped = folder(tmp_path / "unclamped", "nemotron_h-experts", time_step_min=0.0)
+    assert nmse(logits(unclamped, "reference", [TOKENS.tolist()]), about("nemotron_h-experts")[2]) > 1e-4
+
+
+def test_sarvam_has_an_older_name_of_yarn_and_a_width_of_heads_that_says_nothing(tmp_path: Path) -> None:
+    rope = {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0, "rope_type": None, "type": "deepseek_yarn"}
+    older = {"rope_parameters": None, "rope_scaling": rope, "head_dim": 20, "q_head_dim": 12}
+    ours = logits(folder(tmp_path, "sarvam_mla-yarn", **older), "reference", [TOKENS.tolist()])
+    assert nmse(ours, about("sarvam_mla-yarn")[2]) <= LIMIT
+
+
+def test_hrm_text_says_the_layers_of_a_stack_in_either_way(tmp_path: Path) -> None:
+    older = {"num_layers_per_stack": None, "num_hidden_layers": 2, "embedding_scale": None}
+    ours = logits(
+        folder(tmp_path, "hrm_text", **older, initializer_range=1 / 3), "reference", [TOKENS.tolist()]
+    )
+    assert nmse(ours, about("hrm_text")[2]) <= LIMIT
+    with pytest.raises(ArchitectureError, match="embedding_scale: wanted a number, or initializer_range"):
+        open_path(folder(tmp_path / "none", "hrm_text", **older, initializer_range=0.0))
 
 
 def test_mimo_counts_the_tokens_before_one_in_the_older_style(tmp_path: Path) -> None:

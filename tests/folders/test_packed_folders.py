@@ -12,10 +12,11 @@ import pytest
 from graphml_models.huggingface._delta_net import columns
 
 import graphml
-from graphml.errors import WeightsError
+from graphml.errors import GraphmlError, WeightsError
 from graphml.loading.huggingface.config import HfConfig
 from graphml.loading.huggingface.family import Family, transposed
 from graphml.loading.huggingface.packed import plain
+from graphml.loading.huggingface.packings._parts import fp8_table
 from graphml.loading.huggingface.tensors import our_tensors
 from graphml.loading.open_file import open_path
 from graphml.weights import ModelFile, Tensor
@@ -183,6 +184,56 @@ def open_experts(path: Path, *examples: Example) -> ModelFile:
     return open_path(path)
 
 
+def write_llama4(path: Path, scales: Floats | None = None, algorithm: str = "FP8") -> Path:
+    """A Llama 4 as ModelOpt writes it: `gate_up_proj` [experts, in, out] and `gate_up_proj_weight_scale`.
+
+    scales: of the experts; 1 for all, as floats, where there are none.
+    """
+    config, tensors, _ = about("llama4")
+    rng, held = np.random.default_rng(3), dict[str, StoredTensor]()
+    for name, shape in tensors.items():
+        if ".experts." not in name:
+            held[name] = stored(values(name, tuple(shape)))
+            continue
+        codes = (rng.integers(0, 64, shape) + 128 * rng.integers(0, 2, shape)).astype(np.uint8)
+        if scales is None:
+            held[name] = stored(fp8_table("F8_E4M3")[codes])
+        else:
+            held[name], held[f"{name}_weight_scale"] = stored(codes, "F8_E4M3"), stored(scales)
+            held[f"{name}_input_scale"] = stored(np.full(1, 0.5, np.float32))
+    if scales is not None:
+        config |= {"quantization_config": {"quant_method": "modelopt", "quant_algo": algorithm}}
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps(config))
+    write_safetensors(path / "model.safetensors", held)
+    return path
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (4,), (4, 1, 1)])
+def test_experts_of_modelopt_in_one_tensor_have_a_scale(shape: tuple[int, ...], tmp_path: Path) -> None:
+    ones = np.ones(shape, np.float32)
+    floats, packed = write_llama4(tmp_path / "floats"), write_llama4(tmp_path / "packed", ones)
+    assert np.array_equal(logits(packed), logits(floats))
+    factors = np.exp2(-np.arange(ones.size), dtype=np.float32)
+    scaled = write_llama4(tmp_path / "scaled", factors.reshape(shape))
+    with open_path(scaled) as file, open_path(floats) as plain_file:
+        for name in (name for name in file.tensors if name.endswith("_exps.weight")):
+            wanted = plain_file.tensors[name].numpy() * factors.reshape(-1, 1, 1)
+            assert np.array_equal(file.tensors[name].numpy(), wanted), name
+
+
+@pytest.mark.parametrize(
+    ("shape", "algorithm", "wanted"),
+    [((4, 2), "FP8", r"down_proj_weight_scale': wanted a shape of \[1, 1, 1\] or \[4, 1, 1\]; got \[4, 2\]"),
+     ((), "NVFP4", r"experts\.down_proj: of experts in one tensor graphml reads FP8 or .*; got NVFP4")],
+)  # fmt: skip
+def test_other_scales_of_experts_in_one_tensor_are_refused(
+    shape: tuple[int, ...], algorithm: str, wanted: str, tmp_path: Path
+) -> None:
+    with pytest.raises(GraphmlError, match=wanted):
+        open_path(write_llama4(tmp_path / "m", np.ones(shape, np.float32), algorithm))
+
+
 def test_factors_of_experts_in_nvfp4_are_one_tensor(tmp_path: Path) -> None:
     example = EXAMPLES["modelopt-NVFP4"]
     twice = stored(np.full((), 0.0062, np.float32))
@@ -208,6 +259,34 @@ def test_nvfp4_runs_in_its_blocks_with_its_factor_beside_them(tmp_path: Path) ->
     assert (
         nmse(got, logits(write_llama(tmp_path / "floats", example, {}))) < 2e-3
     )  # inputs of products are rounded to 8 bits
+
+
+def test_a_matrix_of_a_feed_forward_with_a_bias_in_nvfp4_is_floats(tmp_path: Path) -> None:
+    """A factor beside blocks would multiply the bias, too."""
+    example = EXAMPLES["modelopt-NVFP4"]
+    config, tensors, _ = about("starcoder2")
+    config |= {"hidden_size": 128, "num_attention_heads": 16, "num_key_value_heads": 8}
+    config |= {"intermediate_size": 16}
+    rows = {32: 128, 16: 64, 48: 16, 64: 64}
+    for kind in ("floats", "packed"):
+        held = dict[str, StoredTensor]()
+        for name, shape in tensors.items():
+            if not name.endswith("c_fc.weight"):
+                held[name] = stored(values(name, tuple(rows[extent] for extent in shape)))
+            elif kind == "packed":
+                held |= {f"{name}{end}": part for end, part in example.parts.items()}
+            else:
+                held[name] = stored(example.values.astype(np.float32))
+        (tmp_path / kind).mkdir()
+        fields = {"quantization_config": dict(example.config)} if kind == "packed" else {}
+        (tmp_path / kind / "config.json").write_text(json.dumps({**config, **fields}))
+        write_safetensors(tmp_path / kind / "model.safetensors", held)
+    got = []
+    for kind in ("floats", "packed"):
+        with graphml.load(tmp_path / kind, backend="reference", kv="f32") as model:
+            got.append(np.asarray(model.session(n_ctx=48).eval(TOKENS.tolist(), all_logits=True)))
+            assert "blk.0.ffn_up.scale" not in model.executor.file.tensors
+    assert nmse(got[1], got[0]) < 1e-12
 
 
 def test_an_embedding_in_nvfp4_is_floats(tmp_path: Path) -> None:

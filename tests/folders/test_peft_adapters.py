@@ -72,7 +72,22 @@ def test_it_is_what_peft_computes(name: str, tmp_path: Path) -> None:
     assert nmse(logits(model, adapter, 0.0), about(ADAPTERS[name][0])[2]) <= LIMIT
 
 
-@pytest.mark.parametrize("name", ["llama", "llama-biases", "llama-tied", "gpt2", "gpt_neox", "phi3", "qwen2"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "llama",
+        "llama-biases",
+        "llama-tied",
+        "gpt2",
+        "gpt_neox",
+        "phi3",
+        "qwen2",
+        "granitemoehybrid",
+        "hrm_text",
+        "nemotron_h",
+        "sarvam_moe",
+    ],
+)
 def test_the_model_may_be_a_gguf_file(name: str, tmp_path: Path) -> None:
     model = as_gguf(tmp_path, model_of(tmp_path, name))
     assert nmse(logits(model, adapter_of(tmp_path, name)), about_peft(name)[2]) <= LIMIT

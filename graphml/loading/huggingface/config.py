@@ -73,6 +73,10 @@ class HfConfig:
         fields = self._fields if any(name in self._fields for name in names) else self._reads or {}
         return next((fields[name] for name in names if fields.get(name) is not None), None)
 
+    def follows(self, name: str, value: Any) -> None:
+        """State a field that follows from others, for what reads it later."""
+        self._fields[name] = value
+
     def size(self, key: str, default: int | None = None) -> int:
         """A size by its GGUF key, or by a field's own name; without a default it must be there."""
         names = SIZES.get(key, (key,))

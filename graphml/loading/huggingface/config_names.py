@@ -29,6 +29,9 @@ SIZES: Mapping[str, tuple[str, ...]] = {
     "expert_group_count": ("n_group",),
     "expert_group_used_count": ("topk_group",),
     "leading_dense_block_count": ("first_k_dense_replace",),
+    "hrm.layers_per_stack": ("num_layers_per_stack",),
+    "ssm.conv_kernel": ("mamba_d_conv", "conv_kernel"),
+    "ssm.group_count": ("mamba_n_groups", "n_groups"),
 }  # fmt: skip
 NUMBERS: Mapping[str, tuple[str, ...]] = {
     "attention.layer_norm_rms_epsilon": ("rms_norm_eps", "norm_eps", "rms_norm_epsilon"),
@@ -42,15 +45,16 @@ NUMBERS: Mapping[str, tuple[str, ...]] = {
     "rope.freq_base_swa": ("rope_local_base_freq",),
     "attn_logit_softcapping": ("attn_logit_softcapping",),
     "final_logit_softcapping": ("final_logit_softcapping",),
-    "embedding_scale": ("embedding_multiplier", "scale_emb"),
+    "embedding_scale": ("embedding_multiplier", "scale_emb", "embedding_scale"),
     "residual_scale": ("residual_multiplier",),
     "attention.scale": ("attention_multiplier",),
     "logit_scale": ("logit_scale",),
     "expert_weights_scale": ("routed_scaling_factor",),
+    "ssm.time_step_min": ("mamba_dt_min", "time_step_min"),
 }
 SCALES = frozenset((
-    "attention_multiplier", "embedding_multiplier", "logit_scale", "residual_multiplier", "route_scale",
-    "routed_scaling_factor", "router_scaling_factor", "scale_emb",
+    "attention_multiplier", "embedding_multiplier", "embedding_scale", "logit_scale", "residual_multiplier",
+    "route_scale", "routed_scaling_factor", "router_scaling_factor", "scale_emb",
 ))  # fmt: skip
 """Of which 0 is a factor to transformers, and none to GGUF."""
 ACTIVATIONS = {

@@ -6,7 +6,7 @@ file given with `--arch` may define it too. Knows the shape of the declaration; 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,10 +26,19 @@ Names = Mapping[str, "str | To | tuple[To, ...] | None"]
 
 @dataclass(frozen=True)
 class To:
-    """Our name of a tensor, with `{}` for the layer, and what is done to it."""
+    """Our name of a tensor, with `{}` for the layer, and what is done to it.
+
+    behind: after how many other layers the first of these comes, of models with several stacks.
+    """
 
     name: str
     change: Change
+    behind: Callable[[HfConfig], int] | None = None
+
+    def place(self, config: HfConfig, numbers: Sequence[int]) -> str:
+        """The name with the numbers of layer and expert that theirs has."""
+        first = 0 if self.behind is None else self.behind(config)
+        return self.name.format(*(number + first * (i == 0) for i, number in enumerate(numbers)))
 
 
 @dataclass(frozen=True)
@@ -91,6 +100,11 @@ def calculated(
 def plus_one(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
     """1 + weight, as norms of Gemma have it."""
     return calculated(tensor, name, lambda values: np.float32(1) + values)
+
+
+def unchanged(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
+    """The tensor as it is."""
+    return tensor
 
 
 def as_float32(config: HfConfig, name: str, tensor: Tensor) -> Tensor:

@@ -25,8 +25,8 @@ from graphml.loading.huggingface.folder import is_folder_of_model, language_mode
 from graphml.loading.huggingface.json_files import read_json
 from graphml.loading.huggingface.packed import plain
 from graphml.loading.huggingface.peft_config import CONFIG, read_peft_config
-from graphml.loading.huggingface.tensors import EMBEDDING, LEFT_OUT, OUTPUT, looked_up
-from graphml.weights import ModelFile, Tensor
+from graphml.loading.huggingface.tensors import EMBEDDING, LEFT_OUT, OUTPUT, looked_up, our_name
+from graphml.weights import Metadata, ModelFile, Tensor
 from graphml.weights.filemap import FileMap
 from graphml.weights.safetensors import read_safetensors
 
@@ -130,7 +130,7 @@ class PeftFolder:
             self._check_shapes(module, parts, {TABLE_A: (-1, n_vocab), TABLE_B: (n_embd, -1)})
             self.pairs[EMBEDDING] = np.ascontiguousarray(a.T) * scaling, b
             return
-        places = [(target, _ours(target, numbers, suffix)) for target in targets]
+        places = [(target, our_name(self._of_model, target, numbers, suffix)) for target in targets]
         shapes = [self._shape(module, ours) for _, ours in places]
         n_in, n_out = shapes[0][-1], sum(shape[-2] for shape in shapes)
         self._check_shapes(module, parts, {A: (-1, n_in), B: (n_out, -1), B_BIAS: (n_out,)})
@@ -231,7 +231,7 @@ class PeftFolder:
         array = self._numbers(name, tensor)
         targets, numbers, suffix = self._places(name)
         for target in targets:
-            ours = _ours(target, numbers, suffix)
+            ours = our_name(self._of_model, target, numbers, suffix)
             own = self._model.tensors.get(EMBEDDING if ours == OUTPUT else ours)
             own = self._model.tensors.get(ours, own)
             values = self._changed(target, array) if isinstance(target, To) else array
@@ -252,11 +252,6 @@ def _count(number: int) -> NDArray[np.float32]:
     return np.arange(1, number + 1, dtype=np.float32)
 
 
-def _ours(target: str | To, numbers: list[int], suffix: str) -> str:
-    place = target.name if isinstance(target, To) else target
-    return place.format(*numbers) + suffix
-
-
 class _KeysOfModel(HfConfig):
     """The sizes that metadata have, as a config; what they lack is an error, and never a default."""
 
@@ -269,6 +264,14 @@ class _KeysOfModel(HfConfig):
         return value
 
 
+def _size_of(metadata: Metadata, key: str) -> int | None:
+    """A size of all layers, of those where it is not 0; None where there is none, or they differ."""
+    value = metadata[key] if metadata.has(key) else None
+    sizes = {size for size in value if size} if isinstance(value, list) else {value}
+    size = sizes.pop() if len(sizes) == 1 else None
+    return size if isinstance(size, int) else None
+
+
 def _config_of(model: ModelFile, families: Sequence[Family]) -> HfConfig:
     """What the changes of tensors read: config.json of a folder, or the metadata of a file."""
     family = families[0]
@@ -279,7 +282,6 @@ def _config_of(model: ModelFile, families: Sequence[Family]) -> HfConfig:
         return HfConfig(model.path / MODEL_CONFIG, fields, family.defaults, reads=class_fields().get(kind))
     sizes: dict[str, int] = {}
     for key, names in SIZES.items():
-        whole = f"{family.architecture}.{key}"
-        if model.metadata.has(whole) and isinstance(model.metadata[whole], int):
-            sizes |= dict.fromkeys(names, model.metadata[whole])
+        size = _size_of(model.metadata, f"{family.architecture}.{key}")
+        sizes |= {} if size is None else dict.fromkeys(names, size)
     return _KeysOfModel(model.path, sizes, {})

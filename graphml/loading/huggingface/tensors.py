@@ -51,6 +51,7 @@ def our_tensors(
     """
     tensors: dict[str, Tensor] = {}
     sources: dict[str, Tensor] = {}
+    places: dict[str, str | To] = {}
     experts: dict[str, dict[int, Tensor]] = {}
     unknown = []
     n_layer, ahead = config.size("block_count"), config.size("num_nextn_predict_layers", 0)
@@ -63,7 +64,7 @@ def our_tensors(
             continue
         for target in to:
             place = target.name if isinstance(target, To) else target
-            ours = place.format(*numbers) + suffix
+            ours = our_name(config, target, numbers, suffix)
             if len(numbers) == place.count("{}") + 1:
                 experts.setdefault(ours, {})[numbers[-1]] = tensor
                 continue
@@ -74,6 +75,7 @@ def our_tensors(
                     f"{config.path.parent}: {name[:200]!r} is a second tensor that is {min(twice)}"
                 )
             sources[ours] = tensor
+            places[ours] = target
             tensors |= placed
     if unknown:
         raise ArchitectureError(
@@ -81,6 +83,7 @@ def our_tensors(
             f"{', '.join(repr(name[:100]) for name in unknown[:4])}. What they would compute cannot be "
             "left out"
         )
+    _join_factors(config, tensors, sources, places)
     for ours, of in experts.items():
         tensors |= _stacked(config.path.parent, ours, of, _scale(ours) in tensors)
     if tied:
@@ -197,6 +200,13 @@ def looked_up(family: Family, name: str) -> tuple[Entry | None, list[int], str]:
     return None, numbers, ""
 
 
+def our_name(config: HfConfig, target: str | To, numbers: Sequence[int], suffix: str) -> str:
+    """Our name of a tensor, by what `looked_up` returns of its own."""
+    if isinstance(target, To):
+        return target.place(config, numbers) + suffix
+    return target.format(*numbers) + suffix
+
+
 def _entry(target: str | To | tuple[To, ...] | None) -> Entry:
     return target if isinstance(target, tuple) else () if target is None else (target,)
 
@@ -213,6 +223,20 @@ def _placed(config: HfConfig, to: str | To, ours: str, tensor: Tensor, tied: boo
     if is_embedding or not ours.endswith(".weight") or changed.shape[0] == 1:
         return {ours: _changed(config, to, ours, tensor.as_floats())}
     return {ours: changed, _scale(ours): factors(_scale(ours), [tensor])}
+
+
+def _join_factors(
+    config: HfConfig,
+    tensors: dict[str, Tensor],
+    sources: Mapping[str, Tensor],
+    places: Mapping[str, str | To],
+) -> None:
+    """Floats in place of blocks with a factor, in feed-forwards with a bias: it would multiply that, too."""
+    for ours, matrix in sources.items():
+        has_bias = ".ffn_" in ours and ours.removesuffix(".weight") + ".bias" in tensors
+        if has_bias and isinstance(matrix, ScaledMatrix) and _scale(ours) in tensors:
+            tensors[ours] = _changed(config, places[ours], ours, matrix.as_floats())
+            del tensors[_scale(ours)]
 
 
 def _changed(config: HfConfig, to: str | To, ours: str, tensor: Tensor) -> Tensor:

@@ -14,7 +14,6 @@ PART = 0.5  # of a head that rotates, where the rope's own parameters do not say
 def keys(config: HfConfig) -> dict[str, Value]:
     """As of llama, with Mamba 2 in layers that have no heads of keys; Granite's graph without its factors."""
     config.only("partial_rotary_factor", PART)
-    config.get("z_loss_coefficient", "num_logits_to_keep")
     metadata = llama_keys(config)
     count, kv = int(str(metadata["block_count"])), int(str(metadata["attention.head_count_kv"]))
     attends = config.get("attn_layer_indices") or []
@@ -44,5 +43,5 @@ FAMILY = Family(
         "layers.{}.feed_forward.down_proj": "blk.{}.ffn_down",
     },
     defaults={"partial_rotary_factor": PART},
-    ignored=("mamba_chunk_size", "mamba_conv_bias"),
+    ignored=("mamba_chunk_size", "mamba_conv_bias", "num_logits_to_keep", "z_loss_coefficient"),
 )  # fmt: skip

@@ -28,8 +28,13 @@ def routing_keys(config: HfConfig, gating: int = SIGMOID) -> dict[str, Value]:
     groups, used = config.size("expert_group_count", 0), config.size("expert_group_used_count", 0)
     if groups > int(gating != SIGMOID) and not 1 <= used <= groups:
         raise config.error(f"topk_group: wanted 1 to {groups} of the {groups} groups; got {used}")
+    experts = expert_keys(config)
+    n_expert, n_used = (int(str(experts[f"expert_{kind}count"])) for kind in ("", "used_"))
+    if gating == SIGMOID and groups and n_expert * used // groups < n_used < n_expert:
+        wanted = f"wanted at most {n_expert * used // groups}, as {used} of {groups} groups have, or all"
+        raise config.error(f"num_experts_per_tok: {wanted}; got {n_used}")
     return {
-        **expert_keys(config),
+        **experts,
         "expert_shared_count": config.size("expert_shared_count", 0),
         "expert_group_count": groups,
         "expert_group_used_count": used,

@@ -14,7 +14,7 @@ from graphml_models.huggingface._names import (
     expert_keys,
     llama_keys,
 )
-from graphml_models.huggingface.glm4_moe import SIGMOID
+from graphml_models.huggingface.glm4_moe import SHARED, SIGMOID
 
 BIAS = To("blk.{}.exp_probs_b", as_float32)
 
@@ -27,7 +27,6 @@ def keys(config: HfConfig) -> dict[str, Value]:
     dense = sum(kinds)
     if not all(kinds[:dense]):
         raise config.error("mlp_layer_types: wanted the dense layers before all others")
-    config.get("enable_moe_fp32_combine")  # in float32 both sums are one
     return {
         **metadata,
         **expert_keys(config),
@@ -44,16 +43,12 @@ FAMILY = Family(
     architecture="hy_v3",
     keys=keys,
     names={
-        **TOP, **ATTENTION, **NORMS, **GATED, **HEAD_NORMS, **EXPERTS,
+        **TOP, **ATTENTION, **NORMS, **GATED, **HEAD_NORMS, **EXPERTS, **SHARED,
         "layers.{}.mlp.router.gate": To("blk.{}.ffn_gate_inp", as_float32),
         "layers.{}.mlp.expert_bias": BIAS,
         "layers.{}.mlp.e_score_correction_bias": BIAS,
-        "layers.{}.mlp.shared_mlp.gate_proj": "blk.{}.ffn_gate_shexp",
-        "layers.{}.mlp.shared_mlp.up_proj": "blk.{}.ffn_up_shexp",
-        "layers.{}.mlp.shared_mlp.down_proj": "blk.{}.ffn_down_shexp",
-        "layers.{}.mlp.shared_experts.gate_proj": "blk.{}.ffn_gate_shexp",
-        "layers.{}.mlp.shared_experts.up_proj": "blk.{}.ffn_up_shexp",
-        "layers.{}.mlp.shared_experts.down_proj": "blk.{}.ffn_down_shexp",
+        **{name.replace("shared_experts", "shared_mlp"): ours for name, ours in SHARED.items()},
     },
     defaults={"rope_theta": 11158840.0},
+    ignored=("enable_moe_fp32_combine",),  # in float32 both sums are one
 )  # fmt: skip

@@ -32,7 +32,6 @@ def keys(config: HfConfig) -> dict[str, Value]:
     if heads != metadata["attention.head_count"]:
         raise config.error(f"linear_num_heads: wanted as many heads as attention has; got {heads}")
     config.layered("mlp_layer_types", {"dense": True, "sparse": False}, count)
-    config.get("first_k_dense_replace", "q_lora_rank")  # as the tensors are
     groups, used = _either(config, "num_expert_group", "n_group"), config.size("topk_group")
     if type(groups) is not int or not 1 <= used <= groups:
         raise config.error(f"topk_group: wanted 1 to {str(groups)[:20]} of the groups; got {used}")
@@ -108,5 +107,5 @@ FAMILY = Family(
         **TOP, **NORMS, **ATTENTION, **DEEPSEEK.names, **DELTA, **MLP,
         **{name.replace(".mlp.", ".block_sparse_moe."): ours for name, ours in MLP.items()},
     },
-    ignored=("num_key_value_heads",),
+    ignored=("first_k_dense_replace", "num_key_value_heads", "q_lora_rank"),  # the tensors say two of them
 )  # fmt: skip

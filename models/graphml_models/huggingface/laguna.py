@@ -28,7 +28,6 @@ def keys(config: HfConfig) -> dict[str, Value]:
     config.activation("silu")
     config.only("moe_apply_router_weight_on_input", False)
     config.only("moe_router_logit_softcapping", 0.0)
-    config.get("gating")  # a gate for each head or for each element: the tensor's rows say it
     metadata = decoder_keys(config)
     count = int(str(metadata["block_count"]))
     config.layered("mlp_layer_types", {"dense": True, "sparse": False}, count)  # as the tensors are
@@ -36,7 +35,6 @@ def keys(config: HfConfig) -> dict[str, Value]:
     if scale == 0:
         raise config.error("moe_routed_scaling_factor: wanted another number than 0")
     windows = {} if config.get("layer_types") is None else window_keys(config, metadata)
-    config.get("sliding_window")
     return {
         **metadata,
         **ropes_by_kind(config, metadata, ROPES),
@@ -75,4 +73,5 @@ FAMILY = Family(
             for part in ("gate", "up", "down")
         },
     },
+    ignored=("gating", "sliding_window"),  # gates of heads or of elements, by the tensor's rows; no window
 )  # fmt: skip
