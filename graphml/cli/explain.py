@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from typing import Annotated
 
@@ -49,10 +48,7 @@ def explain(
     if node is None:
         _list(document, json)
         return
-    try:
-        explanation = explanations.explain(document, node)
-    except UsageError as error:
-        raise UsageError(re.sub("^node:", "NODE:" if word is not None else "--node:", str(error))) from None
+    explanation = explanations.explain(document, node, "node" if word is None else "NODE")
     if json:
         write_json(explanation)
     else:

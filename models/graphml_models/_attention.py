@@ -5,9 +5,9 @@ T tokens, D model width, N heads, K key-value heads, H head width.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Sequence
 
+from graphml.errors import ArchitectureError
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
@@ -26,27 +26,48 @@ def project(
     clamp: where above 0, no number of q, k and v is further from 0; head_dim_v: width of heads of v, where it
     is another than that of q and k.
     """
-    counts = {"q": config.n_head, "k": config.n_head_kv, "v": config.n_head_kv}
-    widths = {name: count * config.head_dim for name, count in counts.items()}
-    widths["v"] = config.n_head_kv * (head_dim_v or config.head_dim)
     if layer.get("attn_qkv"):
-        qkv = layer.linear(x_TD, "attn_qkv", "qkv", rows=sum(widths.values()))
-        start, parts = 0, []
-        for name, width in widths.items():
-            parts.append(g.columns(qkv, start, start + width, name))
-            start += width
+        parts = fused_qkv(g, config, layer, x_TD, head_dim_v)
     else:
+        widths = _widths(config, head_dim_v)
         parts = [layer.linear(x_TD, f"attn_{name}", name, rows=width) for name, width in widths.items()]
     if clamp > 0.0:
         parts = [g.clamp(part, -clamp, clamp) for part in parts]
-    heads = tuple(g.heads(part, count) for part, count in zip(parts, counts.values(), strict=True))
-    return cast(tuple[Node, Node, Node], heads)
+    return to_heads(g, config, parts)
+
+
+def fused_qkv(
+    g: Builder, config: Config, layer: Layer, x_TD: Node, head_dim_v: int = 0, scaled: bool = True
+) -> list[Node]:
+    """Rows q [T, N * H], k and v [T, K * H] of one `attn_qkv`; scaled: see `Tensors.scale`."""
+    widths, start, parts = _widths(config, head_dim_v), 0, []
+    qkv = layer.linear(x_TD, "attn_qkv", "qkv", scaled=scaled, rows=sum(widths.values()))
+    for name, width in widths.items():
+        parts.append(g.columns(qkv, start, start + width, name))
+        start += width
+    return parts
+
+
+def to_heads(g: Builder, config: Config, parts: Sequence[Node]) -> tuple[Node, Node, Node]:
+    """Rows of q, k and v as heads."""
+    counts = config.n_head, config.n_head_kv, config.n_head_kv
+    q_TNH, k_TKH, v_TKH = (g.heads(part, count) for part, count in zip(parts, counts, strict=True))
+    return q_TNH, k_TKH, v_TKH
+
+
+def _widths(config: Config, head_dim_v: int) -> dict[str, int]:
+    """Elements of all heads of q, k and v."""
+    kv = config.n_head_kv
+    return {
+        "q": config.n_head * config.head_dim, "k": kv * config.head_dim,
+        "v": kv * (head_dim_v or config.head_dim),
+    }  # fmt: skip
 
 
 def norm_heads(g: Builder, config: Config, layer: Layer, q_TNH: Node, k_TKH: Node) -> tuple[Node, Node]:
     """RMS norm of each head of q and k (Henry et al. 2020, arXiv:2010.04245)."""
-    q_TNH = g.rms_norm(q_TNH, layer["attn_q_norm"], config.norm_eps, "q_norm")
-    return q_TNH, g.rms_norm(k_TKH, layer["attn_k_norm"], config.norm_eps, "k_norm")
+    q_TNH = g.rms_norm(q_TNH, g.dequantize(layer["attn_q_norm"]), config.norm_eps, "q_norm")
+    return q_TNH, g.rms_norm(k_TKH, g.dequantize(layer["attn_k_norm"]), config.norm_eps, "k_norm")
 
 
 def norm_rows(g: Builder, config: Config, layer: Layer, q_TNH: Node, k_TKH: Node) -> tuple[Node, Node]:
@@ -62,6 +83,17 @@ def norm_rows(g: Builder, config: Config, layer: Layer, q_TNH: Node, k_TKH: Node
 def rotate(g: Builder, table: Node, mode: str, q_TNH: Node, k_TKH: Node) -> tuple[Node, Node]:
     """Heads q and k with their positions; mode: pairs of neighbours (`norm`) or of halves (`neox`)."""
     return g.rope(q_TNH, table, mode, "q_rope"), g.rope(k_TKH, table, mode, "k_rope")
+
+
+def rotate_last(g: Builder, config: Config, table: Node, x_TNH: Node, mode: str = "norm") -> Node:
+    """Heads of which the last columns alone have positions, as many as rotate; mode: see `rotate`."""
+    width, n_rot = fixed(x_TNH.shape[2]), config.rope.n_rot
+    if width < n_rot:
+        raise ArchitectureError(f"rope.dimension_count: wanted at most {width}, a head's width; got {n_rot}")
+    if width == n_rot:
+        return g.rope(x_TNH, table, mode)
+    rotated = g.rope(g.columns(x_TNH, width - n_rot, width), table, mode)
+    return g.concat(g.columns(x_TNH, 0, width - n_rot), rotated)
 
 
 def rotated_heads(

@@ -15,7 +15,7 @@ from graphml.ir.shape import fixed
 from graphml.loading.architecture import Keys, Layer
 from graphml_models._ffn import Product
 
-LIMITS = "swiglu_clamp_exp"
+LIMITS, SHARED_LIMITS = "swiglu_clamp_exp", "swiglu_clamp_shexp"
 
 
 def swiglu(g: Builder, gate: Node, up: Node) -> Node:
@@ -129,3 +129,8 @@ def read_limits(keys: Keys, n_layer: int, key: str = LIMITS) -> tuple[float, ...
     """For `clamped_swiglu` in each layer's experts, or under another key in what all tokens share."""
     length = n_layer if keys.length(key) in (None, n_layer) else keys.integer("block_count")
     return keys.numbers(key, length, 0.0)[:n_layer]
+
+
+def read_shared_limits(keys: Keys, n_layer: int) -> tuple[float, ...]:
+    """The limits of what all tokens share: the experts', unless the file says others."""
+    return read_limits(keys, n_layer, SHARED_LIMITS if keys.has(SHARED_LIMITS) else LIMITS)

@@ -41,14 +41,20 @@ def index(
     eps: float = INDEX_EPS,
 ) -> Node:
     """The tokens that each token sees, [T, 1, top_k]; rotate: heads [T, J or 1, H], by position."""
-    q_TJH = g.heads(layer.linear(narrow_TR, "indexer.attn_q_b", "index_q"), n_head)
+    q_TJH, weights_TJ = queries(g, layer, x_TD, narrow_TR, n_head, rotate)
     k_TH = layer.linear(x_TD, "indexer.attn_k", "index_k")
     norm_H, bias_H = layer["indexer.k_norm"], layer.get("indexer.k_norm.bias")
     k_T1H = g.heads(g.layer_norm(k_TH, norm_H, bias_H, eps, "index_norm"), 1)
-    q_TJH, k_T1H = rotate(q_TJH), rotate(k_T1H)
+    return g.select(q_TJH, rotate(k_T1H), layer.index, top_k, weights=weights_TJ)
+
+
+def queries(
+    g: Builder, layer: Layer, x_TD: Node, narrow_TR: Node, n_head: int, rotate: Rotate
+) -> tuple[Node, Node]:
+    """What each token looks for, [T, J, H], and how much each head counts, [T, J]."""
+    q_TJH = g.heads(layer.linear(narrow_TR, "indexer.attn_q_b", "index_q"), n_head)
     weights_TJ = layer.linear(x_TD, "indexer.proj", "index_weights", rows=n_head)
-    weights_TJ = g.scale(weights_TJ, (fixed(k_TH.shape[1]) * n_head) ** -0.5)
-    return g.select(q_TJH, k_T1H, layer.index, top_k, weights=weights_TJ)
+    return rotate(q_TJH), g.scale(weights_TJ, (fixed(q_TJH.shape[2]) * n_head) ** -0.5)
 
 
 def sampled(*layers: int) -> tuple[Metadata, Shapes]:

@@ -27,21 +27,20 @@ BIAS = "exp_probs_b.bias"
 class Routing:
     """How scores become experts and weights.
 
-    sigmoid: of the scores, root: of their softplus, else softmax; normalise: weights of a token's experts sum
-    to 1; scale: of these weights; n_group, n_group_used: groups of experts, and how many of them may be
-    chosen from; bias: the tensor that is added to scores for the choice alone; scaled: the matrices, see
+    gating: what makes shares of scores, see `shares`; normalise: weights of a token's experts sum to 1;
+    scale: of these weights; n_group, n_group_used: groups of experts, and how many of them may be chosen
+    from; bias: the tensor that is added to shares for the choice alone; scaled: the matrices, see
     `Tensors.scale`.
     """
 
     n_used: int
-    sigmoid: bool
+    gating: int
     normalise: bool
     scale: float
     n_group: int
     n_group_used: int
     bias: str = BIAS
     scaled: bool = False
-    root: bool = False
 
     @classmethod
     def read(cls, keys: Keys, gating: int = SOFTMAX) -> Self:
@@ -52,8 +51,7 @@ class Routing:
             raise keys.unsupported(GATING, kinds)
         return cls(
             n_used=keys.integer("expert_used_count"),
-            sigmoid=gating == SIGMOID,
-            root=gating == ROOT,
+            gating=gating,
             normalise=keys.boolean("expert_weights_norm", False),
             scale=keys.number("expert_weights_scale", 0.0) or 1.0,
             n_group=keys.integer("expert_group_count", 0),
@@ -85,21 +83,27 @@ class NormalisedConfig(Config):
         return cls(**vars(replace(known, routing=replace(known.routing, normalise=True))))
 
 
+def shares(g: Builder, gating: int, scores_TE: Node) -> Node:
+    """What the router's scores make each expert's share: their softmax, sigmoid, or root of softplus."""
+    if gating == ROOT:
+        return g.sqrt(g.softplus(scores_TE))
+    return g.sigmoid(scores_TE) if gating == SIGMOID else g.softmax(scores_TE)
+
+
 def choose(g: Builder, routing: Routing, layer: Layer, x_TD: Node, ids_TU: Node | None = None) -> Chosen:
-    """The experts of each token and the weights of their outputs; see `shared_and_chosen`."""
-    scores_TE = layer.linear(x_TD, "ffn_gate_inp", "router")
-    if routing.root:
-        scores_TE = g.sqrt(g.softplus(scores_TE))
-    else:
-        scores_TE = g.sigmoid(scores_TE) if routing.sigmoid else g.softmax(scores_TE)
-    n_expert = 0 if ids_TU is None else fixed(scores_TE.shape[1])
+    """The experts of each token and the weights of their outputs.
+
+    Those whose shares plus the bias are largest, or those of ids_TU, i32 [T, U]; shares are the weights.
+    """
+    shares_TE = shares(g, routing.gating, layer.linear(x_TD, "ffn_gate_inp", "router"))
+    n_expert = 0 if ids_TU is None else fixed(shares_TE.shape[1])
     if ids_TU is None:
         bias_E = layer.get(routing.bias)
-        choice_TE = scores_TE if bias_E is None else g.add(scores_TE, bias_E, "choice")
+        choice_TE = shares_TE if bias_E is None else g.add(shares_TE, bias_E, "choice")
         if routing.n_group > 1:
             choice_TE = g.top_k_groups(choice_TE, routing.n_group, routing.n_group_used)
         ids_TU = g.top_k(choice_TE, routing.n_used, "experts")
-    weights_TU = g.gather(scores_TE, ids_TU, "expert_weights")
+    weights_TU = g.gather(shares_TE, ids_TU, "expert_weights")
     if routing.normalise:
         weights_TU = normalised(g, weights_TU)
     if routing.scale != 1.0:

@@ -7,6 +7,7 @@ streams, E all of the streams' elements, M weights.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import Self
 
 from graphml.errors import ArchitectureError
@@ -92,9 +93,7 @@ def spread(g: Builder, y_TD: Node, x_TSD: Node, mixed: tuple[Node, Node]) -> Nod
     n, width = fixed(write_TS.shape[1]), fixed(x_TSD.shape[2])
     mix_TE = g.flatten(mix_TSS)
     streams = [total(g, x_TSD, g.columns(mix_TE, i * n, (i + 1) * n)) for i in range(n)]
-    old_TE = streams[0]
-    for stream_TD in streams[1:]:
-        old_TE = g.concat(old_TE, stream_TD)
+    old_TE = reduce(g.concat, streams)
     new_TSD = g.mul(g.repeat(g.heads(y_TD, 1), n), g.reshape(write_TS, n, 1))
     return g.add(g.reshape(old_TE, n, width), new_TSD, "streams")
 

@@ -45,7 +45,7 @@ def norm_heads(
 
 def head_norm(g: Builder, layer: Layer, x_TNH: Node, name: str) -> Node:
     """Each head's layer norm, with weights [N, H] and a bias of this shape if there is one."""
-    x_TNH = g.layer_norm(x_TNH, layer[f"attn_{name}"], None, HEAD_EPS, name)
+    x_TNH = g.layer_norm(x_TNH, g.dequantize(layer[f"attn_{name}"]), None, HEAD_EPS, name)
     bias_NH = layer.get(f"attn_{name}.bias")
     return x_TNH if bias_NH is None else g.add(x_TNH, g.dequantize(bias_NH))
 

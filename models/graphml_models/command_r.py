@@ -36,9 +36,9 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node)
     q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
     q_norm, k_norm = layer.get("attn_q_norm"), layer.get("attn_k_norm")
     if q_norm is not None:
-        q_TNH = g.layer_norm(q_TNH, q_norm, None, config.norm_eps, "q_norm")
+        q_TNH = g.layer_norm(q_TNH, g.dequantize(q_norm), None, config.norm_eps, "q_norm")
     if k_norm is not None:
-        k_TKH = g.layer_norm(k_TKH, k_norm, None, config.norm_eps, "k_norm")
+        k_TKH = g.layer_norm(k_TKH, g.dequantize(k_norm), None, config.norm_eps, "k_norm")
     q_TNH, k_TKH = rotate(g, table, "norm", q_TNH, k_TKH)
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale)
 

@@ -9,6 +9,7 @@ U experts used per token.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial, reduce
 from math import log
 from typing import Self
 
@@ -18,8 +19,9 @@ from graphml.ir.node import Node
 from graphml.ir.shape import fixed
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config, _routing, _streams
-from graphml_models._experts import LIMITS, clamped_swiglu, read_limits
-from graphml_models._index import INDEX, read_index
+from graphml_models._attention import rotate_last
+from graphml_models._experts import LIMITS, clamped_swiglu, read_limits, read_shared_limits
+from graphml_models._index import INDEX, queries, read_index
 from graphml_models._latent import narrow_queries
 from graphml_models._rope import Rope
 from graphml_models._routing import ROOT, Routing, shared_and_chosen
@@ -27,7 +29,6 @@ from graphml_models._samples import Metadata, Shapes, shared_expert, transformer
 from graphml_models._streams import Streams, embedded, gather, spread, total, vector
 
 RATIOS, PARTS = "attention.compress_ratios", "attention.output_group_count"
-SHARED = "swiglu_clamp_shexp"
 LONGEST = 1 << 16  # of a group, more than any model has
 
 
@@ -76,7 +77,7 @@ class Config(_routing.Config):
             ratios=ratios,
             far=far,
             limits=read_limits(keys, known.n_layer),
-            shared_limits=read_limits(keys, known.n_layer, SHARED if keys.has(SHARED) else LIMITS),
+            shared_limits=read_shared_limits(keys, known.n_layer),
             indexer_n_head=n_head,
             indexer_top_k=top_k,
             n_output_group=n_output_group,
@@ -86,6 +87,7 @@ class Config(_routing.Config):
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:
     """Logits [O, vocabulary]."""
+    refuse_layer_behind(config, weights)
     ropes = {ratio: RopeTables.of(g, config, ratio) for ratio in sorted(set(config.ratios))}
     x_TSD = embedded(g, config.streams, weights)
     for layer in weights.layers(config.n_layer):
@@ -98,6 +100,14 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         x_TSD = spread(g, feed_forward(g, config, layer, h_TD), x_TSD, mixed)
     x_TD = last(g, config.streams, weights, x_TSD)
     return weights.logits(g.rms_norm(x_TD, weights["output_norm"], config.norm_eps, "output_norm"))
+
+
+def refuse_layer_behind(config: Config, weights: Tensors) -> None:
+    """Refuse a layer that `nextn_predict_layers` leaves out though it predicts no further tokens."""
+    (behind,) = weights.layers([config.n_layer])
+    if behind.get("nextn.eh_proj") is None and behind.get("attn_norm") is not None:
+        wanted = f"blk.{config.n_layer}.nextn.eh_proj.weight in a layer that predicts further tokens"
+        raise ArchitectureError(f"{_config.N_AHEAD}: wanted {wanted}; got a layer without it")
 
 
 @dataclass(frozen=True)
@@ -122,26 +132,15 @@ class RopeTables:
         return cls(here, start, table(-1.0, 0.0, "back"))
 
 
-def rotated(g: Builder, config: Config, table: Node, x_TNH: Node) -> Node:
-    """Heads whose last columns have positions."""
-    width, n_rot = fixed(x_TNH.shape[2]), config.rope.n_rot
-    if width < n_rot:
-        raise ArchitectureError(f"rope.dimension_count: wanted at most {width}, a head's width; got {n_rot}")
-    if width == n_rot:
-        return g.rope(x_TNH, table, "norm")
-    turning = g.rope(g.columns(x_TNH, width - n_rot, width), table, "norm")
-    return g.concat(g.columns(x_TNH, 0, width - n_rot), turning)
-
-
 def attention(g: Builder, config: Config, layer: Layer, ropes: RopeTables, ratio: int, x_TD: Node) -> Node:
     """Attention behind its output projection, [T, D]."""
     narrow_TR = narrow_queries(g, config, layer, x_TD)
-    q_TNH = g.heads(layer.linear(narrow_TR, "attn_q_b", "q"), config.n_head)
-    q_TNH = rotated(g, config, ropes.here, g.rms_norm(q_TNH, None, config.norm_eps, "q_heads_norm"))
-    k_TH = g.rms_norm(
-        layer.linear(x_TD, "attn_kv", "kv"), layer["attn_kv_a_norm"], config.norm_eps, "kv_norm"
-    )
-    k_T1H = rotated(g, config, ropes.here, g.heads(k_TH, 1))
+    n_head, width = config.n_head, config.head_dim
+    q_TNH = g.heads(layer.linear(narrow_TR, "attn_q_b", "q", rows=n_head * width), n_head)
+    q_TNH = rotate_last(g, config, ropes.here, g.rms_norm(q_TNH, None, config.norm_eps, "q_heads_norm"))
+    k_TH = layer.linear(x_TD, "attn_kv", "kv", rows=width)
+    k_TH = g.rms_norm(k_TH, layer["attn_kv_a_norm"], config.norm_eps, "kv_norm")
+    k_T1H = rotate_last(g, config, ropes.here, g.heads(k_TH, 1))
     sinks_N, index, scale = layer["attn_sinks"], layer.index, config.scale
     if not ratio:
         y_TE = g.attend(q_TNH, k_T1H, None, index, scale, config.window, sinks=sinks_N)
@@ -151,7 +150,7 @@ def attention(g: Builder, config: Config, layer: Layer, ropes: RopeTables, ratio
         y_TE = g.attend_compressed(
             q_TNH, k_T1H, rows_T1H, index, scale, config.window, ratio, sinks_N, selected
         )
-    y_TE = g.flatten(rotated(g, config, ropes.back, g.heads(y_TE, config.n_head)))
+    y_TE = g.flatten(rotate_last(g, config, ropes.back, g.heads(y_TE, config.n_head)))
     return layer.linear(grouped(g, config, layer, y_TE), "attn_output_b", "attn_out")
 
 
@@ -163,12 +162,13 @@ def groups(
     bias, norm = layer[f"{name}_ape"], layer[f"{name}_norm"]
     if bias.shape[0] != ratio:
         raise ArchitectureError(f"tensor {bias.name}: wanted {ratio} rows; got {bias.type}")
+    bias = g.dequantize(bias)
     x_TE, scores_TE = (
         layer.linear(x_TD, f"{name}_{part}", f"{kind}_group_{part}") for part in ("kv", "gate")
     )
     rows_TH = g.compress(x_TE, scores_TE, bias, layer.index, overlap(layer, kind), kind)
     rows_TH = g.rms_norm(rows_TH, norm, config.norm_eps, f"{kind}_groups_norm")
-    return rotated(g, config, ropes.start, g.heads(rows_TH, 1))
+    return rotate_last(g, config, ropes.start, g.heads(rows_TH, 1))
 
 
 def overlap(layer: Layer, kind: str) -> bool:
@@ -184,10 +184,8 @@ def chosen(
     top_k, n_head = config.indexer_top_k, config.indexer_n_head
     if not 0 < top_k < config.n_ctx // ratio or not overlap(layer, "attn"):
         return None
-    q_TJH = g.heads(layer.linear(narrow_TR, "indexer.attn_q_b", "index_q"), n_head)
-    q_TJH = rotated(g, config, ropes.here, q_TJH)
-    weights_TJ = layer.linear(x_TD, "indexer.proj", "index_weights", rows=n_head)
-    weights_TJ = g.scale(weights_TJ, (fixed(q_TJH.shape[2]) * n_head) ** -0.5)
+    rotate = partial(rotate_last, g, config, ropes.here)
+    q_TJH, weights_TJ = queries(g, layer, x_TD, narrow_TR, n_head, rotate)
     rows_T1H = groups(g, config, layer, ropes, ratio, x_TD, "indexer")
     return g.select_groups(q_TJH, rows_T1H, weights_TJ, layer.index, top_k, ratio)
 
@@ -211,10 +209,7 @@ def grouped(g: Builder, config: Config, layer: Layer, y_TE: Node) -> Node:
     all_TGE = g.mul_mat(matrix, y_TGE)
     all_TE, every = g.flatten(all_TGE), n * rows
     kept = [g.columns(all_TE, i * every + i * rows, i * every + (i + 1) * rows) for i in range(n)]
-    own_TE = kept[0]
-    for part_TR in kept[1:]:
-        own_TE = g.concat(own_TE, part_TR)
-    return own_TE
+    return reduce(g.concat, kept)
 
 
 def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
@@ -225,7 +220,7 @@ def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
         if table.shape != (config.n_vocab, n_used):
             wanted = f"{n_used} experts for each of {config.n_vocab} tokens"
             raise ArchitectureError(f"tensor {table.name}: wanted {wanted}; got {table.type}")
-        ids_TU = g.cast(g.rows(g.cast(table, "f32"), g.tokens), "i32")
+        ids_TU = g.cast(g.rows(g.dequantize(table), g.tokens), "i32")
     return shared_and_chosen(
         *(g, config, layer, x_TD),
         product=clamped_swiglu(config.limits[layer.index]),

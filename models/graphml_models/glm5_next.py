@@ -14,15 +14,14 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config, _kda, _routing, _streams
-from graphml_models._experts import LIMITS, clamped_swiglu, read_limits
+from graphml_models._experts import LIMITS, SHARED_LIMITS, clamped_swiglu, read_limits, read_shared_limits
 from graphml_models._hybrid import read_heads
+from graphml_models._index import INDEX
 from graphml_models._kda import Kda, delta_attention
 from graphml_models._latent import queries
 from graphml_models._routing import SIGMOID, Routing, shared_and_chosen
 from graphml_models._samples import DENSE_FIRST, SPLIT_QKV, Metadata, Shapes, shared_expert, transformer
 from graphml_models._streams import Streams, embedded, gather, spread, total
-
-INDEXER, SHARED = "attention.indexer", "swiglu_clamp_shexp"
 
 
 @dataclass(frozen=True)
@@ -44,9 +43,9 @@ class Config(_routing.Config):
         heads, attends = read_heads(keys)
         known = _config.read(keys, heads=heads)
         known = replace(known, scale=keys.integer("attention.key_length_mla") ** -0.5)
-        known = replace(known, n_ctx=min(known.n_ctx, keys.integer(f"{INDEXER}.top_k")))
-        if not keys.boolean(f"{INDEXER}.kpool_select_tail", True):
-            raise keys.unsupported(f"{INDEXER}.kpool_select_tail", "that the last tokens are seen")
+        known = replace(known, n_ctx=min(known.n_ctx, keys.integer(f"{INDEX}.top_k")))
+        if not keys.boolean(f"{INDEX}.kpool_select_tail", True):
+            raise keys.unsupported(f"{INDEX}.kpool_select_tail", "that the last tokens are seen")
         if known.rope.n_rot:
             raise keys.unsupported("rope.dimension_count", "0: no positions")
         return cls(
@@ -55,7 +54,7 @@ class Config(_routing.Config):
             attends=attends,
             net=Kda.read(keys, known, unit_eps=1e-6),
             limits=read_limits(keys, known.n_layer),
-            shared_limits=read_limits(keys, known.n_layer, SHARED if keys.has(SHARED) else LIMITS),
+            shared_limits=read_shared_limits(keys, known.n_layer),
             streams=Streams.read(keys, known.norm_eps),
         )
 
@@ -97,7 +96,7 @@ def sample(name: str) -> list[SampleModel]:
     """Tiny models for tests of a latent and a delta layer: decays of both kinds, two streams and three."""
     keys: Metadata = {
         "attention.head_count_kv": [1, 0], "attention.key_length": 24, "attention.key_length_mla": 20,
-        "rope.dimension_count": 0, "kda.head_dim": 16, "ssm.conv_kernel": 4, f"{INDEXER}.top_k": 96,
+        "rope.dimension_count": 0, "kda.head_dim": 16, "ssm.conv_kernel": 4, f"{INDEX}.top_k": 96,
         "expert_weights_norm": True,
     }  # fmt: skip
     latent: Shapes = {
@@ -119,4 +118,4 @@ def sample(name: str) -> list[SampleModel]:
             name, title, n_head_kv=4, n_expert=5, layer=layer, metadata=said, top=top, without=gone
         )
 
-    return [model("bounded", 2, **{_kda.BOUND: -5.0}), model("free", 3, **{LIMITS: 0.5, SHARED: 0.3})]
+    return [model("bounded", 2, **{_kda.BOUND: -5.0}), model("free", 3, **{LIMITS: 0.5, SHARED_LIMITS: 0.3})]

@@ -18,7 +18,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import granite
-from graphml_models._attention import rotate
+from graphml_models._attention import fused_qkv, rotate, to_heads
 from graphml_models._samples import FUSED_QKV, N_EMBD, N_FF, SPLIT_QKV, Metadata, Shapes, transformer
 
 COUNT, WIDTH, GAIN = "adapters.count", "adapters.lora_rank", "adapters.router_gain"
@@ -68,15 +68,12 @@ class Switched(NamedTuple):
 
     def mixer(self, g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
         """Grouped-query attention, [T, N * H]."""
-        counts = {"q": config.n_head, "k": config.n_head_kv, "v": config.n_head_kv}
-        rows = sum(counts.values()) * config.head_dim
-        qkv, start, heads = layer.linear(x_TD, "attn_qkv", "qkv", scaled=False, rows=rows), 0, []
-        for name, count in counts.items():
-            end = start + count * config.head_dim
-            part = self.added(layer, g.columns(qkv, start, end), x_TD, f"attn_{name}", name)
-            heads.append(g.heads(part, count))
-            start = end
-        q_TNH, k_TKH, v_TKH = heads
+        parts = fused_qkv(g, config, layer, x_TD, scaled=False)
+        switched = [
+            self.added(layer, part, x_TD, f"attn_{name}", f"{name}_switched")
+            for name, part in zip("qkv", parts, strict=True)
+        ]
+        q_TNH, k_TKH, v_TKH = to_heads(g, config, switched)
         if config.positions:
             q_TNH, k_TKH = rotate(g, table, "norm", q_TNH, k_TKH)
         return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale)

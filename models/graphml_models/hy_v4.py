@@ -16,13 +16,13 @@ from graphml.ir.node import Node
 from graphml.ir.shape import fixed
 from graphml.loading.architecture import Keys, SampleModel, Tensors
 from graphml_models import _config, _routing
+from graphml_models._attention import rotate_last
 from graphml_models._experts import clamped_swiglu, read_limits
-from graphml_models._index import INDEX, index, sampled
+from graphml_models._index import INDEX, index, read_index, sampled
 from graphml_models._latent import folded, latent, narrow_queries, queries
 from graphml_models._routing import Routing, shared_and_chosen
 from graphml_models._samples import DENSE_FIRST, Metadata, Shapes, shared_expert, transformer
-
-HYPER = "hyper_connection"
+from graphml_models._streams import HYPER
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,12 @@ class Config(_routing.Config):
         known = _config.read(keys)
         n_layer = known.n_layer
         known = replace(known, scale=keys.integer("attention.key_length_mla") ** -0.5)
-        indexer_top_k = min(keys.integer(f"{INDEX}.top_k", 0), known.n_ctx)
-        indexed = _config.by_layer(keys, f"{INDEX}.types", n_layer, 1) if indexer_top_k else (0,) * n_layer
-        if indexer_top_k and not indexed[0]:
-            raise keys.unsupported(f"{INDEX}.types", "an index in the first layer")
+        indexer_n_head, indexer_top_k, indexed = 0, 0, (0,) * n_layer
+        if keys.integer(f"{INDEX}.top_k", 0):
+            indexer_n_head, indexer_top_k = read_index(keys, known.n_ctx)
+            indexed = _config.by_layer(keys, f"{INDEX}.types", n_layer, 1)
+            if not indexed[0]:
+                raise keys.unsupported(f"{INDEX}.types", "an index in the first layer")
         return cls(
             **vars(known),
             routing=Routing.read(keys),
@@ -61,7 +63,7 @@ class Config(_routing.Config):
             magnitude=keys.number(f"{HYPER}.magnitude"),
             hyper_eps=keys.number(f"{HYPER}.epsilon"),
             limits=read_limits(keys, n_layer),
-            indexer_n_head=keys.integer(f"{INDEX}.head_count", 0),
+            indexer_n_head=indexer_n_head,
             indexer_top_k=indexer_top_k,
             indexed=indexed,
         )
@@ -79,9 +81,9 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         narrow = narrow_queries(g, of_latent, layer, h_TD)
         q_TNH = queries(g, config, layer, h_TD, narrow)
         parts = latent(g, of_latent, layer, q_TNH, h_TD).rotated(g, table)
-        if config.indexed[layer.index]:
+        if config.indexer_top_k and config.indexed[layer.index]:
             heads, top_k = config.indexer_n_head, config.indexer_top_k
-            rotate = partial(_rotate_last, g, config, table)
+            rotate = partial(rotate_last, g, config, table)
             selected = index(g, layer, h_TD, narrow, heads, top_k, rotate, config.norm_eps)
         a_TD = folded(g, layer, parts, config.scale, sinks=layer["attn_sinks"], selected=selected)
         a_TD = g.mul(a_TD, g.sigmoid(layer.linear(h_TD, "attn_gate", scaled=False)), "attn_gated")
@@ -118,11 +120,6 @@ def added(g: Builder, x_TSD: Node, y_TD: Node, factors_TS: Node) -> Node:
     count, width = fixed(x_TSD.shape[1]), fixed(y_TD.shape[1])
     y_TSD = g.mul(g.repeat(g.reshape(y_TD, 1, width), count), g.reshape(factors_TS, count, 1))
     return g.add(x_TSD, y_TSD, "residual")
-
-
-def _rotate_last(g: Builder, config: Config, table: Node, x: Node) -> Node:
-    width, n_rot = fixed(x.shape[2]), config.rope.n_rot
-    return g.concat(g.columns(x, 0, width - n_rot), g.rope(g.columns(x, width - n_rot, width), table, "norm"))
 
 
 def sample(name: str) -> list[SampleModel]:

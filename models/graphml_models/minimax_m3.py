@@ -16,11 +16,10 @@ from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import _config, _routing, llama
 from graphml_models._attention import norm_heads, rotate, rotated_heads
 from graphml_models._ffn import gated_ffn
+from graphml_models._index import INDEX
 from graphml_models._routing import Routing, choose
 from graphml_models._samples import DENSE_FIRST, HEAD_NORMS, Shapes, shared_expert, transformer
 from graphml_models.gpt_oss import swiglu_oai
-
-INDEX = "attention.indexer"
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,12 @@ from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _delta_net, qwen3next, qwen35
 from graphml_models._delta_net import GATED_HEADS, KEYS, TENSORS, attention, delta_net
 from graphml_models._hybrid import hybrid
+from graphml_models._index import INDEX
 from graphml_models._rope import read_sections
 from graphml_models._samples import SECTIONS, Metadata, Shapes, shared_expert
-from graphml_models._streams import total
+from graphml_models._streams import HYPER, total
 
-COUNT, INDEXER, PLE_LAYERS = "hyper_connection.count", "attention.indexer", "ple.layers"
+COUNT, PLE_LAYERS = f"{HYPER}.count", "ple.layers"
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Config(qwen3next.Config):
         """From the file's metadata."""
         read_sections(keys)
         known = qwen3next.Config.read(keys)
-        known = replace(known, n_ctx=min(known.n_ctx, keys.integer(f"{INDEXER}.top_k")))
+        known = replace(known, n_ctx=min(known.n_ctx, keys.integer(f"{INDEX}.top_k")))
         n_stream = keys.integer(COUNT)
         if not 2 <= n_stream <= 64:
             raise keys.unsupported(COUNT, "2 to 64 streams")
@@ -104,7 +105,7 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
 def gather(g: Builder, config: Config, tensors: Tensors, x_TSD: Node, name: str) -> tuple[Node, Node]:
     """What a block reads, the mean of the streams, normed and gated, [T, D]; and the normed ones, [T, E]."""
     width, n = fixed(x_TSD.shape[2]), config.n_stream
-    norm_SD = g.reshape(tensors[f"{name}_norm"], n, width, keep=0)
+    norm_SD = g.reshape(g.dequantize(tensors[f"{name}_norm"]), n, width, keep=0)
     normed_TE = g.flatten(g.rms_norm(x_TSD, norm_SD, config.norm_eps, f"{name}_norm"))
     narrow = g.silu(g.scale(tensors.linear(normed_TE, f"{name}_down"), 1.0 / n))
     gate_TE = g.sigmoid(tensors.linear(narrow, f"{name}_up"), f"{name}_gate")
@@ -127,7 +128,9 @@ def add_ngrams(
     n, width = config.n_stream, config.n_embd
 
     def normed(y_TSD: Node, name: str) -> Node:
-        return g.rms_norm(y_TSD, g.reshape(layer[name], n, width, keep=0), config.norm_eps, name)
+        return g.rms_norm(
+            y_TSD, g.reshape(g.dequantize(layer[name]), n, width, keep=0), config.norm_eps, name
+        )
 
     ids_TH = g.ngram_rows(ngrams.multipliers, ngrams.sizes, ngrams.offsets, ngrams.eos, "ngram_rows")
     table, most = (
@@ -171,7 +174,7 @@ def spaced(g: Builder, ngrams: Ngrams, layer: Layer, n_channel: int) -> Node:
 def sample(name: str) -> list[SampleModel]:
     """Tiny models for tests, with n-gram embeddings and without."""
     both = {"ffn_gate_up_exps.weight": (5, 192, 64), "ffn_gate_inp_shexp.weight": (64,)}
-    keys = {**KEYS, **SECTIONS, "full_attention_interval": 2, COUNT: 2, f"{INDEXER}.top_k": 96}
+    keys = {**KEYS, **SECTIONS, "full_attention_interval": 2, COUNT: 2, f"{INDEX}.top_k": 96}
     gone = (".ffn_norm.weight", ".attn_norm.weight", "ffn_gate_exps.weight", "ffn_up_exps.weight",
             "output_norm.weight", "post_attention_norm.weight")  # fmt: skip
     streams: Shapes = {"norm.weight": (2, 64), "down.weight": (6, 128), "up.weight": (128, 6)}

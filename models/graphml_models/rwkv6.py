@@ -61,7 +61,7 @@ def time_mix(g: Builder, config: Config, layer: Layer, x_TD: Node, ahead_TD: Nod
     )
     decay_TNH = decays(g, config, layer, mixed["w"])
     y_TNH = g.linear_attention(r_TNH, k_TNH, v_TNH, layer.index, (decay_TNH,), before=True)
-    now_TN1 = g.sum_rows(g.mul(g.mul(r_TNH, k_TNH), layer["time_mix_first"]), "now")
+    now_TN1 = g.sum_rows(g.mul(g.mul(r_TNH, k_TNH), g.dequantize(layer["time_mix_first"])), "now")
     y_TD = normed_heads(g, layer, g.add(y_TNH, g.mul(v_TNH, now_TN1)))
     gate_TD = g.silu(layer.linear(mixed["g"], "time_mix_gate"))
     return layer.linear(g.mul(y_TD, gate_TD, "gated"), "time_mix_output", "time_mix")
@@ -121,7 +121,9 @@ def row(g: Builder, layer: Tensors, name: str, wanted: int = 0, why: str = "") -
     weight = layer[name]
     if wanted and max_elements(weight.shape) != wanted:
         raise ArchitectureError(f"tensor {weight.name}: wanted {wanted} elements{why}; got {weight.type}")
-    return g.reshape(weight, max_elements(weight.shape), keep=0) if len(weight.shape) > 1 else weight
+    if len(weight.shape) == 1:
+        return weight
+    return g.reshape(g.dequantize(weight), max_elements(weight.shape), keep=0)
 
 
 def ahead(g: Builder, layer: Layer, x_TD: Node, what: str) -> Node:

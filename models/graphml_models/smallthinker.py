@@ -15,7 +15,7 @@ from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config, _routing
 from graphml_models._attention import rotated_heads
 from graphml_models._experts import route
-from graphml_models._routing import Routing
+from graphml_models._routing import Routing, shares
 from graphml_models._samples import transformer
 from graphml_models._windows import PATTERN, WindowConfig, read_local_rope, read_windows
 
@@ -59,8 +59,7 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node)
 
 def experts(g: Builder, config: Config, layer: Layer, scores_TE: Node, x_TD: Node) -> Node:
     """ReLU-gated experts by the scores that the layer's input had, [T, D]."""
-    shares_TE = g.sigmoid(scores_TE) if config.routing.sigmoid else g.softmax(scores_TE)
-    chosen = route(g, layer, shares_TE, config.routing.n_used)
+    chosen = route(g, layer, shares(g, config.routing.gating, scores_TE), config.routing.n_used)
     gate_TUF, up_TUF = chosen.linear(x_TD, "ffn_gate_exps"), chosen.linear(x_TD, "ffn_up_exps")
     return chosen.combine(chosen.linear(g.mul(g.relu(gate_TUF), up_TUF), "ffn_down_exps"))
 

@@ -18,13 +18,12 @@ from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config, _routing, _windows, llama
 from graphml_models._attention import norm_heads, rotated_heads
 from graphml_models._config import Heads, with_heads
-from graphml_models._experts import LIMITS, read_limits, swiglu
+from graphml_models._experts import LIMITS, SHARED_LIMITS, read_limits, swiglu
 from graphml_models._ffn import Product
 from graphml_models._routing import SIGMOID, Routing, shared_and_chosen
 from graphml_models._samples import DENSE_FIRST, HEAD_NORMS, Metadata, shared_expert, transformer
 from graphml_models._windows import PATTERN, read_local_rope, read_windows
 
-SHARED_LIMITS = "swiglu_clamp_shexp"
 LEAST = 1e-6  # a limit below this is none, as in llama.cpp
 
 

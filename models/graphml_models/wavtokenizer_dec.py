@@ -11,7 +11,6 @@ from itertools import product
 from typing import Self
 
 from graphml.errors import ArchitectureError
-from graphml.ir.dtype import F32
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
@@ -62,7 +61,7 @@ class Config(_config.Config):
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:
-    """Rows of spectra [T, width]."""
+    """Rows of spectra, one for each code, [T, embedding_length]."""
     table = weights["token_embd"]
     if table.shape[0] != config.n_vocab:
         raise ArchitectureError(f"tensor {table.name}: wanted {config.n_vocab} rows; got {table.type}")
@@ -74,7 +73,8 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         h_TD = norm(layer, by_channel(g, layer, x_TD, "dw"), "norm", config.norm_eps)
         h_TD = layer.linear(g.gelu(layer.linear(h_TD, "pw1", "up")), "pw2", "down")
         x_TD = g.add(x_TD, g.mul(h_TD, layer["gamma"]), "block_residual")
-    return weights.linear(norm(weights, x_TD, "output_norm", config.norm_eps), "output", "spectra")
+    x_TD = norm(weights, x_TD, "output_norm", config.norm_eps)
+    return weights.linear(x_TD, "output", "spectra", rows=config.n_embd)
 
 
 def position_layer(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
@@ -101,7 +101,7 @@ def convolved(g: Builder, config: Config, tensors: Tensors, x_TD: Node, name: st
     n_out, n_in = config.width, fixed(x_TD.shape[1])
     check_shape(matrix, n_out, n_in, taps)
     around_TDK = g.neighbours(x_TD, taps // 2) if taps > 1 else x_TD
-    flat = g.reshape(plain(g, matrix), n_out, n_in * taps, keep=0)
+    flat = g.reshape(g.dequantize(matrix), n_out, n_in * taps, keep=0)
     y_TE = g.mul_mat(flat, g.flatten(around_TDK) if taps > 1 else around_TDK)
     return g.add(y_TE, row(g, tensors, f"{name}.bias", n_out), name)
 
@@ -110,15 +110,10 @@ def by_channel(g: Builder, tensors: Tensors, x_TD: Node, name: str) -> Node:
     """A convolution of each channel alone."""
     matrix, width = tensors[name], fixed(x_TD.shape[1])
     check_shape(matrix, width, 1, WIDE)
-    flat = g.reshape(plain(g, matrix), width, WIDE, keep=0)
+    flat = g.reshape(g.dequantize(matrix), width, WIDE, keep=0)
     weighted_TDK = g.mul(g.neighbours(x_TD, WIDE // 2), flat)
     y_TD = g.reshape(g.sum_rows(weighted_TDK), width)
     return g.add(y_TD, row(g, tensors, f"{name}.bias", width), name)
-
-
-def plain(g: Builder, matrix: Node) -> Node:
-    """The matrix in f32: files have half precision, which has no views."""
-    return matrix if matrix.dtype is F32 else g.dequantize(matrix)
 
 
 def check_shape(matrix: Node, *wanted: int) -> None:
@@ -132,8 +127,8 @@ def text_norm(g: Builder, config: Config, tensors: Tensors, x_TD: Node, name: st
     width, n = fixed(x_TD.shape[1]), config.n_group
 
     def mean(x_TGH: Node) -> Node:
-        over_heads_TG = g.scale(g.reshape(g.sum_rows(x_TGH), n), n / width)
-        return g.reshape(g.text_means(over_heads_TG), n, 1)
+        of_token_TG = g.scale(g.reshape(g.sum_rows(x_TGH), n), n / width)
+        return g.reshape(g.text_means(of_token_TG), n, 1)
 
     x_TGH = g.heads(x_TD, n)
     centred_TGH = g.sub(x_TGH, mean(x_TGH))

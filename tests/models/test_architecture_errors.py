@@ -55,6 +55,12 @@ CASES: list[tuple[str, Mapping[str, Any], Mapping[str, tuple[int, ...] | None], 
     ("deepseek4", {"attention.output_group_count": 3}, {}, r"group_count: wanted .* 4 heads; got 3"),
     ("deepseek4", {}, {"blk.0.ffn_gate_tid2eid.weight": (79, 2)}, r"tid2eid.*wanted 2 .* each of 80"),
     ("deepseek4", {}, {"blk.1.attn_compressor_ape.weight": (5, 32)}, r"ape\.weight: wanted 4 rows; got"),
+    ("deepseek4", {}, {"output_hc_scale.weight": (2,)}, r"hc_scale\.weight: wanted 1 elements; got f32"),
+    ("deepseek4", {}, {"output_hc_base.weight": (3,)}, r"hc_base\.weight: wanted 2 elements; got f32"),
+    ("deepseek4", {"attention.key_length": 20}, {}, r"attn_q_b\.weight: wanted 80 rows; got f32\[64, 40"),
+    ("deepseek4", {"nextn_predict_layers": 1}, {}, r"nextn_predict_layers: wanted blk\.2\.nextn\.eh_proj"),
+    ("hy_v4", {"attention.indexer.head_count": 0}, {}, r"hy_v4\.attention\.indexer\.head_count: wanted at"),
+    ("wavtokenizer-dec", {"embedding_length": 22}, {}, r"output\.weight: wanted 22 rows; got f32\[20, 32"),
     ("wavtokenizer-dec", {"posnet.block_count": 7}, {}, r"posnet\.block_count: wanted at most 6"),
     ("wavtokenizer-dec", {}, {"conv1d.weight": (32, 24, 6)}, r"conv1d\.weight: wanted .32, 24, 7.; got"),
     ("wavtokenizer-dec", {"features_length": 20}, {}, r"features_length is 20; token_embd.* rows of 24"),
@@ -62,6 +68,9 @@ CASES: list[tuple[str, Mapping[str, Any], Mapping[str, tuple[int, ...] | None], 
     ("rwkv6qwen2", {"attention.head_count_kv": 3}, {}, r"head_count_kv: wanted 0 or .*; got 3"),
     ("arwkv7", {}, {"blk.0.time_mix_ln.bias": None}, r"tensor blk\.0\.time_mix_ln\.bias.* is wanted and not"),
 ]  # fmt: skip
+
+WHOLE = ("ssm_", "tid2eid")
+"""In names of tensors that converters leave in full precision: of state spaces, and numbers of experts."""
 
 
 @pytest.mark.parametrize(("name", "keys", "tensors", "text"), CASES)
@@ -95,15 +104,26 @@ def test_numbers_of_an_activation_that_are_not_one_a_layer_are_refused(value: An
         build("apertus", metadata, model.tensors)
 
 
-def build(name: str, metadata: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]]) -> list[str]:
+def build(
+    name: str, metadata: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]], dtype: str = "f32"
+) -> list[str]:
     """Read and build a model that there is no file of; gives the tensors that go unused."""
-    keys = {key: stored(value) for key, value in {**metadata, "general.architecture": name}.items()}
-    empty = np.zeros(0, np.uint8)
-    held = {tensor: Tensor(tensor, "f32", shape, empty) for tensor, shape in tensors.items()}
-    file = ModelFile(Path("m.gguf"), Metadata(Path("m.gguf"), keys), held, [])
+    file = made(name, metadata, tensors, dtype)
     graphs = ModelGraphs(file, *read_architecture(file), "f32")
     graphs.build(1, 1)
     return graphs.unused_tensors
+
+
+def made(
+    name: str, metadata: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]], dtype: str = "f32"
+) -> ModelFile:
+    keys = {key: stored(value) for key, value in {**metadata, "general.architecture": name}.items()}
+    empty = np.zeros(0, np.uint8)
+    held = {
+        tensor: Tensor(tensor, "f32" if any(part in tensor for part in WHOLE) else dtype, shape, empty)
+        for tensor, shape in tensors.items()
+    }
+    return ModelFile(Path("m.gguf"), Metadata(Path("m.gguf"), keys), held, [])
 
 
 def first(name: str) -> SampleModel:
@@ -129,6 +149,14 @@ def refusal(name: str, metadata: Mapping[str, Any], tensors: Mapping[str, tuple[
     except GraphmlError as error:
         return str(error)
     return None
+
+
+@every_architecture
+def test_tensors_may_have_half_precision(name: str) -> None:
+    sample = discovery.architecture(name).sample
+    assert sample is not None
+    for model in sample(name):
+        build(name, model.metadata, model.tensors, "bf16")
 
 
 @every_architecture
@@ -177,3 +205,17 @@ def test_a_strangers_config_that_fails_is_an_error_with_its_line(tmp_path: Path)
     path = write_model(tmp_path / "model.gguf", "llama", first("llama"))
     with pytest.raises(GraphmlError, match=r"architecture 'llama': KeyError: 'width' \(at .*mine\.py:4\)"):
         open_executor(path, LoadOptions("reference", arch=arch))
+
+
+@pytest.mark.parametrize(("gating", "op"), [(1, "softmax"), (2, "sigmoid"), (4, "softplus")])
+@pytest.mark.parametrize("name", ["smallthinker", "dots1", "deepseek4"])
+def test_the_gating_function_is_that_of_the_file(name: str, gating: int, op: str) -> None:
+    model = first(name)
+    metadata = {**model.metadata, f"{name}.expert_gating_func": gating}
+    file = made(name, metadata, model.tensors)
+    graph = ModelGraphs(file, *read_architecture(file), "f32").build(1, 1)
+    routed = [node for node in graph.nodes if node.name.endswith("router")]
+    assert routed
+    for router in routed:
+        readers = [node for node in graph.nodes if router in node.inputs]
+        assert [reader.op.name for reader in readers] == [op]

@@ -14,8 +14,10 @@ from graphml.inspect.dumps.node_names import nearest, printable
 from graphml.passes.fusion import all_ops
 
 
-def explain(document: Document, name: str) -> dict[str, Any]:
+def explain(document: Document, name: str, argument: str = "node") -> dict[str, Any]:
     """All facts of the document about the node called `name` after any pass; a `UsageError` if there is none.
+
+    argument: which one the error names.
 
     A weight's name without `.weight` is the node that multiplies by it, where no node has that name.
 
@@ -29,11 +31,11 @@ def explain(document: Document, name: str) -> dict[str, Any]:
         nodes = [node for pass_ in document["passes"] for node in pass_["nodes"]]
         reader = next((node["name"] for node in nodes if f"{name}.weight" in node["inputs"]), None)
         if reader is not None:
-            return explain(document, reader)
+            return explain(document, reader, argument)
         names = {node["name"]: None for node in nodes if node["op"] != "weight"}
         if not similar(name, names):
             names |= {node["name"]: None for node in nodes}
-        raise UsageError(f"node: no node is called {name!r}; {nearest(name, names)}")
+        raise UsageError(f"{argument}: no node is called {name!r}; {nearest(name, names)}")
     for before, stage in zip([None, *stages], stages, strict=False):
         stage["became"] = _became(before, stage, name)
     first, last = known[0]["nodes"][0], stages[-1]["nodes"]

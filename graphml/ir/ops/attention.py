@@ -62,6 +62,13 @@ def want_caches(q: Type, k: Type, v: Type) -> None:
         )
 
 
+def want_sinks(q: Type, sinks: Type) -> None:
+    """ShapeError for other sinks than f32, one for each head of the queries."""
+    want_dtype(sinks, F32, "sinks")
+    if sinks.shape != q.shape[1:2]:
+        raise ShapeError(f"wanted one sink per head of {q}; got {sinks}")
+
+
 def _infer(inputs: Sequence[Type], attributes: Attributes) -> Type:
     q, k, v, positions, sequences, table = inputs[:6]
     want_step(q, positions, sequences, table)
@@ -69,8 +76,8 @@ def _infer(inputs: Sequence[Type], attributes: Attributes) -> Type:
     if bound(q.shape[1]) % bound(k.shape[1]):
         raise ShapeError(f"wanted a multiple of the cache's {k.shape[1]} heads in q; got {q.shape[1]}")
     sinks, lengths = extras(inputs, attributes)
-    if sinks is not None and sinks.shape != q.shape[1:2]:
-        raise ShapeError(f"wanted one sink per head of {q}; got {sinks}")
+    if sinks is not None:
+        want_sinks(q, sinks)
     if not causal(attributes) and (lengths is None or lengths != Type(I32, table.shape[:1])):
         raise ShapeError(f"wanted the lengths [S] of the sequences of block_table {table}; got {lengths}")
     window, chunk = integer(attributes, "window"), integer(attributes, "chunk")

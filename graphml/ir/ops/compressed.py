@@ -18,7 +18,7 @@ import numpy as np
 from graphml.errors import GraphError, ShapeError
 from graphml.ir.dtype import F32, I32
 from graphml.ir.op import Array, Attributes, Op, Sample, Type, integer, number
-from graphml.ir.ops.attention import cells_of, plain_cache, want_step
+from graphml.ir.ops.attention import cells_of, plain_cache, want_sinks, want_step
 from graphml.ir.ops.rows_by_number import rows_at, zero_outside
 from graphml.ir.ops.rules import ROWS, below, f32, i32, partly_below, want_dtype
 from graphml.ir.ops.sparse import count_seen
@@ -34,6 +34,8 @@ def _infer_compress(inputs: Sequence[Type], attributes: Attributes) -> Type:
     rows, scores, bias, positions, sequences, table = inputs
     want_step(Type(F32, positions.shape), positions, sequences, table)
     _want_above_0(attributes, "ratio")
+    if integer(attributes, "overlaps") not in (0, 1):
+        raise GraphError(f"wanted overlaps of 0 or 1; got {integer(attributes, 'overlaps')}")
     width, halves = fixed(rows.shape[-1]), 1 + integer(attributes, "overlaps")
     for cache, role in ((rows, "rows"), (scores, "scores"), (bias, "bias")):
         want_dtype(cache, F32, role)
@@ -74,6 +76,7 @@ def _infer_select(inputs: Sequence[Type], attributes: Attributes) -> Type:
     _want_above_0(attributes, "n", "ratio")
     if len(q.shape) != 3 or len(k.shape) != 3 or q.shape[2] != k.shape[2] or k.shape[1] != 1:
         raise ShapeError(f"wanted q [T, head, d] and a k cache [cell, 1, d]; got {q}, {k}")
+    want_dtype(weights, F32, "weights")
     if weights.shape != q.shape[:2]:
         raise ShapeError(f"wanted a weight for each head of {q}; got {weights}")
     return Type(I32, (q.shape[0], integer(attributes, "n")))
@@ -114,10 +117,11 @@ def _infer_attend(inputs: Sequence[Type], attributes: Attributes) -> Type:
     for cache in (k, groups):
         if len(q.shape) != 3 or len(cache.shape) != 3 or cache.shape[1:] != (1, q.shape[2]):
             raise ShapeError(f"wanted q [T, head, d] and caches [cell, 1, d]; got {q}, {cache}")
-    if sinks.shape != q.shape[1:2]:
-        raise ShapeError(f"wanted one sink per head of {q}; got {sinks}")
-    if selected and (selected[0].dtype is not I32 or len(selected[0].shape) != 2):
-        raise ShapeError(f"wanted selected groups i32 [T, n]; got {selected[0]}")
+    want_sinks(q, sinks)
+    for groups in selected:
+        want_dtype(groups, I32, "selected")
+        if len(groups.shape) != 2 or groups.shape[0] != q.shape[0]:
+            raise ShapeError(f"wanted selected groups [T, n] for q {q}; got {groups}")
     return q
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from graphml.errors import GraphError, ShapeError
 from graphml.ir.dtype import F32, I32
 from graphml.ir.op import Array, Attributes, Fill, Op, Sample, Type, integer, number
-from graphml.ir.ops.attention import cells_of, plain_cache, plain_caches, want_caches, want_step
+from graphml.ir.ops.attention import cells_of, plain_cache, plain_caches, want_caches, want_sinks, want_step
 from graphml.ir.ops.rows_by_number import rows_at, zero_outside
 from graphml.ir.ops.rules import ROWS, below, f32, i32, partly_below, want_dtype
 from graphml.ir.shape import bound
@@ -28,8 +28,10 @@ def _infer_select(inputs: Sequence[Type], attributes: Attributes) -> Type:
     want_step(q, positions, sequences, table)
     if len(q.shape) != 3 or len(k.shape) != 3 or q.shape[2] != k.shape[2] or k.shape[1] != 1:
         raise ShapeError(f"wanted q [T, head, d] and a k cache [cell, 1, d]; got {q}, {k}")
-    if weights and weights[0].shape != q.shape[:2]:
-        raise ShapeError(f"wanted a weight for each head of {q}; got {weights[0]}")
+    for factors in weights:
+        want_dtype(factors, F32, "weights")
+        if factors.shape != q.shape[:2]:
+            raise ShapeError(f"wanted a weight for each head of {q}; got {factors}")
     if min(integer(attributes, name) for name in ("n", "selection_block", "block_size")) < 1:
         raise GraphError(f"wanted n, selection_block and block_size above 0; got {dict(attributes)}")
     return Type(I32, (q.shape[0], 1 if weights else q.shape[1], integer(attributes, "n")))
@@ -71,8 +73,8 @@ def _infer_attend(inputs: Sequence[Type], attributes: Attributes) -> Type:
     heads, groups = bound(q.shape[1]), bound(selected.shape[1])
     if heads % bound(k.shape[1]) or selected.shape[0] != q.shape[0] or heads % groups:
         raise ShapeError(f"wanted a choice [T, G, n] for G equal parts of {heads} heads; got {selected}")
-    if sinks and sinks[0].shape != q.shape[1:2]:
-        raise ShapeError(f"wanted one sink per head of {q}; got {sinks[0]}")
+    for sinks_of_heads in sinks:
+        want_sinks(q, sinks_of_heads)
     return Type(F32, (q.shape[0], q.shape[1], v.shape[2]))
 
 

@@ -28,8 +28,10 @@ def _infer_neighbours(inputs: Sequence[Type], attributes: Attributes) -> Type:
     x, sequences, positions = inputs
     _want_rows(x, sequences)
     want_dtype(positions, I32, "positions")
-    if positions.shape != sequences.shape or integer(attributes, "reach") < 0:
-        raise GraphError(f"wanted a position for each row and a reach of at least 0; got {positions}")
+    if positions.shape != sequences.shape:
+        raise ShapeError(f"wanted a position for each row of x {x}; got {positions}")
+    if integer(attributes, "reach") < 0:
+        raise GraphError(f"wanted a reach of at least 0; got {integer(attributes, 'reach')}")
     return Type(F32, (x.shape[0], fixed(x.shape[1]), 2 * integer(attributes, "reach") + 1))
 
 

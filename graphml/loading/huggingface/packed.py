@@ -96,25 +96,27 @@ def unpacked(path: Path, layout: Layout | None, stored: Mapping[str, StoredTenso
         end = next(end for end in (*ends, "") if name.endswith(end))
         matrices.setdefault(name.removesuffix(end), {})[end] = tensor
     done: dict[str, Tensor] = {}
-    for stem, of in matrices.items():
-        alone = of.get("")
-        if alone is not None and len(of) == 1 and alone.dtype not in layout.dtypes:
+    for stem, parts_by_end in matrices.items():
+        alone = parts_by_end.get("")
+        if alone is not None and len(parts_by_end) == 1 and alone.dtype not in layout.dtypes:
             done[stem] = plain(path, alone)
-        elif _is_of_another_name(stem, of, layout):
-            done |= {stem + end: plain(path, tensor) for end, tensor in of.items()}
+        elif _is_of_another_name(stem, parts_by_end, layout):
+            done |= {stem + end: plain(path, tensor) for end, tensor in parts_by_end.items()}
         else:
-            parts = StoredParts(path, stem + layout.whole, stem, of)
+            parts = StoredParts(path, stem + layout.whole, stem, parts_by_end)
             matrix = layout.unpack(parts)
             parts.check_all_used()
-            if matrix.name in stored and "" not in of:
+            if matrix.name in stored and "" not in parts_by_end:
                 raise WeightsError(f"{path}: tensor {matrix.name[:200]!r} is there packed and as it is")
             done[matrix.name] = matrix
     return done
 
 
-def _is_of_another_name(stem: str, of: Mapping[str, StoredTensor], layout: Layout) -> bool:
+def _is_of_another_name(stem: str, parts_by_end: Mapping[str, StoredTensor], layout: Layout) -> bool:
     """Whether tensors only happen to end as parts do: there is no matrix beside them, nor is one named."""
-    return "" in layout.ends and not of.keys() - {"_scale", "_shape"} and not stem.endswith(".weight")
+    return (
+        "" in layout.ends and not parts_by_end.keys() - {"_scale", "_shape"} and not stem.endswith(".weight")
+    )
 
 
 def _check_unused(path: Path, tensor: StoredTensor) -> None:
