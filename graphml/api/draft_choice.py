@@ -14,7 +14,7 @@ from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.runtime.blocks.drafting import Drafter, Drafts, NgramDrafter, Proposal, greedy_draft
 from graphml.runtime.programs.executor import Executor
-from graphml.runtime.sessions.feature_head import has_feature_head
+from graphml.runtime.sessions.draft_file import drafts_by_file
 from graphml.runtime.sessions.prediction_head import check_head, prediction_head
 from graphml.runtime.steps.draft_steps import check_drafts, takes_drafts
 from graphml.sampling import SamplingParams
@@ -26,9 +26,9 @@ def draft_kind(params: SamplingParams, executor: Executor, draft: DraftModel | N
 
     draft: the draft model, if there is one; a UsageError without it where it is asked for by name.
     """
-    kind = params.spec_type
+    kind, by_file = params.spec_type, drafts_by_file(executor)
     if kind == "auto":
-        own = "eagle3" if has_feature_head(executor) else "none" if draft is None else "draft"
+        own = by_file or ("none" if draft is None else "draft")
         kind = own if takes_drafts(executor) else "none"
     if kind == "none":
         return kind
@@ -39,12 +39,12 @@ def draft_kind(params: SamplingParams, executor: Executor, draft: DraftModel | N
         )
     check_drafts(executor)
     if kind == "draft" and draft is None:
-        has = "one for spec_type eagle3" if has_feature_head(executor) else "none"
+        has = f"one for spec_type {by_file}" if by_file else "none"
         raise UsageError(
             f"spec_type: draft wants a model opened with draft_model (--model-draft); it has {has}"
         )
-    if kind == "eagle3" and not has_feature_head(executor):
-        has = "another" if draft is not None else "none"
+    if kind == "eagle3" and by_file != kind:
+        has = "another" if by_file or draft is not None else "none"
         raise UsageError(
             "spec_type: eagle3 wants a model opened with a draft_model (--model-draft) of the architecture "
             f"eagle3; it has {has}"
@@ -66,7 +66,7 @@ def drafts_for(
         return None
     drafter: Drafter
     if kind in ("mtp", "eagle3"):
-        head = executor.head if kind == "eagle3" else prediction_head(executor)
+        head = prediction_head(executor) if kind == "mtp" else executor.head
         head.prepare()
         drafter = head.drafter(n_ctx, executor.n_vocab)
     else:

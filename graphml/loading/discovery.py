@@ -18,7 +18,7 @@ from importlib.metadata import EntryPoint, entry_points
 from inspect import isfunction
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from graphml.backend import Backend
 from graphml.errors import ArchitectureError, BackendError, GraphmlError, UsageError, did_you_mean
@@ -31,7 +31,7 @@ from graphml.loading.huggingface.family import Family
 from graphml.loading.rank import PLAIN, Rank
 from graphml.options.argument_checks import whole_number
 
-UNREAD_DRAFTERS = ("dflash", "gemma4-assistant")
+UNREAD_DRAFTERS = ("dflash",)
 """llama.cpp's architectures that draft for another model, of which graphml reads none."""
 
 
@@ -200,14 +200,23 @@ def drafters() -> Mapping[str, str]:
     return {path.rpartition(".")[2].replace("_", "-"): path for path in _modules_within("drafters")}
 
 
-def drafter(name: str) -> Architecture:
-    """One of `drafters`, of which `ahead` is all."""
+class DraftingArchitecture(NamedTuple):
+    """One of `drafters`: of `architecture` `ahead` is all; form, unread: see `graphml_models.drafters`."""
+
+    architecture: Architecture
+    form: str
+    unread: tuple[str, ...]
+
+
+def drafter(name: str) -> DraftingArchitecture:
+    """One of `drafters` by name."""
     module = importlib.import_module(drafters()[name])
 
     def build(g: Builder, config: Any, weights: Tensors) -> Node:
         raise ArchitectureError(_why_not(name))
 
-    return Architecture(name, module.Config.read, build, ahead=module.ahead)
+    architecture = Architecture(name, module.Config.read, build, ahead=module.ahead)
+    return DraftingArchitecture(architecture, module.FORM, getattr(module, "UNREAD", ()))
 
 
 def _why_not(name: str) -> str:

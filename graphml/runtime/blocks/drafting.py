@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +60,14 @@ class ReadsHidden(Protocol):
 
     def saw(self, start: int, rows: NDArray[np.float32]) -> None:
         """The hidden rows of the sequence's tokens from `start` on; good until it returns."""
+
+
+@runtime_checkable
+class ReadsCells(Protocol):
+    """A drafter that attends to what the model keeps of a sequence."""
+
+    def reads(self, cells: Any) -> None:
+        """They are in these `runtime.steps.sequence_cells` from now on."""
 
 
 def greedy_draft(
@@ -153,6 +161,11 @@ class Drafts:
         """See `ReadsHidden`; nothing for other drafters."""
         if isinstance(self.drafter, ReadsHidden):
             self.drafter.saw(start, rows)
+
+    def reads(self, cells: Any) -> None:
+        """See `ReadsCells`; nothing for other drafters."""
+        if isinstance(self.drafter, ReadsCells):
+            self.drafter.reads(cells)
 
     @property
     def rate(self) -> float:

@@ -272,7 +272,8 @@ class SamplingParams:
     spec_type: str = option(
         "auto", "Speculation, what drafts tokens that a step tries at once: {words}; ngram: what followed "
         "the latest tokens before; draft: the draft model; eagle3: one of that kind; mtp: the file's layer "
-        "for multi-token prediction; auto: the draft model where there is one.", "--spec-type",
+        "for multi-token prediction, or Gemma 4's assistant; auto: the draft model where there is one.",
+        "--spec-type",
         range=OneOf(("auto", "none", "ngram", "draft", "eagle3", "mtp")),
     )  # fmt: skip
     spec_draft_n_max: int = option(
