@@ -20,11 +20,14 @@ from graphml.runtime.steps.draft_steps import check_drafts, takes_drafts
 from graphml.sampling import SamplingParams
 from graphml.text.tokenizer import Tokenizer
 
+OF_FILES = {"eagle3": "eagle3", "dflash": "dflash", "dspark": "dflash with a tensor markov_w1"}
+"""Kinds of drafts by a file of its own -> what that is of."""
+
 
 def draft_kind(params: SamplingParams, executor: Executor, draft: DraftModel | None) -> str:
-    """none, ngram, draft, eagle3 or mtp: what drafts with these parameters. UsageError where that cannot be.
+    """What drafts with these parameters: none, ngram, draft, mtp or one of `OF_FILES`.
 
-    draft: the draft model, if there is one; a UsageError without it where it is asked for by name.
+    draft: the draft model, if there is one. UsageError where what is asked for by name cannot be.
     """
     kind, by_file = params.spec_type, drafts_by_file(executor)
     if kind == "auto":
@@ -43,11 +46,11 @@ def draft_kind(params: SamplingParams, executor: Executor, draft: DraftModel | N
         raise UsageError(
             f"spec_type: draft wants a model opened with draft_model (--model-draft); it has {has}"
         )
-    if kind == "eagle3" and by_file != kind:
+    if kind in OF_FILES and by_file != kind:
         has = "another" if by_file or draft is not None else "none"
         raise UsageError(
-            "spec_type: eagle3 wants a model opened with a draft_model (--model-draft) of the architecture "
-            f"eagle3; it has {has}"
+            f"spec_type: {kind} wants a model opened with a draft_model (--model-draft) of the architecture "
+            f"{OF_FILES[kind]}; it has {has}"
         )
     if kind == "mtp":
         check_head(executor)
@@ -65,7 +68,7 @@ def drafts_for(
     if kind == "none":
         return None
     drafter: Drafter
-    if kind in ("mtp", "eagle3"):
+    if kind == "mtp" or kind in OF_FILES:
         head = prediction_head(executor) if kind == "mtp" else executor.head
         head.prepare()
         drafter = head.drafter(n_ctx, executor.n_vocab)

@@ -13,7 +13,7 @@ import importlib.util
 import pkgutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from inspect import isfunction
 from pathlib import Path
@@ -30,9 +30,6 @@ from graphml.loading.architecture import OUTPUTS, Architecture, Tensors, describ
 from graphml.loading.huggingface.family import Family
 from graphml.loading.rank import PLAIN, Rank
 from graphml.options.argument_checks import whole_number
-
-UNREAD_DRAFTERS = ("dflash",)
-"""llama.cpp's architectures that draft for another model, of which graphml reads none."""
 
 
 @functools.cache
@@ -201,11 +198,16 @@ def drafters() -> Mapping[str, str]:
 
 
 class DraftingArchitecture(NamedTuple):
-    """One of `drafters`: of `architecture` `ahead` is all; form, unread: see `graphml_models.drafters`."""
+    """One of `drafters`: of `architecture` `ahead` is all; the others: see `graphml_models.drafters`.
+
+    correcting: as an architecture, of files with the tensor `corrects`.
+    """
 
     architecture: Architecture
     form: str
     unread: tuple[str, ...]
+    correcting: Architecture | None
+    corrects: str
 
 
 def drafter(name: str) -> DraftingArchitecture:
@@ -216,16 +218,13 @@ def drafter(name: str) -> DraftingArchitecture:
         raise ArchitectureError(_why_not(name))
 
     architecture = Architecture(name, module.Config.read, build, ahead=module.ahead)
-    return DraftingArchitecture(architecture, module.FORM, getattr(module, "UNREAD", ()))
+    correct = getattr(module, "correct", None)
+    correcting = None if correct is None else replace(architecture, ahead=correct)
+    unread, corrects = getattr(module, "UNREAD", ()), getattr(module, "CORRECTS", "")
+    return DraftingArchitecture(architecture, module.FORM, unread, correcting, corrects)
 
 
 def _why_not(name: str) -> str:
-    if name in UNREAD_DRAFTERS:
-        known = ", ".join(sorted(drafters()))
-        return (
-            f"architecture {name!r} drafts for another model from its hidden rows, and graphml does not "
-            f"read it; of such ones it reads {known}"
-        )
     return (
         f"architecture {name!r} is no model of its own: it drafts for another one, from its hidden rows; "
         "open that one with draft_model (--model-draft)"
@@ -255,7 +254,7 @@ def architecture(name: str) -> Architecture:
     """The architecture that GGUF calls `name`; an `ArchitectureError` names the nearest and all known."""
     modules, called = _architecture_modules(), name
     name = name.replace("_", "-")  # a few are written with `_`: seed_oss
-    if name in drafters() or name in UNREAD_DRAFTERS:
+    if name in drafters():
         raise ArchitectureError(_why_not(name))
     if name not in modules:
         hint = did_you_mean(name, modules, 1)

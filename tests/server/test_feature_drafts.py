@@ -29,21 +29,32 @@ MATRICES = {
 }
 
 
-def write_draft(path: Path, tokens: list[str]) -> Path:
+BLOCK = {
+    "fc": (2 * WIDTH, WIDTH),
+    "enc.output_norm": (WIDTH,),
+    **{name: sizes for name, sizes in MATRICES.items() if "attn_norm_2" not in name and name != "fc"},
+    **{f"blk.0.attn_{part}": (WIDTH, WIDTH) for part in "qkv"},
+    **{f"blk.0.attn_{part}_norm": (WIDTH // 4,) for part in "qk"},
+}
+
+
+def write_draft(path: Path, tokens: list[str], architecture: str = "eagle3") -> Path:
     """A drafter of the tiny model, whose embeddings and output matrix it uses."""
     numbers = {
         "context_length": 160, "embedding_length": WIDTH, "block_count": 1, "feed_forward_length": 64,
         "attention.head_count": 4, "target_hidden_size": WIDTH,
     }  # fmt: skip
-    keys: dict[str, tuple[str, Any]] = {f"eagle3.{key}": ("UINT32", n) for key, n in numbers.items()}
-    keys["eagle3.attention.layer_norm_rms_epsilon"] = ("FLOAT32", 1e-5)
-    keys["eagle3.target_layers"] = ("ARRAY INT32", [1, 1, 1])
+    matrices, layers = (MATRICES, [1, 1, 1]) if architecture == "eagle3" else (BLOCK, [1, 1])
+    keys: dict[str, tuple[str, Any]] = {f"{architecture}.{key}": ("UINT32", n) for key, n in numbers.items()}
+    keys[f"{architecture}.attention.layer_norm_rms_epsilon"] = ("FLOAT32", 1e-5)
+    keys[f"{architecture}.target_layers"] = ("ARRAY INT32", layers)
     keys["tokenizer.ggml.model"] = ("STRING", "gpt2")
+    keys["tokenizer.ggml.mask_token_id"] = ("UINT32", tiny_model.END)
     keys["tokenizer.ggml.tokens"] = ("ARRAY STRING", tokens)
     tensors = {
-        f"{name}.weight": golden.weights(f"{name}.weight", sizes, 2) for name, sizes in MATRICES.items()
+        f"{name}.weight": golden.weights(f"{name}.weight", sizes, 2) for name, sizes in matrices.items()
     }
-    return golden.write_gguf(path, "eagle3", keys, tensors)
+    return golden.write_gguf(path, architecture, keys, tensors)
 
 
 @pytest.fixture(autouse=True)
@@ -61,12 +72,12 @@ class Files(NamedTuple):
     spec_type: str
 
 
-@pytest.fixture(scope="module", params=["eagle3", "mtp"])
+@pytest.fixture(scope="module", params=["eagle3", "dflash", "mtp"])
 def paths(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Files:
     folder, tokens = tmp_path_factory.mktemp("feature-drafts"), tiny_model.vocabulary()
     model, draft = folder / "model.gguf", folder / "draft.gguf"
-    if request.param == "eagle3":
-        return Files(tiny_model.write(model), write_draft(draft, tokens), "eagle3")
+    if request.param != "mtp":
+        return Files(tiny_model.write(model), write_draft(draft, tokens, request.param), request.param)
     return Files(assistant_files.write_model(model, tokens), write_assistant(draft, tokens), "mtp")
 
 
@@ -104,6 +115,6 @@ def test_run_drafts_by_the_file(paths: Files) -> None:
 def test_a_drafter_of_other_tokens_is_refused(paths: Files, tmp_path: Path) -> None:
     tokens = tiny_model.vocabulary()
     tokens[40] = "other"
-    write = write_draft if paths.spec_type == "eagle3" else write_assistant
+    write = write_assistant if paths.spec_type == "mtp" else write_draft
     with pytest.raises(UsageError, match="token 40 is 'other'; "):
         graphml.load(paths.model, "cpu", draft_model=write(tmp_path / "draft.gguf", tokens))

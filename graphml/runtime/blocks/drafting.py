@@ -70,6 +70,16 @@ class ReadsCells(Protocol):
         """They are in these `runtime.steps.sequence_cells` from now on."""
 
 
+def likeliest(row: NDArray[np.float32], confidence: float | None = None) -> int | None:
+    """The most likely of a row of logits; None where the model is not sure of it.
+
+    confidence: that it is right; None: the probability by the row.
+    """
+    best = int(np.argmax(row))
+    sure = 1 / float(np.exp(row - row[best]).sum()) if confidence is None else confidence
+    return best if sure >= LEAST_PROBABILITY else None
+
+
 def greedy_draft(
     logits: NDArray[np.float32], count: int, step: Callable[[int], NDArray[np.float32]], n_vocab: int | None
 ) -> list[int]:
@@ -79,9 +89,8 @@ def greedy_draft(
     """
     draft = list[int]()
     while True:
-        row = logits[:n_vocab]
-        best = int(np.argmax(row))
-        if 1 / float(np.exp(row - row[best]).sum()) < LEAST_PROBABILITY:
+        best = likeliest(logits[:n_vocab])
+        if best is None:
             return draft
         draft.append(best)
         if len(draft) == count:

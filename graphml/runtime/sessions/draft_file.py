@@ -19,6 +19,7 @@ from graphml.loading import discovery
 from graphml.loading.architecture import EMBEDDING, MODELS_EMBEDDING, Keys
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.programs.model_graphs import DRAFTED_IDS
+from graphml.runtime.sessions.block_head import BlockHead
 from graphml.runtime.sessions.feature_head import FeatureHead
 from graphml.runtime.sessions.prediction_head import PredictionHead
 from graphml.runtime.sessions.shared_cells_head import SharedCellsHead
@@ -34,7 +35,7 @@ def open_draft_file(executor: Executor, file: ModelFile) -> None:
     UsageError where it does not fit.
     """
     name = file.metadata.text("general.architecture")
-    architecture, form, unread = discovery.drafter(name)
+    architecture, form, unread, correcting, corrects = discovery.drafter(name)
     config: Any = architecture.read(Keys(file.metadata, name))
     _check_fits(executor, file, config)
     tensors = _with_shared(executor, file, form)
@@ -45,7 +46,10 @@ def open_draft_file(executor: Executor, file: ModelFile) -> None:
     try:
         executor.graphs.build(1, 1, hidden=True)  # which refuses layers that give more than one value
         head: PredictionHead
-        if form == "cells":
+        if form == "block":
+            second = correcting if corrects in file.tensors else None
+            head = BlockHead(executor, own, architecture, config, drafted, second)
+        elif form == "cells":
             head = SharedCellsHead(executor, own, architecture, config, _caches(executor, file, config))
         else:
             head = FeatureHead(executor, own, architecture, config, drafted)
@@ -80,6 +84,12 @@ def _check_fits(executor: Executor, file: ModelFile, config: Any) -> None:
     for i, (token, wanted) in enumerate(zip(_tokens(file), _tokens(executor.file), strict=False)):
         if token != wanted:
             raise UsageError(f"draft_model: {file.path}: token {i} is {token!r}; {model} has {wanted!r}")
+    mask = getattr(config, "mask", 0)
+    if not 0 <= mask < executor.n_vocab:
+        raise UsageError(
+            f"draft_model: {file.path}: wanted a mask token below {executor.n_vocab}, the ids of {model}; "
+            f"got {mask}"
+        )
     wrong = [layer for layer in config.target_layers if not 1 <= layer < n_layer]
     if wrong:
         raise UsageError(
@@ -108,8 +118,10 @@ def _caches(executor: Executor, file: ModelFile, config: Any) -> tuple[WrittenCa
 
 
 def _check_used(head: PredictionHead, file: ModelFile, unread: Iterable[str]) -> None:
-    used = head.executor.build(1, 1).leaves("weight")
-    unused = sorted(set(file.tensors) - set(used) - set(unread))
+    used = {*head.executor.build(1, 1).leaves("weight"), *unread}
+    if isinstance(head, BlockHead) and head.correction is not None:
+        used |= {*head.correction.executor.build(1, 1).leaves("weight")}
+    unused = sorted(set(file.tensors) - used)
     if unused:
         raise UsageError(
             f"draft_model: {file.path}: wanted tensors that {head.executor.architecture.name} with these "

@@ -102,18 +102,19 @@ class PredictionHead:
     """The programs of the layer. They take turns with the model's own, whose device and weights they use.
 
     file, architecture: of the layer alone; config: its own, None: the model's. spec_type: that which a file
-    of its own has; "": it is in the model's.
+    of its own has; "": it is in the model's. n_batch: rows of its longest step; None: as the model's.
     """
 
     spec_type = ""
 
     def __init__(
-        self, executor: Executor, file: ModelFile, architecture: Architecture, config: Any = None
-    ) -> None:
+        self, executor: Executor, file: ModelFile, architecture: Architecture, config: Any = None,
+        n_batch: int | None = None,
+    ) -> None:  # fmt: skip
         options = executor.options
         self.executor = own = Executor(
             file, architecture, config or executor.config, executor.backend, executor.device,
-            executor.n_batch, str(cache_types(executor.cache_dtype).most),
+            n_batch or executor.n_batch, str(cache_types(executor.cache_dtype).most),
             options=CompileOptions(options.fuse, strict=options.strict), swa_full=executor.graphs.swa_full,
             open_lock=executor.open_lock,
         )  # fmt: skip
@@ -213,12 +214,13 @@ class HeadDrafter:
         if self._next > last or list(ids[self._next + 1 - len(behind) : self._next + 1]) != behind:
             self._begin_at(max(last, 0))  # another text now, or other positions
         wanted = last - self._next
+        count = min(count, self._n_ctx - len(self._held) - wanted)
+        if count < 1:
+            return Proposal([])
         rows, self._rows = self._rows[:wanted], []
         if len(rows) < wanted:
             self._begin_at(last)
         if not rows or len(rows) < wanted:
-            return Proposal([])
-        if len(self._held) + wanted + count > self._n_ctx:
             return Proposal([])
         return Proposal(self._drafted(list(ids[self._next + 1 :]), np.stack(rows), count))
 
@@ -265,7 +267,10 @@ class HeadDrafter:
             return logits
 
         draft = greedy_draft(logits, count, step, self._n_vocab)
+        self._without_draft(cells)
+        return draft
+
+    def _without_draft(self, cells: Pinned) -> None:
         cells.rewind(len(self._held))
         if cells.n_computed < len(self._held):
             self._begin_at(self._next)  # a window has forgotten what the draft was written over
-        return draft
