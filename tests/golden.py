@@ -18,7 +18,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
 from pathlib import Path
@@ -87,12 +87,17 @@ FEW = ["llama-dense", "llama-moe"]  # for tests that try many things with each
 @cache
 def read(name: str) -> Golden:
     """A golden of the repository, which its readers share."""
-    spec = json.loads((FOLDER / f"{name}.json").read_text())
+    of = spec(FOLDER / f"{name}.json")
     with np.load(FOLDER / f"{name}.npz") as arrays:
-        logits = arrays["logits"]
-    metadata = {key: (kind, _expand(value)) for key, (kind, value) in spec["metadata"].items()}
-    tensors = {tensor: tuple(sizes) for tensor, sizes in spec["tensors"].items()}
-    return Golden(name, spec["seed"], spec["tokens"], metadata, tensors, logits)
+        return replace(of, logits=arrays["logits"])
+
+
+def spec(path: Path) -> Golden:
+    """A golden without its logits, by the file of its metadata and shapes."""
+    parts = json.loads(path.read_text())
+    metadata = {key: (kind, _expand(value)) for key, (kind, value) in parts["metadata"].items()}
+    tensors = {tensor: tuple(sizes) for tensor, sizes in parts["tensors"].items()}
+    return Golden(path.stem, parts["seed"], parts["tokens"], metadata, tensors, np.empty(0, np.float32))
 
 
 def weights(name: str, sizes: tuple[int, ...], seed: int) -> NDArray[Any]:

@@ -14,21 +14,24 @@ from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.runtime.blocks.drafting import Drafter, Drafts, NgramDrafter, Proposal, greedy_draft
 from graphml.runtime.programs.executor import Executor
-from graphml.runtime.sessions.feature_head import has_feature_head
+from graphml.runtime.sessions.draft_file import drafts_by_file
 from graphml.runtime.sessions.prediction_head import check_head, prediction_head
 from graphml.runtime.steps.draft_steps import check_drafts, takes_drafts
 from graphml.sampling import SamplingParams
 from graphml.text.tokenizer import Tokenizer
 
+OF_FILES = {"eagle3": "eagle3", "dflash": "dflash", "dspark": "dflash with a tensor markov_w1"}
+"""Kinds of drafts by a file of its own -> what that is of."""
+
 
 def draft_kind(params: SamplingParams, executor: Executor, draft: DraftModel | None) -> str:
-    """none, ngram, draft, eagle3 or mtp: what drafts with these parameters. UsageError where that cannot be.
+    """What drafts with these parameters: none, ngram, draft, mtp or one of `OF_FILES`.
 
-    draft: the draft model, if there is one; a UsageError without it where it is asked for by name.
+    draft: the draft model, if there is one. UsageError where what is asked for by name cannot be.
     """
-    kind = params.spec_type
+    kind, by_file = params.spec_type, drafts_by_file(executor)
     if kind == "auto":
-        own = "eagle3" if has_feature_head(executor) else "none" if draft is None else "draft"
+        own = by_file or ("none" if draft is None else "draft")
         kind = own if takes_drafts(executor) else "none"
     if kind == "none":
         return kind
@@ -39,15 +42,15 @@ def draft_kind(params: SamplingParams, executor: Executor, draft: DraftModel | N
         )
     check_drafts(executor)
     if kind == "draft" and draft is None:
-        has = "one for spec_type eagle3" if has_feature_head(executor) else "none"
+        has = f"one for spec_type {by_file}" if by_file else "none"
         raise UsageError(
             f"spec_type: draft wants a model opened with draft_model (--model-draft); it has {has}"
         )
-    if kind == "eagle3" and not has_feature_head(executor):
-        has = "another" if draft is not None else "none"
+    if kind in OF_FILES and by_file != kind:
+        has = "another" if by_file or draft is not None else "none"
         raise UsageError(
-            "spec_type: eagle3 wants a model opened with a draft_model (--model-draft) of the architecture "
-            f"eagle3; it has {has}"
+            f"spec_type: {kind} wants a model opened with a draft_model (--model-draft) of the architecture "
+            f"{OF_FILES[kind]}; it has {has}"
         )
     if kind == "mtp":
         check_head(executor)
@@ -65,8 +68,8 @@ def drafts_for(
     if kind == "none":
         return None
     drafter: Drafter
-    if kind in ("mtp", "eagle3"):
-        head = executor.head if kind == "eagle3" else prediction_head(executor)
+    if kind == "mtp" or kind in OF_FILES:
+        head = prediction_head(executor) if kind == "mtp" else executor.head
         head.prepare()
         drafter = head.drafter(n_ctx, executor.n_vocab)
     else:

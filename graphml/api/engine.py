@@ -43,6 +43,7 @@ from graphml.runtime.programs.adapter_options import Layers, Scaled
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.steps.cell_mover import check_shifts
 from graphml.runtime.steps.guidance import GuidancePair
+from graphml.runtime.steps.sequence_cells import SequenceCells
 from graphml.runtime.store.stored_prefixes import StoredPrefixes
 from graphml.sampling import SamplingParams, changed_params
 from graphml.sampling.candidates.logprobs import TokenLogprobs
@@ -204,6 +205,9 @@ class Engine(NamesOthers, Closing):
             runner.prepare_texts(LOGITS, [first.n_text])
         if first.drafts is not None:
             runner.prepare_drafts(first.drafts.reads_hidden)
+        for sequence in sequences:
+            if sequence.drafts is not None:
+                sequence.drafts.reads(SequenceCells(runner, sequence))
         if first.request.options is not None:
             self._probes.prepare(sequences, runner)
         elif first.request.adapters is not None:

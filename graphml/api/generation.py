@@ -29,6 +29,7 @@ from graphml.runtime.sessions.committed import check_room
 from graphml.runtime.sessions.evaluation import drafted_logits
 from graphml.runtime.steps.cell_mover import check_shifts
 from graphml.runtime.steps.draft_steps import draft_program
+from graphml.runtime.steps.sequence_cells import SequenceCells
 from graphml.sampling import NextLogits, SamplingParams
 from graphml.sampling.structured.params_structure import Structured
 
@@ -331,6 +332,8 @@ class SessionDrafts:
     ) -> list[int]:
         room = min(self._speculation.room(1, again), session.n_ctx - len(session._held) - 1, most)
         matcher = session._structured.matcher(params, session.generated)
+        sequence = session.sequence()
+        self._drafts.reads(SequenceCells(sequence.room.runner, sequence))
         draft = self._drafts.propose(session._held.history(), room, matcher)
         (draft,) = self._speculation.worth([(self._drafts, draft)], 1, again)
         if not draft:

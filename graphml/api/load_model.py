@@ -26,8 +26,9 @@ from graphml.runtime.programs.load_options import LoadOptions
 from graphml.runtime.programs.memory_needed import read_ahead
 from graphml.runtime.programs.metadata_overrides import check_read
 from graphml.runtime.programs.open_executor import open_executor
-from graphml.runtime.sessions.feature_head import open_feature_head
+from graphml.runtime.sessions.draft_file import open_draft_file
 from graphml.text.chat_template import template_text
+from graphml.weights import ModelFile
 
 LOG = logging.getLogger(__name__)
 AnyPath = str | os.PathLike[str]
@@ -148,26 +149,23 @@ def use_draft(model: Model, options: LoadOptions, report: Progress) -> None:
     path = fetch.resolve(
         options.draft_model, lambda done, total: report("download", done, total or 0), options.offline
     )
-    file = None if path.is_dir() else open_path(path)
-    if file is None or file.metadata.text("general.architecture") not in discovery.drafters():
-        if file is not None:
-            file.close()
-        model.draft = opened_draft(model, options, report)
-        return
+    file = open_path(path)
     try:
-        open_feature_head(model.executor, file)
+        if file.metadata.text("general.architecture") in discovery.drafters():
+            open_draft_file(model.executor, file)
+        else:
+            model.draft = opened_draft(model, options, report, file)
     except BaseException:
         file.close()
         raise
 
 
-def opened_draft(model: Model, options: LoadOptions, report: Progress) -> DraftModel:
-    """The draft model of a model; UsageError where it cannot draft for it."""
+def opened_draft(model: Model, options: LoadOptions, report: Progress, file: ModelFile) -> DraftModel:
+    """The draft model of a model, of an open file; UsageError where it cannot draft for it."""
     of_draft = {name: getattr(options, name) for name in _OF_DRAFTS}
     of_draft["kv"] = str(cache_types(options.kv).most)  # types of single layers are the model's own
     draft_options = replace(LoadOptions(), **of_draft)
-    assert options.draft_model is not None
-    draft = load_model(options.draft_model, draft_options, report)
+    draft = load_model(file.path, draft_options, report, file)
     try:
         return draft_model_of(model, draft)
     except BaseException:
@@ -175,8 +173,13 @@ def opened_draft(model: Model, options: LoadOptions, report: Progress) -> DraftM
         raise
 
 
-def load_model(path: AnyPath | None, options: LoadOptions, progress: Progress | None = None) -> Model:
-    """As `load`, with the options as one value."""
+def load_model(
+    path: AnyPath | None,
+    options: LoadOptions,
+    progress: Progress | None = None,
+    file: ModelFile | None = None,
+) -> Model:
+    """As `load`, with the options as one value; file: it is open already, and is the model's from now on."""
     report = progress_of(progress)
     options.compiling.fusions()  # a wrong name is told before anything is fetched
     _ = options.page_policy
@@ -184,7 +187,7 @@ def load_model(path: AnyPath | None, options: LoadOptions, progress: Progress | 
         path, lambda done, total: report("download", done, total or 0), options.offline
     )
     start = time.perf_counter()
-    executor = open_executor(local_path, options, report)
+    executor = open_executor(file or local_path, options, report)
     try:
         if progress is not None:
             read_ahead(executor.file, progress)

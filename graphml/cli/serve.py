@@ -340,7 +340,7 @@ def _sampling(command: Parsed) -> dict[str, Any]:
     values = command.values
     names = {field.name for field in fields(SamplingParams)}
     changes = {name: value for name, value in values.items() if name in names}
-    changes |= draft_flags(values, command.ignored)
+    changes |= draft_flags(values)
     if "logit_bias" in changes:
         changes["logit_bias"] = parse_biases(changes["logit_bias"])
     for name, flag in (("grammar", "grammar_file"), ("json_schema", "schema_file")):

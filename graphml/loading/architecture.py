@@ -99,11 +99,13 @@ class Keys:
 
 
 __all__ = [
-    "EMBEDDING", "OUTPUTS", "Architecture", "Config", "Keys", "Layer", "SampleModel", "Tensors", "blamed",
-    "check_logits", "described",
+    "EMBEDDING", "MODELS_EMBEDDING", "OUTPUTS", "Architecture", "Config", "Keys", "Layer", "SampleModel",
+    "Tensors", "blamed", "check_logits", "described",
 ]  # fmt: skip
 
 OUTPUTS = ("logits", "embeddings")  # kinds of outputs; the first is the default
+MODELS_EMBEDDING = "models_embd.weight"
+"""The name by which a drafter has that of the model it drafts for, beside its own."""
 EMBEDDING = "token_embd.weight"  # GGUF's name for the table with a row for each id, in every architecture
 
 

@@ -13,12 +13,12 @@ import importlib.util
 import pkgutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from inspect import isfunction
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from graphml.backend import Backend
 from graphml.errors import ArchitectureError, BackendError, GraphmlError, UsageError, did_you_mean
@@ -30,9 +30,6 @@ from graphml.loading.architecture import OUTPUTS, Architecture, Tensors, describ
 from graphml.loading.huggingface.family import Family
 from graphml.loading.rank import PLAIN, Rank
 from graphml.options.argument_checks import whole_number
-
-UNREAD_DRAFTERS = ("dflash", "gemma4-assistant")
-"""llama.cpp's architectures that draft for another model, of which graphml reads none."""
 
 
 @functools.cache
@@ -200,23 +197,34 @@ def drafters() -> Mapping[str, str]:
     return {path.rpartition(".")[2].replace("_", "-"): path for path in _modules_within("drafters")}
 
 
-def drafter(name: str) -> Architecture:
-    """One of `drafters`, of which `ahead` is all."""
+class DraftingArchitecture(NamedTuple):
+    """One of `drafters`: of `architecture` `ahead` is all; the others: see `graphml_models.drafters`.
+
+    correcting: as an architecture, of files with the tensor `corrects`.
+    """
+
+    architecture: Architecture
+    form: str
+    unread: tuple[str, ...]
+    correcting: Architecture | None
+    corrects: str
+
+
+def drafter(name: str) -> DraftingArchitecture:
+    """One of `drafters` by name."""
     module = importlib.import_module(drafters()[name])
 
     def build(g: Builder, config: Any, weights: Tensors) -> Node:
         raise ArchitectureError(_why_not(name))
 
-    return Architecture(name, module.Config.read, build, ahead=module.ahead)
+    architecture = Architecture(name, module.Config.read, build, ahead=module.ahead)
+    correct = getattr(module, "correct", None)
+    correcting = None if correct is None else replace(architecture, ahead=correct)
+    unread, corrects = getattr(module, "UNREAD", ()), getattr(module, "CORRECTS", "")
+    return DraftingArchitecture(architecture, module.FORM, unread, correcting, corrects)
 
 
 def _why_not(name: str) -> str:
-    if name in UNREAD_DRAFTERS:
-        known = ", ".join(sorted(drafters()))
-        return (
-            f"architecture {name!r} drafts for another model from its hidden rows, and graphml does not "
-            f"read it; of such ones it reads {known}"
-        )
     return (
         f"architecture {name!r} is no model of its own: it drafts for another one, from its hidden rows; "
         "open that one with draft_model (--model-draft)"
@@ -246,7 +254,7 @@ def architecture(name: str) -> Architecture:
     """The architecture that GGUF calls `name`; an `ArchitectureError` names the nearest and all known."""
     modules, called = _architecture_modules(), name
     name = name.replace("_", "-")  # a few are written with `_`: seed_oss
-    if name in drafters() or name in UNREAD_DRAFTERS:
+    if name in drafters():
         raise ArchitectureError(_why_not(name))
     if name not in modules:
         hint = did_you_mean(name, modules, 1)

@@ -53,10 +53,11 @@ class Config:
 C = TypeVar("C", bound=Config)
 
 
-def read(keys: Keys, eps: str = RMS_EPS, heads: Heads | None = None) -> Config:
+def read(keys: Keys, eps: str = RMS_EPS, heads: Heads | None = None, all_layers: bool = False) -> Config:
     """What nearly every decoder has; eps: the key of the kind of norm that the architecture has.
 
-    heads: for an architecture whose layers have different numbers of them.
+    heads: for an architecture whose layers have different numbers of them. all_layers: those are run, too,
+    that predict further tokens.
     """
     n_ctx, n_embd = keys.integer("context_length"), keys.integer("embedding_length")
     n_head = heads.n_head if heads else keys.integer("attention.head_count")
@@ -69,7 +70,7 @@ def read(keys: Keys, eps: str = RMS_EPS, heads: Heads | None = None) -> Config:
         n_ctx=n_ctx,
         n_vocab=keys.n_vocab(),
         n_embd=n_embd,
-        n_layer=read_n_layer(keys),
+        n_layer=read_n_layer(keys, all_layers),
         n_head=n_head,
         n_head_kv=heads.n_head_kv if heads else keys.integer("attention.head_count_kv", n_head),
         head_dim=head_dim,
@@ -85,9 +86,9 @@ def with_heads(config: C, heads: Heads) -> C:
     return replace(config, n_head=heads.n_head, n_head_kv=heads.n_head_kv)
 
 
-def read_n_layer(keys: Keys) -> int:
-    """How many layers are run: those behind them, which predict further tokens, are left out."""
-    n_layer, n_ahead = keys.integer("block_count"), keys.integer(N_AHEAD, 0)
+def read_n_layer(keys: Keys, every: bool = False) -> int:
+    """How many layers are run: unless `every`, those that predict further tokens, the last, are left out."""
+    n_layer, n_ahead = keys.integer("block_count"), 0 if every else keys.integer(N_AHEAD, 0)
     if not 1 <= n_layer <= MAX_LAYERS:
         raise keys.unsupported("block_count", f"1 to {MAX_LAYERS} layers")
     if not 0 <= n_ahead < n_layer:

@@ -47,9 +47,9 @@ class Rope:
         further = g.mul(g.sub(self._table(g, long, "rope_table_long"), short_table), rows_T11)
         return g.add(short_table, further, "rope_table_mixed")
 
-    def at(self, g: Builder, positions: Node, name: str) -> Node:
-        """The table of other positions, i32 [T]."""
-        return self._table(g, None, name, positions)
+    def at(self, g: Builder, positions: Node, name: str, factors: Node | None = None) -> Node:
+        """The table of other positions, i32 [T]; factors: of the frequencies."""
+        return self._table(g, factors, name, positions)
 
     def _table(
         self, g: Builder, factors: Node | None, name: str | None = None, positions: Node | None = None

@@ -11,8 +11,10 @@ import pytest
 import graphml
 from graphml.api.engine import Engine
 from graphml.errors import UsageError
+from graphml.loading import open_file
 from graphml.runtime.blocks.drafting import DRAFT_ROWS, Proposal, StepTimes
 from graphml.sampling import SamplingParams
+from graphml.weights import ModelFile, open_model
 from tests import tiny_model
 from tests.stories import STORIES
 
@@ -219,6 +221,18 @@ def test_a_draft_model_gives_the_same_tokens(model: graphml.Model) -> None:
                 if not kind and spec_type == "auto":
                     assert stats.n_accepted == stats.n_drafted
             assert found[:2] * 2 == found[2:]
+
+
+def test_a_draft_model_is_opened_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+
+    def counted(path: Path) -> ModelFile:
+        opened.append(path)
+        return open_model(path)
+
+    monkeypatch.setattr(open_file, "open_model", counted)
+    graphml.load(STORIES, "cpu", threads=1, draft_model=STORIES).close()
+    assert opened == [STORIES, STORIES]
 
 
 def test_a_draft_of_another_vocabulary_is_translated(tmp_path: Path) -> None:

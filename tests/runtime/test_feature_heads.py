@@ -24,11 +24,11 @@ from graphml.runtime.sessions.prediction_head import head_cell_bytes
 from graphml.sampling import SamplingParams
 from tests import golden
 from tests.backend_pairs import BACKENDS
+from tests.drafted_model import N_VOCAB, WIDTH, as_successors, write_model
 from tests.golden import Floats, nmse
 from tests.one_text import OneText
 
 FOLDER = golden.FOLDER.parent / "drafting"
-LAYERS, N_VOCAB, WIDTH = 4, 128, 40  # of the model that is drafted for
 PROMPT = [3, 7, 1, 9, 22, 5]
 
 
@@ -58,33 +58,6 @@ def write_draft(path: Path, kind: str, without: tuple[str, ...] = (), **keys: An
     changed = {f"eagle3.{key}": (of.metadata[f"eagle3.{key}"][0], value) for key, value in keys.items()}
     kept = {name: array for name, array in tensors.items() if name not in without}
     return golden.write_gguf(path, "eagle3", {**of.metadata, **changed}, kept)
-
-
-def model_tensors(width: int = WIDTH, n_vocab: int = N_VOCAB) -> dict[str, tuple[int, ...]]:
-    """Of a llama, in NumPy order."""
-    layer = {
-        **{f"attn_{part}": (width, width) for part in ("q", "k", "v", "output")},
-        **{f"ffn_{part}": (64, width) for part in ("gate", "up")},
-        **{f"{part}_norm": (width,) for part in ("attn", "ffn")},
-        "ffn_down": (width, 64),
-    }
-    shapes = {f"blk.{i}.{name}.weight": shape for i in range(LAYERS) for name, shape in layer.items()}
-    tables = dict.fromkeys(("token_embd.weight", "output.weight"), (n_vocab, width))
-    return {**tables, "output_norm.weight": (width,), **shapes}
-
-
-def write_model(path: Path, change: Any = dict, width: int = WIDTH, n_vocab: int = N_VOCAB) -> Path:
-    sizes: dict[str, tuple[str, Any]] = {
-        f"llama.{key}": ("UINT32", value)
-        for key, value in {
-            "context_length": 256, "embedding_length": width, "block_count": LAYERS, "vocab_size": n_vocab,
-            "feed_forward_length": 64, "attention.head_count": 4,
-        }.items()
-    }  # fmt: skip
-    sizes["llama.attention.layer_norm_rms_epsilon"] = ("FLOAT32", 1e-5)
-    shapes = model_tensors(width, n_vocab)
-    tensors = {name: golden.weights(name, shape[::-1], 3) for name, shape in shapes.items()}
-    return golden.write_gguf(path, "llama", sizes, change(tensors))
 
 
 @pytest.fixture(scope="module")
@@ -169,17 +142,6 @@ def test_hidden_rows_are_what_the_layers_are_given(drafted: tuple[str, graphml.M
     assert outputs["logits"][0].tobytes() == np.asarray(logits, np.float32).tobytes()
 
 
-def as_successors(tensors: dict[str, Floats]) -> dict[str, Floats]:
-    """A model whose next id follows from its last one alone: that of the id before it in a cycle."""
-    n = len(tensors["token_embd.weight"])
-    for name, array in tensors.items():
-        if name.endswith(("attn_output.weight", "ffn_down.weight")):
-            array[:] = 0
-    tensors["token_embd.weight"] = np.eye(n, dtype=np.float32)
-    tensors["output.weight"] = 4 * np.roll(np.eye(n, dtype=np.float32), 1, axis=0)
-    return tensors
-
-
 @pytest.mark.parametrize("third", range(3))
 def test_drafts_are_right_where_a_row_says_what_follows(tmp_path: Path, third: int) -> None:
     """Embeddings and output matrix are the model's; the row's projection is the id after the next."""
@@ -252,16 +214,6 @@ def test_a_drafter_alone_is_no_model(tmp_path: Path) -> None:
     path = write_draft(tmp_path / "eagle3.gguf", "plain")
     with pytest.raises(ArchitectureError, match=r"drafts for another one.*draft_model"):
         graphml.load(path, "cpu")
-
-
-@pytest.mark.parametrize("name", ["dflash", "gemma4-assistant"])
-def test_drafters_that_are_not_read_are_refused(model_path: Path, tmp_path: Path, name: str) -> None:
-    of, _, tensors = read("plain")
-    metadata = {key: value for key, value in of.metadata.items() if key != "general.architecture"}
-    path = golden.write_gguf(tmp_path / "draft.gguf", name, metadata, tensors)
-    assert "graphml does not read it; of such ones it reads eagle3" in refused(
-        model_path, path, ArchitectureError
-    )
 
 
 def test_kinds_of_drafts_want_their_files(drafted: tuple[str, graphml.Model], model_path: Path) -> None:

@@ -106,17 +106,19 @@ def test_a_draft_model_must_be_there(server: Running, stories: graphml.Model) ->
 
 
 def test_flags_become_options() -> None:
-    line = "-md small.gguf --spec-type ngram-mod,draft-dflash --spec-draft-n-max 100 --spec-draft-n-min 2"
+    line = "-md small.gguf --spec-type ngram-mod,ngram-simple --spec-draft-n-max 100 --spec-draft-n-min 2"
     given = parsed(line.split(" "))
     params = server_options(given).params
     assert (params.spec_type, params.spec_draft_n_max, params.spec_draft_n_min) == ("ngram", 64, 2)
-    assert given.ignored == ["--spec-type draft-dflash"]
+    assert given.ignored == []
     assert load_options(given).draft_model == "small.gguf"
     older = server_options(parsed(["--draft-max", "9", "--draft-min", "3"])).params
     assert (older.spec_draft_n_max, older.spec_draft_n_min) == (9, 3)
     assert server_options(parsed(["--spec-type", "ngram-mod", "--draft", "0"])).params.spec_type == "none"
     both = server_options(parsed(["--spec-type", "ngram-simple,draft-simple"])).params
     assert both.spec_type == "draft"
+    block = parsed(["--spec-type", "draft-dflash,draft-dspark"])
+    assert server_options(block).params.spec_type == "dspark"
     eagle = parsed(["--spec-type", "draft-mtp,draft-eagle3"])
     assert server_options(eagle).params.spec_type == "eagle3"
     head = parsed(["--spec-type", "ngram-simple,draft-mtp"])

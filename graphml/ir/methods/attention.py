@@ -43,7 +43,8 @@ def attend(
 
     q f32 [T, head, d], k [T, head_kv, d], v [T, head_kv, d_v]; head is a multiple of head_kv. v None: the
     values are the keys, stored once. k None: nothing is written, the keys and values are those that attention
-    of `layer` wrote before in this graph. scale: of the scores, most often d ** -0.5.
+    of `layer` wrote before in this graph; then its window may be a shorter one. scale: of the scores, most
+    often d ** -0.5.
 
     causal: no token attends to later ones (None: the architecture's `CAUSAL`); else to all tokens of its
     sequence after this step. window: how many tokens are visible, the token itself the last, 0 for all;
@@ -65,7 +66,7 @@ def attend(
     if layer not in g.kept:
         raise GraphError(f"[g.attend] wanted keys and values of layer {layer}, which has kept none yet")
     kept = g.kept[layer]
-    if kept.group is not None and kept.group != group:
+    if kept.group is not None and not (kept.group == group or 0 < window <= kept.group.window):
         raise GraphError(
             f"[g.attend] wanted the {kept.group.name.replace('_', ' of ')} of layer {layer}, which keeps no "
             f"more; got window {window}, chunk {chunk}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +62,24 @@ class ReadsHidden(Protocol):
         """The hidden rows of the sequence's tokens from `start` on; good until it returns."""
 
 
+@runtime_checkable
+class ReadsCells(Protocol):
+    """A drafter that attends to what the model keeps of a sequence."""
+
+    def reads(self, cells: Any) -> None:
+        """They are in these `runtime.steps.sequence_cells` from now on."""
+
+
+def likeliest(row: NDArray[np.float32], confidence: float | None = None) -> int | None:
+    """The most likely of a row of logits; None where the model is not sure of it.
+
+    confidence: that it is right; None: the probability by the row.
+    """
+    best = int(np.argmax(row))
+    sure = 1 / float(np.exp(row - row[best]).sum()) if confidence is None else confidence
+    return best if sure >= LEAST_PROBABILITY else None
+
+
 def greedy_draft(
     logits: NDArray[np.float32], count: int, step: Callable[[int], NDArray[np.float32]], n_vocab: int | None
 ) -> list[int]:
@@ -71,9 +89,8 @@ def greedy_draft(
     """
     draft = list[int]()
     while True:
-        row = logits[:n_vocab]
-        best = int(np.argmax(row))
-        if 1 / float(np.exp(row - row[best]).sum()) < LEAST_PROBABILITY:
+        best = likeliest(logits[:n_vocab])
+        if best is None:
             return draft
         draft.append(best)
         if len(draft) == count:
@@ -153,6 +170,11 @@ class Drafts:
         """See `ReadsHidden`; nothing for other drafters."""
         if isinstance(self.drafter, ReadsHidden):
             self.drafter.saw(start, rows)
+
+    def reads(self, cells: Any) -> None:
+        """See `ReadsCells`; nothing for other drafters."""
+        if isinstance(self.drafter, ReadsCells):
+            self.drafter.reads(cells)
 
     @property
     def rate(self) -> float:

@@ -21,6 +21,8 @@ from graphml.ir.language import Builder
 from graphml.ir.long_texts import LongerThan, long_inputs
 from graphml.ir.node import Node
 from graphml.ir.plain_states import INSTEAD, check_plain_states, described, plain_states
+from graphml.ir.read_caches import as_states, caches_by_window
+from graphml.ir.step import WrittenCache
 from graphml.loading.architecture import EMBEDDING, Architecture, Keys, Tensors, blamed, check_logits
 from graphml.loading.named_tensors import output_rows
 from graphml.loading.pooling import LOGITS, ROWS, Rows, pooled, read_pooling
@@ -52,6 +54,7 @@ class ModelGraphs:
     layers that keep no more than they see, of the graph built last. is_head: whether the model is a layer for
     multi-token prediction alone, whose own hidden rows are an output, too. hidden_layers: whose inputs,
     joined, are the hidden rows; none: those of the logits. Set before a graph with hidden rows is built.
+    reads: of each layer the caches of another model that it reads, and then writes none of its own.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class ModelGraphs:
         self.by_token = False
         self.is_head = False
         self.hidden_layers: tuple[int, ...] = ()
+        self.reads: tuple[WrittenCache, ...] = ()
         self._encoder_uses: set[str] = set()
         self._told = False  # of states that plain ops use
         self._latest: dict[tuple[object, ...], tuple[Graph, list[str]]] = {}
@@ -108,10 +112,8 @@ class ModelGraphs:
         self, max_tokens: int, max_outputs: int, max_sequences: int, pooling: str, top_k: bool, hidden: bool
     ) -> tuple[Graph, list[str]]:
         """The graph, and the tensors of the file that it does not use."""
-        g = Builder(
-            max_tokens, max_outputs, max_sequences, MAX_CELLS, BLOCK_SIZE, self.cache_dtype,
-            self.architecture.causal, windows=not self.swa_full,
-        )  # fmt: skip
+        g = self._builder(max_tokens, max_outputs, max_sequences)
+        g.kept |= {layer: as_states(g, cache) for layer, cache in enumerate(self.reads)}
         if self.encodes and not self._encoder_uses:
             self.build_encoder(1)
         with blamed(self.file.path, self.built_by):
@@ -125,6 +127,19 @@ class ModelGraphs:
                 graph = with_outputs(graph, g.finish(**{HIDDEN: self._every_hidden(g, full_graph)}))
         unused = [] if self.is_head else weights.unused()
         return graph, [name for name in unused if not name.startswith(self._ahead)]
+
+    def _builder(self, max_tokens: int, max_outputs: int, max_sequences: int) -> Builder:
+        return Builder(
+            max_tokens, max_outputs, max_sequences, MAX_CELLS, BLOCK_SIZE, self.cache_dtype,
+            self.architecture.causal, windows=not self.swa_full,
+        )  # fmt: skip
+
+    def last_caches(self) -> Mapping[int, WrittenCache]:
+        """Window -> the keys and values of the last layer that sees so many tokens; 0: that sees all."""
+        g = self._builder(1, 1, 1)
+        with blamed(self.file.path, self.built_by):
+            built = self.architecture.build(g, self.config, Tensors(g, self.file.tensors))
+        return caches_by_window(g.finish(built=built), g.kept.values())
 
     def _check_cache_layers(self) -> None:
         """UsageError for types of layers that the model does not have."""

@@ -25,7 +25,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.op import Array, Floats
 from graphml.loading.architecture import EMBEDDING, Architecture, Tensors
-from graphml.runtime.blocks.drafting import Proposal, greedy_draft
+from graphml.runtime.blocks.drafting import Drafter, Proposal, greedy_draft
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.programs.memory_needed import state_bytes
 from graphml.runtime.programs.model_graphs import HIDDEN, head_prefix
@@ -48,7 +48,9 @@ def has_head(executor: Executor) -> bool:
 
 
 def check_head(executor: Executor) -> None:
-    """UsageError where no layer can draft."""
+    """UsageError where no layer can draft, nor a file of its own."""
+    if executor.head is not None and executor.head.spec_type == "mtp":
+        return
     if executor.graphs.hidden_layers:
         raise UsageError(
             f"spec_type: mtp wants a model without a draft model that reads its hidden rows; "
@@ -75,7 +77,8 @@ def prediction_head(executor: Executor) -> PredictionHead:
     head: PredictionHead | None = executor.head
     if head is None:
         with executor.lock:
-            head = executor.head = executor.head or PredictionHead(executor, executor.file, _alone(executor))
+            layer = alone(executor.architecture, executor.file.tensors[EMBEDDING].shape[-1])
+            head = executor.head = executor.head or PredictionHead(executor, executor.file, layer)
     return head
 
 
@@ -86,10 +89,8 @@ def head_cell_bytes(executor: Executor) -> int:
     """
     if executor.head is None and (not has_head(executor) or isinstance(executor.device, PartsDevice)):
         return 0
-    own = (executor.head or prediction_head(executor)).executor
-    empty = {"S": 1, "C": 0, **{group.symbol: 0 for group in own.cell_groups}}
-    one_cell = empty | {"C": 1, **{group.symbol: 1 for group in own.cell_groups}}
-    return state_bytes(own, one_cell) - state_bytes(own, empty)
+    head: PredictionHead = executor.head or prediction_head(executor)
+    return head.cell_bytes()
 
 
 def cells_for(n_tokens: int) -> int:
@@ -100,16 +101,20 @@ def cells_for(n_tokens: int) -> int:
 class PredictionHead:
     """The programs of the layer. They take turns with the model's own, whose device and weights they use.
 
-    file, architecture: of the layer alone; config: its own, None: the model's.
+    file, architecture: of the layer alone; config: its own, None: the model's. spec_type: that which a file
+    of its own has; "": it is in the model's. n_batch: rows of its longest step; None: as the model's.
     """
 
+    spec_type = ""
+
     def __init__(
-        self, executor: Executor, file: ModelFile, architecture: Architecture, config: Any = None
-    ) -> None:
+        self, executor: Executor, file: ModelFile, architecture: Architecture, config: Any = None,
+        n_batch: int | None = None,
+    ) -> None:  # fmt: skip
         options = executor.options
         self.executor = own = Executor(
             file, architecture, config or executor.config, executor.backend, executor.device,
-            executor.n_batch, str(cache_types(executor.cache_dtype).most),
+            n_batch or executor.n_batch, str(cache_types(executor.cache_dtype).most),
             options=CompileOptions(options.fuse, strict=options.strict), swa_full=executor.graphs.swa_full,
             open_lock=executor.open_lock,
         )  # fmt: skip
@@ -123,9 +128,16 @@ class PredictionHead:
                 self.executor.programs.compiled_for(count, 1)
             self._ready = True
 
-    def drafter(self, n_ctx: int, n_vocab: int) -> HeadDrafter:
+    def drafter(self, n_ctx: int, n_vocab: int) -> Drafter:
         """One for a new sequence of at most `n_ctx` tokens."""
         return HeadDrafter(self, n_ctx, n_vocab)
+
+    def cell_bytes(self) -> int:
+        """Bytes that it keeps of one token."""
+        own = self.executor
+        empty = {"S": 1, "C": 0, **{group.symbol: 0 for group in own.cell_groups}}
+        one_cell = empty | {"C": 1, **{group.symbol: 1 for group in own.cell_groups}}
+        return state_bytes(own, one_cell) - state_bytes(own, empty)
 
     def of_model(self, rows: Floats) -> Floats:
         """What the layer reads of the model's hidden rows."""
@@ -136,8 +148,10 @@ class PredictionHead:
         return rows
 
     def close(self) -> None:
-        """No program can run any more; who drafts with it may live longer."""
+        """No program can run any more; who drafts with it may live longer. A file of its own is closed."""
         self.executor.programs.clear()
+        if self.spec_type:
+            self.executor.file.close()
 
     def step(self, sequence: Pinned, ids: Sequence[int], hidden: Floats) -> tuple[Floats, Floats]:
         """Append ids behind the tokens of these hidden rows: the last one's logits and its own hidden row."""
@@ -163,10 +177,6 @@ def alone(architecture: Architecture, width: int) -> Architecture:
         return ahead(g, config, weights, g.input(HIDDEN, F32, (g.n_tokens, width)))
 
     return replace(architecture, build=build, ahead=None)
-
-
-def _alone(executor: Executor) -> Architecture:
-    return alone(executor.architecture, executor.file.tensors[EMBEDDING].shape[-1])
 
 
 class HeadDrafter:
@@ -204,12 +214,13 @@ class HeadDrafter:
         if self._next > last or list(ids[self._next + 1 - len(behind) : self._next + 1]) != behind:
             self._begin_at(max(last, 0))  # another text now, or other positions
         wanted = last - self._next
+        count = min(count, self._n_ctx - len(self._held) - wanted)
+        if count < 1:
+            return Proposal([])
         rows, self._rows = self._rows[:wanted], []
         if len(rows) < wanted:
             self._begin_at(last)
         if not rows or len(rows) < wanted:
-            return Proposal([])
-        if len(self._held) + wanted + count > self._n_ctx:
             return Proposal([])
         return Proposal(self._drafted(list(ids[self._next + 1 :]), np.stack(rows), count))
 
@@ -256,7 +267,10 @@ class HeadDrafter:
             return logits
 
         draft = greedy_draft(logits, count, step, self._n_vocab)
+        self._without_draft(cells)
+        return draft
+
+    def _without_draft(self, cells: Pinned) -> None:
         cells.rewind(len(self._held))
         if cells.n_computed < len(self._held):
             self._begin_at(self._next)  # a window has forgotten what the draft was written over
-        return draft

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from graphml.backend import FilledStateDevice, RowCopies, TopRowsDevice
+from graphml.backend import FilledStateDevice, Program, RowCopies, TopRowsDevice
 from graphml.compiler.compile import Compiled
 from graphml.compiler.options import CompileOptions
 from graphml.compiler.row_copies import row_copies
@@ -291,6 +291,14 @@ class Runner:
         further = drafted_rows(outputs, plan.drafted, first, executor.n_vocab, executor.file.path)
         seconds = time.perf_counter() - start
         return Computed(tokens, seconds, failed=failed, further=further, pooled=pooled)
+
+    def read_cells(self, program: Program, plan: StepPlan, read: Read) -> None:
+        """Run a program of another model that reads these cells and writes none; read: see `run`."""
+        with self.executor.lock:
+            alone = self.alone and len(plan.rows) == 1
+            dims = self._inputs.fill(program.inputs, plan, None, alone)
+            self.executor.n_steps += 1
+            read(program.run(dims, self.state))
 
     def _keep(self, plan: StepPlan, outputs: Mapping[str, Array]) -> dict[Sequence, Exception]:
         """What sequences keep of a step besides tokens; errors of those whose scored rows are no numbers."""

@@ -271,9 +271,11 @@ class SamplingParams:
     """How it ends, by the template: a conversation's prompt sets this, no caller."""
     spec_type: str = option(
         "auto", "Speculation, what drafts tokens that a step tries at once: {words}; ngram: what followed "
-        "the latest tokens before; draft: the draft model; eagle3: one of that kind; mtp: the file's layer "
-        "for multi-token prediction; auto: the draft model where there is one.", "--spec-type",
-        range=OneOf(("auto", "none", "ngram", "draft", "eagle3", "mtp")),
+        "the latest tokens before; draft: the draft model; eagle3, dflash, dspark: one of that kind; mtp: "
+        "the file's layer for multi-token prediction, or Gemma 4's assistant; auto: the draft model where "
+        "there is one.",
+        "--spec-type",
+        range=OneOf(("auto", "none", "ngram", "draft", "eagle3", "dflash", "dspark", "mtp")),
     )  # fmt: skip
     spec_draft_n_max: int = option(
         15, "Maximum number of draft tokens.", "--spec-draft-n-max", range=Whole(1, 64)

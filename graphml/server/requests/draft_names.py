@@ -15,49 +15,44 @@ if TYPE_CHECKING:  # the command line reads names where the libraries of request
     from graphml.server.requests.request_fields import Sampling
 
 NGRAMS = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
+HEADS = ("mtp", "eagle3", "dflash", "dspark")
 KINDS = {
     "none": "none", "auto": "auto", "draft": "draft", "ngram": "ngram", "draft-simple": "draft",
-    "mtp": "mtp", "draft-mtp": "mtp", "eagle3": "eagle3", "draft-eagle3": "eagle3",
+    **{f"{begin}{name}": name for name in HEADS for begin in ("", "draft-")},
     **dict.fromkeys(NGRAMS, "ngram"),
 }  # fmt: skip
 """llama-server's names, and graphml's own, as `SamplingParams.spec_type`; all n-grams are one kind."""
-OTHER_HEADS = ("draft-dflash", "draft-dspark")
-"""Kinds of llama-server that need tensors which graphml does not read."""
-SHOWN = {"none": "none", "auto": "none", "ngram": "ngram-simple", "draft": "draft-simple",
-         "eagle3": "draft-eagle3", "mtp": "draft-mtp"}  # fmt: skip
+SHOWN = {
+    "none": "none", "auto": "none", "ngram": "ngram-simple", "draft": "draft-simple",
+    "eagle3": "draft-eagle3", "mtp": "draft-mtp", "dflash": "draft-dflash", "dspark": "draft-dspark",
+}  # fmt: skip
+ORDER = ("draft", "eagle3", "dspark", "dflash", "mtp", "ngram", "none")
 MOST = 64
 """The range of `SamplingParams.spec_draft_n_max`; llama-server has no limit."""
 
 
-def spec_type_of(names: str) -> tuple[str, list[str]]:
-    """`--spec-type` as `SamplingParams.spec_type`, and those of the names that have no meaning here.
+def spec_type_of(names: str) -> str:
+    """`--spec-type` as `SamplingParams.spec_type`: of several, with commas between, the first of `ORDER`.
 
-    Of several, with commas between, a draft model counts before EAGLE-3, that before multi-token prediction,
-    that before n-grams.
     UsageError for an unknown name.
     """
     listed = [name.strip() for name in names.split(",")]
     for name in listed:
-        if name not in KINDS and name not in OTHER_HEADS:
+        if name not in KINDS:
             raise UsageError(f"--spec-type: wanted {', '.join(KINDS)}; got {name!r:.40}")
-    kinds = {KINDS[name] for name in listed if name in KINDS}
-    spec_type = next((kind for kind in ("draft", "eagle3", "mtp", "ngram", "none") if kind in kinds), "auto")
-    return spec_type, [name for name in listed if name in OTHER_HEADS]
+    kinds = {KINDS[name] for name in listed}
+    return next((kind for kind in ORDER if kind in kinds), "auto")
 
 
-def draft_flags(values: dict[str, Any], ignored: list[str]) -> dict[str, Any]:
-    """What a command line says of drafts, as fields of `SamplingParams`; `ignored` gets unknown kinds.
-
-    At most 0 tokens: no drafts.
-    """
+def draft_flags(values: dict[str, Any]) -> dict[str, Any]:
+    """What a command line says of drafts, as fields of `SamplingParams`. At most 0 tokens: no drafts."""
     fields: dict[str, Any] = {
         name: values[name] for name in ("spec_draft_n_max", "spec_draft_n_min") if name in values
     }
     if fields.get("spec_draft_n_max", 0) > MOST:
         fields["spec_draft_n_max"] = MOST
     if "spec_type" in values:
-        fields["spec_type"], others = spec_type_of(values["spec_type"])
-        ignored += [f"--spec-type {other}" for other in others]
+        fields["spec_type"] = spec_type_of(values["spec_type"])
     if fields.get("spec_draft_n_max") == 0:
         fields |= {"spec_type": "none", "spec_draft_n_max": SamplingParams().spec_draft_n_max}
     return fields

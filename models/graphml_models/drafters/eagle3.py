@@ -18,6 +18,7 @@ from graphml_models import _config
 from graphml_models._attention import attention
 from graphml_models._ffn import gated_ffn
 
+FORM = "rows"
 N_ROWS = 3
 
 

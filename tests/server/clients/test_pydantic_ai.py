@@ -116,7 +116,8 @@ def test_tools_in_a_loop(wished: Wishes, subtests: pytest.Subtests) -> None:
 
                 async def asked(name: str = name, kind: Any = kind) -> Any:
                     agent = ai.Agent(
-                        dict(models(wished.address))[name], output_type=kind, model_settings={**SETTINGS, "parallel_tool_calls": True},
+                        dict(models(wished.address))[name], output_type=kind,
+                        model_settings={**SETTINGS, "parallel_tool_calls": True},
                         tools=[weather],
                     )  # fmt: skip
 
