@@ -122,7 +122,11 @@ def test_an_unknown_name_gets_the_nearest() -> None:
         ("blk.1.ffn_norm", "layers.1.ffn_norm"), ("l_out-2", "layers.2.ffn_residual"),
     ],
 )  # fmt: skip
-def test_names_of_llama_cpp_get_ours(theirs: str, ours: str) -> None:
-    name = f"{theirs}x" if theirs.startswith("blk") else theirs  # without x it is the weight's reader
-    with pytest.raises(UsageError, match=rf"did you mean {re.escape(ours)}"):
-        explain(stories(), name)
+def test_names_of_llama_cpp_are_ours(theirs: str, ours: str) -> None:
+    assert explain(stories(), theirs) == explain(stories(), ours)
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [("ffn_nrm-1", "layers.1.ffn_norm"), ("Qcur-9", "layers.0.q")])
+def test_the_nearest_of_a_wrong_name_of_llama_cpp_is_ours(theirs: str, ours: str) -> None:
+    with pytest.raises(UsageError, match=rf"no node is called '{theirs}'; did you mean .*{re.escape(ours)}"):
+        explain(stories(), theirs)

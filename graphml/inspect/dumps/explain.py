@@ -10,7 +10,7 @@ from typing import Any
 
 from graphml.errors import UsageError, similar
 from graphml.inspect.dumps.document import Document, Record
-from graphml.inspect.dumps.node_names import nearest, printable
+from graphml.inspect.dumps.node_names import as_ours, nearest, printable
 from graphml.passes.fusion import all_ops
 
 
@@ -19,7 +19,8 @@ def explain(document: Document, name: str, argument: str = "node") -> dict[str, 
 
     argument: which one the error names.
 
-    A weight's name without `.weight` is the node that multiplies by it, where no node has that name.
+    Where no node has that name: a weight's without `.weight` is the node that multiplies by it, and one of
+    llama.cpp's callbacks is the node of the same value.
 
     Keys: name, source, shape and dtype, `passes` (per pass the effect on it: `made`, `kept`, `changed`,
     `taken` into another or `gone`, with the nodes that it is or is in), `fusions` (applied, refused), `final`
@@ -33,6 +34,8 @@ def explain(document: Document, name: str, argument: str = "node") -> dict[str, 
         if reader is not None:
             return explain(document, reader, argument)
         names = {node["name"]: None for node in nodes if node["op"] != "weight"}
+        if as_ours(name) != name and as_ours(name) in names:
+            return explain(document, as_ours(name), argument)
         if not similar(name, names):
             names |= {node["name"]: None for node in nodes}
         raise UsageError(f"{argument}: no node is called {name!r}; {nearest(name, names)}")
