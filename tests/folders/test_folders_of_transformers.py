@@ -89,7 +89,15 @@ def test_it_is_on_the_cpu(name: str, tmp_path: Path) -> None:
      ("mimo_v2_flash", "rope_parameters", YARN), ("laguna", "moe_router_logit_softcapping", 5.0),
      ("laguna", "rope_parameters", {"full_attention": YARN, "sliding_attention": YARN}),
      ("hy_v4", "indexer_types", ["shared", "full", "full"]), ("hy_v4", "swiglu_limit", 0.0),
-     ("kimi_linear", "moe_renormalize", False), ("kimi_linear", "linear_num_heads", 2)],
+     ("kimi_linear", "moe_renormalize", False), ("kimi_linear", "linear_num_heads", 2),
+     ("deepseek_v4", "mlp_layer_types", ["moe", "hash_moe", "moe"]), ("deepseek_v4", "swiglu_limit", 0.0),
+     ("deepseek_v4", "scoring_func", "relu"), ("deepseek_v4", "sliding_window", 0),
+     ("gemma4_unified", "use_bidirectional_attention", "all"), ("qwen4_exp", "output_gate_type", "silu"),
+     ("qwen4_exp", "output_gate_type", None), ("qwen4_exp", "attention_bias", True),
+     ("qwen4_exp", "ple_layer_ids", [1, 2]), ("qwen4_exp", "indexer_kv_heads", 2),
+     ("qwen4_exp", "eos_token_id", None), ("dots3_note", "rope_parameters", YARN),
+     ("dots3_note", "per_layer_config", {"1": {"num_attention_heads": 2}}), ("dots3_note", "use_dsa", False),
+     ("dots3_note", "layer_types", ["full_attention"] * 4)],
 )  # fmt: skip
 def test_fields_that_change_the_mathematics_are_refused(
     name: str, field: str, value: object, tmp_path: Path

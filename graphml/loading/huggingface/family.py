@@ -26,10 +26,14 @@ Names = Mapping[str, "str | To | tuple[To, ...] | None"]
 
 @dataclass(frozen=True)
 class To:
-    """Our name of a tensor, with `{}` for the layer, and what is done to it."""
+    """Our name of a tensor, with `{}` for the layer, and what is done to it.
+
+    by_rows: it is a part of the rows of one matrix, by the last number in its name, not one of the experts.
+    """
 
     name: str
     change: Change
+    by_rows: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ class Family:
     it: of classes that transformers lacks, and of names that older versions wrote. ignored: fields that the
     class reads without influence on the results. logits: False for an encoder, which has no output matrix.
     numbers: our names of tensors of one element in each layer -> the whole key that has one for each layer.
+    lists: our names of tensors of whole numbers, of one layer -> the key, without its beginning.
     """
 
     model_types: tuple[str, ...]
@@ -55,6 +60,7 @@ class Family:
     ignored: tuple[str, ...] = ()
     logits: bool = True
     numbers: Mapping[str, str] = field(default_factory=dict)
+    lists: Mapping[str, str] = field(default_factory=dict)
 
 
 def permuted(
@@ -83,6 +89,11 @@ def calculated(
         return values.reshape(-1).view(np.uint8)
 
     return DeferredTensor.of(name, "f32", tensor.shape if shape is None else shape, compute)
+
+
+def unchanged(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
+    """As it is."""
+    return tensor
 
 
 def plus_one(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
@@ -165,8 +176,10 @@ def transposed(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
     return DeferredTensor.of(name, tensor.dtype, (columns, rows), compute)
 
 
-def paired(heads: str = "", turning: Callable[[HfConfig, int], tuple[int, int]] | None = None) -> Change:
-    """Rows of q or k for a rope of neighbours, where transformers rotates halves.
+def paired(
+    heads: str = "", turning: Callable[[HfConfig, int], tuple[int, int]] | None = None, back: bool = False
+) -> Change:
+    """Rows of q or k for a rope of neighbours, where transformers rotates halves; back: the other way.
 
     heads: the key with the number of heads, one if empty; turning: from a head's width to the first of its
     dimensions that rotate and the one behind the last; None: all. Of these, i and i + half become neighbours.
@@ -181,7 +194,8 @@ def paired(heads: str = "", turning: Callable[[HfConfig, int], tuple[int, int]] 
             if width * count != rows or not 0 <= start <= stop <= width or (stop - start) % 2:
                 raise config.error(f"{name}: {rows} rows are no pairs in {count} heads")
             places: NDArray[np.intp] = np.arange(rows).reshape(count, width)
-            halves = places[:, start:stop].reshape(count, 2, (stop - start) // 2)
+            half = (stop - start) // 2
+            halves = places[:, start:stop].reshape(count, *((half, 2) if back else (2, half)))
             places[:, start:stop] = halves.swapaxes(1, 2).reshape(count, stop - start)
             return places.reshape(-1)
 
