@@ -60,7 +60,7 @@ def _magnitude(config: HfConfig, metadata: dict[str, Value]) -> dict[str, Value]
     return {"rope.scaling.attn_factor": 1.0, "rope.scaling.yarn_log_multiplier": 0.1 * all_dim}
 
 
-class Sizes(NamedTuple):
+class LatentSizes(NamedTuple):
     """Of latent attention: heads, widths of the parts of keys without positions and of values, latent."""
 
     n_head: int
@@ -69,13 +69,13 @@ class Sizes(NamedTuple):
     rank: int
 
 
-def sizes_of_all(config: HfConfig, name: str) -> Sizes:
+def sizes_of_all(config: HfConfig, name: str) -> LatentSizes:
     """Those of every layer."""
     n_head, nope = config.size("attention.head_count"), config.size("qk_nope_head_dim")
-    return Sizes(n_head, nope, config.size("v_head_dim"), config.size("attention.kv_lora_rank"))
+    return LatentSizes(n_head, nope, config.size("v_head_dim"), config.size("attention.kv_lora_rank"))
 
 
-def half(keys_of_heads: bool, sizes: Callable[[HfConfig, str], Sizes] = sizes_of_all) -> Change:
+def half(keys_of_heads: bool, sizes: Callable[[HfConfig, str], LatentSizes] = sizes_of_all) -> Change:
     """Of each head's rows [nope + v, rank] the keys, transposed [N, rank, nope], or the values.
 
     sizes: by our name of the tensor.

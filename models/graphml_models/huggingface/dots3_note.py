@@ -13,7 +13,7 @@ from graphml.loading.huggingface.config import HfConfig, Value, decoder_keys
 from graphml.loading.huggingface.family import Family, To, calculated, paired
 from graphml.weights import Tensor
 from graphml_models.huggingface.deepseek_v3 import FAMILY as DEEPSEEK
-from graphml_models.huggingface.deepseek_v3 import Sizes, half, sizes_of_all
+from graphml_models.huggingface.deepseek_v3 import LatentSizes, half, sizes_of_all
 from graphml_models.huggingface.glm4_moe import routing_keys
 
 LOCAL, WHOLE = "sliding_attention", "indexed_attention"
@@ -122,14 +122,14 @@ def _bases(config: HfConfig) -> dict[str, Value]:
     return {"rope.freq_base": bases[WHOLE], "rope.freq_base_swa": bases[LOCAL]}
 
 
-def _sizes(config: HfConfig, name: str) -> Sizes:
+def _sizes(config: HfConfig, name: str) -> LatentSizes:
     """Those of the layer that our name of a tensor says."""
     windowed = _windowed(config, config.size("block_count"))
     index = int(name.split(".")[1])
     if index >= len(windowed) or not windowed[index]:
         return sizes_of_all(config, name)
     local = _local(config)
-    return Sizes(
+    return LatentSizes(
         local["num_attention_heads"], local["qk_nope_head_dim"], local["v_head_dim"], local["kv_lora_rank"]
     )
 
