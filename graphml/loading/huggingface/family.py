@@ -34,8 +34,8 @@ class To:
 
     name: str
     change: Change
-    by_rows: bool = False
     behind: Callable[[HfConfig], int] | None = None
+    by_rows: bool = False
 
     def place(self, config: HfConfig, numbers: Sequence[int]) -> str:
         """The name with the numbers of layer and expert that theirs has."""
