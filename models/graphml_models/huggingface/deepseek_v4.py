@@ -204,5 +204,4 @@ FAMILY = Family(
     architecture="deepseek4",
     keys=keys,
     names=NAMES,
-    ignored=("num_key_value_heads",),
 )

@@ -111,7 +111,7 @@ FAMILY = Family(
         ),
     },
     ignored=("make_ngram_vocab_size_divisible_by", "ngram_vocab_size_base", "ple_embed_dim", "seed",
-             "split_ngram_parts", "hc_lowrank"),
+             "hc_lowrank"),
     lists={
         "blk.{}.ple_multipliers": "ple.layer_multipliers",
         "blk.{}.ple_sizes": "ple.head_vocab_sizes",

@@ -161,5 +161,5 @@ FAMILY = Family(
             for part in ("gate", "up", "down")
         },
     },
-    ignored=("hidden_act", "share_expert_dim", "share_expert_dims", "mtp_layer_types", "mtp_mlp_layer_types"),
+    ignored=("hidden_act", "share_expert_dim", "share_expert_dims"),
 )  # fmt: skip
