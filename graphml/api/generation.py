@@ -144,6 +144,7 @@ def _generated(
     drafts: SessionDrafts | None,
     turn: int,
 ) -> Generator[Token, None, None]:
+    _check_turn(session, turn)
     text = GeneratedText(session._tokenizer, params)
     executor, meter = session._executor, session.meter
     if executor.encodes and not session._cancelled:
@@ -181,8 +182,13 @@ def _generated(
         yield Token(token, piece, logprobs=scores)
         if session.stop_reason is not None:
             return
-        if session._turn != turn:
-            raise UsageError("generate: the session was used for something else meanwhile; begin anew")
+        _check_turn(session, turn)
+
+
+def _check_turn(session: EvaluatedSession, turn: int) -> None:
+    """UsageError where the session had another use since."""
+    if session._turn != turn:
+        raise UsageError("generate: the session was used for something else meanwhile; begin anew")
 
 
 def _decoder_prompt(session: EvaluatedSession, ids: Array) -> Array:

@@ -55,6 +55,7 @@ class Session(EvaluatedSession, NamesOthers, Closing):
         **dict.fromkeys(("begin", "start", "send"), "generate(prompt), or eval(ids)"),
         **dict.fromkeys(("copy", "clone", "branch"), "fork()"),
     }  # fmt: skip
+    _latest: TokenIterator | None = None
     _same: ClassVar = {"()": "eval", "forward": "eval", "stream": "generate", "n_tokens": "n_past"}
 
     def eval(self, ids: Ids, all_logits: bool = False) -> Floats:
@@ -149,7 +150,8 @@ class Session(EvaluatedSession, NamesOthers, Closing):
     ) -> TokenIterator:
         """Append a prompt, then give tokens one by one, each appended too, until something ends it.
 
-        The text of a `Token` is its `piece`, and the iterator's `text` that of all that are left.
+        The text of a `Token` is its `piece`, and the iterator's `text`, or `str`, that of all. Nothing is
+        computed before a token is asked for: UsageError for another `generate` before that.
 
         What ends it: an end-of-generation token or one of `params.stop_tokens`, neither of which is appended
         (it is given only if text was still held back, as its piece); a stop string, which is not shown;
@@ -166,12 +168,25 @@ class Session(EvaluatedSession, NamesOthers, Closing):
         overflow: what a full context does: `stop`, `shift` (forget half of what is not kept, see `shift`), or
         `error`. keep: how many of the first tokens stay then, besides a begin token; -1: the prompt.
         """
+        if self._latest is not None and not self._latest.begun:
+            raise UsageError(
+                "generate: the generation before was not read: iterate over it, read its .text, or close() it"
+            )
         begins = self._executor.encodes or not self.n_past
         ids, chosen = self._prompts.read(prompt, changed_params(params, sampling), begins)
         tokens = generation(self, ids, chosen, max_tokens, overflow, keep, new)
         if seed is not None:
             self.set_seed(seed)
+        self._latest = tokens
         return tokens
+
+    def __len__(self) -> int:
+        """How many tokens it holds, `n_past`."""
+        return self.n_past
+
+    def __bool__(self) -> bool:
+        """True, though it may hold no tokens."""
+        return True
 
     def cancel(self) -> None:
         """End the running generation at its next token, or its prompt at the next batch; from any thread."""

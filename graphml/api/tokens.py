@@ -25,24 +25,36 @@ StopReason: TypeAlias = Literal["end", "stop", "length", "context", "cancel"]
 
 
 class TokenIterator(Iterator["Token"]):
-    """The tokens of a generation, each computed when it is asked for; `text` asks for all that are left."""
+    """The tokens of a generation, each computed when it is asked for; `text`, and `str`, ask for all of them.
+
+    begun: whether any was asked for, or it was closed.
+    """
 
     def __init__(self, tokens: Generator[Token, None, None]) -> None:
-        self._tokens = tokens
+        self._tokens, self._pieces, self.begun = tokens, list[str](), False
 
     def __next__(self) -> Token:
-        return next(self._tokens)
+        self.begun = True
+        token = next(self._tokens)
+        self._pieces.append(token.piece)
+        return token
 
     def __repr__(self) -> str:
         return "TokenIterator(computes tokens as they are asked for: iterate over it, or read .text)"
 
+    def __str__(self) -> str:
+        return self.text
+
     @property
     def text(self) -> str:
-        """The text of the tokens that were not asked for yet."""
-        return "".join(token.piece for token in self._tokens)
+        """The text of all its tokens; those that were not asked for yet are computed."""
+        for _ in self:
+            pass
+        return "".join(self._pieces)
 
     def close(self) -> None:
-        """End the generation; no tokens are left, and no text."""
+        """End the generation; no tokens are left."""
+        self.begun = True
         self._tokens.close()
 
 

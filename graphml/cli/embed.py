@@ -10,7 +10,7 @@ import typer
 
 from graphml.api.text_rows import chosen_pooling, normalized
 from graphml.cli.options import options
-from graphml.cli.options.opening import find, load
+from graphml.cli.options.opening import find, load, model_and_texts
 from graphml.cli.options.standard_input import text_beside
 from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import Bars, write, write_json
@@ -74,7 +74,8 @@ def embed(
     if query is not None and prompt_name is not None:
         raise UsageError(f"--query: wanted no --prompt-name beside it; got {prompt_name!r:.80}")
     _check_rows("rank" if query is not None else pooling, norm, similarity)
-    texts = texts_of([*(words or ()), *(text or ())])
+    model, typed = model_and_texts(model, words, opening)
+    texts = texts_of([*typed, *(text or ())])
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         chosen = "rank" if query is not None else chosen_pooling(opened.executor, pooling)
         _check_rows(chosen, norm, similarity)

@@ -45,12 +45,9 @@ def new_arch(
     check_target("--output", output, ".py")
     check_target("--sample", sample, ".gguf")
     if like is None and from_hf is None and name.replace("_", "-") in discovery.architecture_names():
-        own = f"my_{name.replace('-', '_')}"
-        raise UsageError(
-            f"NAME: graphml has an architecture {name!r}, and a plain decoder of that name would compute "
-            f"something else; `graphml new-arch {own} --like {name}` writes a file that "
-            "begins from it"
-        )
+        like = name.replace("_", "-")  # a plain decoder of that name would compute something else
+        said = f"graphml: {like} is an architecture here: the file begins from it, as by --like"
+        print(said, file=sys.stderr)
     if like is not None:
         try:
             discovery.architecture(like)

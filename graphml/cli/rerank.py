@@ -8,7 +8,7 @@ import typer
 
 from graphml.cli.embed import Texts, texts_of
 from graphml.cli.options import options
-from graphml.cli.options.opening import find, load
+from graphml.cli.options.opening import find, load, model_and_texts
 from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import Bars, write, write_json
 from graphml.errors import UsageError
@@ -35,7 +35,7 @@ def rerank(
     json: options.Json = False,
 ) -> None:  # fmt: skip
     """Print texts by how well they answer a query, the best first: score, line number, text."""
-    left = list(words or ())
+    model, left = model_and_texts(model, words, opening)
     if query is None and not left:
         raise UsageError('query: wanted one, as `graphml rerank MODEL "QUERY" "TEXT"...` or --query QUERY')
     query = left.pop(0) if query is None else query

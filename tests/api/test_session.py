@@ -252,3 +252,30 @@ def test_rows_belong_to_the_caller(model: graphml.Model, all_logits: bool) -> No
         rows[...] = 0.0
         rows[..., highest - 1] = 1.0
         assert session.sample() == highest
+
+
+def test_a_generation_that_was_not_read_is_in_the_way_of_the_next(model: graphml.Model) -> None:
+    """Nothing of it was computed, so that the next one would be of another text."""
+    session, apart = model.session(), model.session()
+    first = session.generate("Once upon a time", max_tokens=4)
+    with pytest.raises(UsageError, match=r"generate: the generation before was not read: .*\.text, or close\(\)"):
+        session.generate(" there was", max_tokens=4)
+    texts = str(first), str(session.generate(" there was", max_tokens=4))
+    assert texts == (apart.generate("Once upon a time", max_tokens=4).text,
+                     apart.generate(" there was", max_tokens=4).text)  # fmt: skip
+    assert first.text == texts[0]  # again, and of all its tokens
+    assert len(session) == session.n_past == len(apart)
+    session.generate(" unread").close()
+    later = session.generate(" a girl", max_tokens=4)
+    session.eval([5])
+    with pytest.raises(UsageError, match="used for something else meanwhile"):
+        _ = later.text
+    assert session.tokens[-1] == 5
+    assert model.session()
+
+
+def test_the_text_of_a_generation_has_the_tokens_that_were_taken(model: graphml.Model) -> None:
+    tokens = model.session().generate("Once upon a time", max_tokens=6)
+    first = next(tokens)
+    assert tokens.text.startswith(first.piece)
+    assert tokens.text == model.session().generate("Once upon a time", max_tokens=6).text

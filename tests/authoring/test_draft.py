@@ -172,3 +172,13 @@ def test_a_plain_decoder_has_no_name_of_a_known_architecture(name: str, tmp_path
 @pytest.mark.parametrize("name", ["import", "9lives", "a b", "../x", "a.b", ""])
 def test_a_name_that_is_no_module_is_an_error(name: str, tmp_path: Path) -> None:
     assert "NAME: wanted letters" in new_arch(name, "-o", tmp_path / "m.py", code=2).stderr
+
+
+def test_the_name_of_an_architecture_begins_from_it(tmp_path: Path) -> None:
+    """A plain decoder under that name would compute something else."""
+    own, alike = tmp_path / "own.py", tmp_path / "alike.py"
+    told = CliRunner().invoke(app, ["new-arch", "llama", "-o", str(own)])
+    assert told.exit_code == 0, told.output
+    assert "graphml: llama is an architecture here: the file begins from it, as by --like" in told.stderr
+    CliRunner().invoke(app, ["new-arch", "llama", "--like", "llama", "-o", str(alike)])
+    assert own.read_text() == alike.read_text()

@@ -467,6 +467,16 @@ def test_similarity_prints_the_cosine_between_each_two_texts() -> None:
     assert line.endswith("あああ [...]")
 
 
+def test_texts_need_no_model_before_them() -> None:
+    texts, options = ["a cat on a mat", "two dogs"], ["-m", "stories260k", *REFERENCE]
+    rows = graphml_command("embed", "stories260k", *texts, *REFERENCE).stdout
+    assert graphml_command("embed", *texts, *options).stdout == rows
+    assert rows.count("\n") == 2
+    said = graphml_command("rerank", "stories260k", "what is a cat", *texts, *REFERENCE, code=1).stderr
+    assert "rank wants a classifier" in said
+    assert graphml_command("rerank", "what is a cat", *texts, *options, code=1).stderr == said
+
+
 def test_an_unknown_option_names_only_those_that_are_like_it() -> None:
     said = graphml_command("embed", "stories260k", "x", "--stritly", code=2).output
     assert "(Possible options: --strict)" in said

@@ -167,6 +167,7 @@ def _stated(
 
 def _long_name(key: str, options: Mapping[str, _Option]) -> str:
     """The name of a command's option: of keys that llama-server has for it, short ones too, by another."""
+    key = key if key in options else key.replace("_", "-")
     if key in options:
         return key
     flags = [f"--{name}" for name in options]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -49,6 +49,16 @@ def model_and_word(model: str | None, word: str | None, source: Opening) -> tupl
     """MODEL and the argument behind it: where an option names the model, the first one is the latter."""
     by_option = source.named is not None or source.hf is not None
     return (None, model) if by_option and word is None else (model, word)
+
+
+def model_and_texts(
+    model: str | None, words: Sequence[str] | None, source: Opening
+) -> tuple[str | None, list[str]]:
+    """MODEL and the texts behind it: where it is named by an option, or can be none, it is the first text."""
+    by_option = source.named is not None or source.hf is not None
+    if model is not None and (by_option or not fetch.names_model(model)):
+        return None, [model, *(words or ())]
+    return model, list(words or ())
 
 
 def _shown(source: ModelSource | Opening, bars: Bars) -> fetch.Progress:
