@@ -28,6 +28,11 @@ SHARED = {"masking_utils.py", "modeling_rope_utils.py", "cache_utils.py", "model
           "activations.py"}  # fmt: skip
 WITHOUT_INFLUENCE = ("_init_weights",)
 CONFIGS = ("config", "text_config")
+MODELS = {
+    "step3p5": "Step3p7TextModel",
+    "deepseek_ocr2_text": "DeepseekOcr2TextModel",
+}
+"""Of which the language model alone has no class with logits."""
 PRIVATE = {"_is_quantized", "default_theta"}
 
 
@@ -134,10 +139,15 @@ def record(kind: str) -> dict[str, Any]:
     library = importlib.import_module("transformers")
     base = library.PretrainedConfig
     config_class = library.CONFIG_MAPPING[kind]
-    model = library.MODEL_FOR_CAUSAL_LM_MAPPING.get(config_class, None) or library.MODEL_MAPPING[config_class]
+    if kind in MODELS:
+        model = getattr(library, MODELS[kind])
+    else:
+        causal = library.MODEL_FOR_CAUSAL_LM_MAPPING.get(config_class, None)
+        model = causal or library.MODEL_MAPPING[config_class]
     reads = fields_of_model(Path(inspect.getsourcefile(model) or ""), model.__name__)
     reads = fields_of_config(config_class, base) | reads
-    synonyms = {ours: theirs for ours, theirs in config_class.attribute_map.items() if theirs in reads}
+    named = {*reads, *(config_class.attribute_map.get(name, name) for name in reads)}
+    synonyms = {ours: theirs for ours, theirs in config_class.attribute_map.items() if theirs in named}
     reads = (
         dict.fromkeys([*synonyms, *(config_class.attribute_map.get(name, name) for name in reads)]) | reads
     )

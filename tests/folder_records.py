@@ -44,13 +44,57 @@ HEADS = {"num_key_value_heads": 4, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "q
          "v_head_dim": 12}  # fmt: skip
 LATENT = {**ROUTED, **HEADS}
 INDEXED = {"q_lora_rank": 24, "index_topk": 8, "index_head_dim": 16, "index_n_heads": 16}
+LOCAL_LATENT = {"num_attention_heads": 2, "num_key_value_heads": 2, "q_lora_rank": 20, "kv_lora_rank": 20,
+                "head_dim": 20, "qk_nope_head_dim": 16, "v_head_dim": 10}  # fmt: skip
+SPARSE, HEAVY = "compressed_sparse_attention", "heavily_compressed_attention"
+OF_GROUPS = {
+    "num_hidden_layers": 3, "num_key_value_heads": 1, "head_dim": 16, "q_lora_rank": 24,
+    "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "intermediate_size": 16,
+    "sliding_window": 8, "o_groups": 2, "o_lora_rank": 12, "index_n_heads": 16, "index_head_dim": 16,
+    "index_topk": 2, "hc_mult": 2, "hc_sinkhorn_iters": 3, "partial_rotary_factor": 0.5,
+    "layer_types": ["sliding_attention", SPARSE, HEAVY], "compress_rates": {SPARSE: 4, HEAVY: 6},
+    "mlp_layer_types": ["hash_moe", "moe", "moe"],
+}  # fmt: skip
+OF_STREAMS = {
+    **EXPERTS, "head_dim": 16, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+    "layer_types": ["linear_attention", "full_attention"], "shared_expert_intermediate_size": 24,
+    "hc_count": 2, "hc_lowrank": 6, "ngram_size": 3, "heads_per_ngram": 2, "ngram_vocab_size_base": 20,
+    "split_ngram_parts": 3, "indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 16,
+    "indexer_budget": 64, "indexer_compress_ratio": 4, "output_gate_type": "sigmoid",
+}  # fmt: skip
+OF_STEP = {
+    "num_hidden_layers": 3, "head_dim": 16, "n_routed_experts": 6, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16, "share_expert_dim": 24, "sliding_window": 8,
+    "layer_types": ["full_attention", "sliding_attention", "sliding_attention"],
+    "num_sliding_attention_heads": 2, "mlp_layer_types": ["dense", "sparse", "sparse"],
+    "moe_router_scaling_factor": 1.5, "swiglu_limits": [None, 0.5, 0.0],
+    "swiglu_limits_shared": [0.4, 0.0, 0.3],
+}  # fmt: skip
 DELTA = {"head_dim": 16, "linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_num_key_heads": 2,
          "linear_num_value_heads": 4, "layer_types": ["linear_attention", "full_attention"]}  # fmt: skip
 VQ = {"embed_dim": 4, "num_embeddings": 8, "latent_channels": 4, "resolution": 16, "base_channels": 32,
       "channel_multiplier": [1], "num_res_blocks": 1}  # fmt: skip
-SEEING = ("Qwen2VL", "Qwen2_5_VL", "Qwen3VL", "Qwen3VLMoe")  # classes with a part that sees
+SEEING = (
+    "Qwen2VL",
+    "Qwen2_5_VL",
+    "Qwen3VL",
+    "Qwen3VLMoe",
+    "Step3p7",
+    "DeepseekOcr2",
+)  # classes with a part that sees
 # Classes whose language model has a config of its own.
-NESTED = ("Gemma3", "Gemma3n", "Llama4", "Gemma4", "Qwen3_5", "Qwen3_5Moe")
+NESTED = (
+    "Gemma3",
+    "Gemma3n",
+    "Llama4",
+    "Gemma4",
+    "Gemma4Unified",
+    "Qwen3_5",
+    "Qwen3_5Moe",
+    "Qwen4Exp",
+    "Dots3Note",
+)
 OF_OTHERS = {
     **dict.fromkeys(("Exaone", "InternLM3", "IQuestCoder"), "Llama"),
     "SarvamMLA": "DeepseekV3",
@@ -66,6 +110,15 @@ MROPE = {"rope_type": "default", "rope_theta": 10000.0}
 VISION = {"depth": 1, "embed_dim": 16, "hidden_size": 32, "intermediate_size": 16, "num_heads": 2,
           "out_hidden_size": 32, "fullatt_block_indexes": [0], "deepstack_visual_indexes": [0],
           "num_position_embeddings": 16, "patch_size": 4, "mlp_ratio": 2}  # fmt: skip
+VISIONS = {"Step3p7": {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8,
+                       "patch_size": 4, "mlp_ratio": 2.0},
+           "DeepseekOcr2": {
+               "sam_config": {"hidden_size": 16, "output_channels": 8, "num_hidden_layers": 1,
+                              "image_size": 64, "num_attention_heads": 2, "window_size": 2, "mlp_dim": 16,
+                              "global_attn_indexes": [0], "downsample_channels": [8, 16]},
+               "encoder_config": {"vocab_size": 8, "hidden_size": 16, "intermediate_size": 16,
+                                  "num_hidden_layers": 1, "num_attention_heads": 2,
+                                  "num_key_value_heads": 2}}}  # fmt: skip
 MULTIPLIED = {"embedding_multiplier": 3.0, "lm_head_multiplier": 0.5, "mlp_multipliers": [0.7, 1.3],
               "key_multiplier": 0.6, "attention_in_multiplier": 1.2, "attention_out_multiplier": 0.8,
               "ssm_multipliers": [0.9, 1.1, 0.8, 1.2, 0.7], "ssm_in_multiplier": 1.4,
@@ -110,6 +163,9 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
                       "num_hidden_layers": None, "num_attention_heads": None,
                       "max_position_embeddings": None, "d_model": 32, "n_heads": 4, "n_layers": 2,
                       "max_seq_len": 256}),
+    "deepseek_ocr2": ("DeepseekOcr2", {
+        **EXPERTS, "n_routed_experts": 6, "mlp_layer_types": ["dense", "sparse"],
+        "routed_scaling_factor": 1.5}),
     "deepseek_v2": ("DeepseekV2", {**LATENT, "q_lora_rank": None, "routed_scaling_factor": 1.5}),
     "deepseek_v2-yarn": ("DeepseekV2", {**LATENT, "q_lora_rank": 24,
                          "rope_parameters": {**YARN, "mscale": 0.7, "mscale_all_dim": 0.7}}),
@@ -119,8 +175,21 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "deepseek_v32": ("DeepseekV32", {**LATENT, **INDEXED, "n_group": 4, "topk_group": 2}),
     "deepseek_v32-yarn": ("DeepseekV32", {**LATENT, **INDEXED, "n_group": 1, "topk_group": 1,
                                           "rope_parameters": {**YARN, "mscale": 0.9, "mscale_all_dim": 0.9}}),
+    "deepseek_v4": ("DeepseekV4", {**OF_GROUPS, "rms_norm_eps": 0.01, "swiglu_limit": 0.5}),
+    "deepseek_v4-yarn": ("DeepseekV4", {
+        **OF_GROUPS, "hc_mult": 3, "compress_rope_theta": 2e3, "scoring_func": "sigmoid",
+        "rope_parameters": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64,
+                            "beta_fast": 16, "beta_slow": 2},
+        "layer_types": [HEAVY, SPARSE, "sliding_attention"],
+        "mlp_layer_types": ["hash_moe", "hash_moe", "moe"]}),
     "dots1": ("Dots1", {**ROUTED, "head_dim": 8, "n_shared_experts": 2, "n_group": 4, "topk_group": 2,
                         "norm_topk_prob": True, "routed_scaling_factor": 1.5}),
+    "dots3_note": ("Dots3Note", {
+        **LATENT, **INDEXED, "num_hidden_layers": 4, "sliding_window": 8,
+        "head_dim": 12, "shared_experts_intermediate_size": 12, "n_shared_experts": 2, "n_group": 4,
+        "topk_group": 2, "routed_scaling_factor": 1.5, "rms_norm_eps": 0.01,
+        "layer_types": ["full_attention", "sliding_attention", "full_attention", "sliding_attention"],
+        **{f"swa_{name}": value for name, value in LOCAL_LATENT.items()}}),
     "ernie4_5": ("Ernie4_5", {"head_dim": 16}),
     "ernie4_5_moe": ("Ernie4_5_Moe", {"moe_num_experts": 6, "moe_k": 2, "moe_intermediate_size": 16}),
     "exaone": ("Exaone", {}),
@@ -153,6 +222,10 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "gemma4-experts": ("Gemma4", {**GEMMA4, "hidden_size_per_layer_input": 0, "attention_k_eq_v": True,
                                   "num_global_key_value_heads": 1, "enable_moe_block": True,
                                   "num_experts": 6, "top_k_experts": 2, "moe_intermediate_size": 16}),
+    "gemma4_unified": ("Gemma4Unified", {**GEMMA4, "vocab_size_per_layer_input": None,
+                                         "attention_k_eq_v": True, "num_global_key_value_heads": 1}),
+    "gemma4_unified-shared": ("Gemma4Unified", {**GEMMA4, "vocab_size_per_layer_input": None,
+                                                "num_kv_shared_layers": 2, "use_double_wide_mlp": True}),
     "glm": ("Glm", {"head_dim": 8}),
     "glm4": ("Glm4", {"head_dim": 8}),
     "glm4_moe": ("Glm4Moe", {**ROUTED, "head_dim": 8, "use_qk_norm": True, "attention_bias": True}),
@@ -264,6 +337,9 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "qwen3_next": ("Qwen3Next", {**DELTA, **EXPERTS, "shared_expert_intermediate_size": 24}),
     "qwen3_moe": ("Qwen3Moe", {**EXPERTS, "head_dim": 16, "norm_topk_prob": True}),
     "qwen3_moe-unnormalised": ("Qwen3Moe", {**EXPERTS, "head_dim": 16, "norm_topk_prob": False}),
+    "qwen4_exp": ("Qwen4Exp", {**OF_STREAMS, "ple_layer_ids": [1]}),
+    "qwen4_exp-plain": ("Qwen4Exp", {**OF_STREAMS, "hc_count": 3, "rope_parameters": {
+        "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}),
     "sarvam_mla": ("SarvamMLA", {**LATENT, "n_group": 4, "topk_group": 2}),
     "sarvam_mla-yarn": ("SarvamMLA", {**LATENT, "rope_parameters": {
         **YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}),
@@ -273,17 +349,32 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "smollm3": ("SmolLM3", {"num_hidden_layers": 4}),
     "solar_open": ("SolarOpen", {**ROUTED, "head_dim": 8, "intermediate_size": None,
                                  "first_k_dense_replace": None}),
+    "step3p7": ("Step3p7", {**OF_STEP, "rope_parameters": {
+        "full_attention": {**LLAMA3, "partial_rotary_factor": 0.5},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 500.0}}}),
+    "step3p7-yarn": ("Step3p7", {**OF_STEP, "num_sliding_attention_heads": None, "query_pre_attn_scalar": 20,
+        "attention_bias": True, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "rope_parameters": {"full_attention": YARN, "sliding_attention": {
+            "rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}}}),
     "stablelm": ("StableLm", {"use_qkv_bias": True}),
     "starcoder2": ("Starcoder2", {"sliding_window": 8}),
     "youtu": ("Youtu", {**HEADS, "q_lora_rank": 24, "tie_word_embeddings": True}),
 }  # fmt: skip
 
 
-def values(name: str, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """The weights of a tensor of transformers, by its name."""
+def values(name: str, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[Any]]:
+    """The weights of a tensor of transformers, by its name: float32, but int64 where they are numbers."""
     made = np.random.default_rng(zlib.crc32(name.encode())).standard_normal(shape).astype(np.float32)
+    at = np.arange(shape[0] if shape else 1)
     if name.endswith("A_log"):
         return np.float32(0.5) + np.float32(0.3) * made
+    if name.endswith("tid2eid"):  # numbers of 8 experts, others in each row
+        order = np.argsort(np.random.default_rng(shape[0]).random((shape[0], 8)))
+        return np.ascontiguousarray(order[:, : shape[1]])
+    if ".ple_embedding." in name and len(shape) == 1:  # of hashes: their factors, rows of each, and where
+        factors = {"layer_multipliers": 2 * np.floor(np.abs(made) * 1e12) + 1, "ngram_heads_offsets": 16 * at,
+                   "ngram_heads_vocab_sizes": 13 - at}  # fmt: skip
+        return factors[name.rpartition(".")[2]].astype(np.int64)
     if name.endswith(".act_fn.eps"):
         return np.asarray(np.float32(-0.01) * np.abs(made))
     if "bias" in name:
@@ -354,7 +445,9 @@ def record(name: str) -> None:
         told = {key: value for key, value in told.items() if value is not None}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
-        told = {"text_config": told, "vision_config": VISION} if prefix in SEEING else told
+        told = (
+            {"text_config": told, "vision_config": VISIONS.get(prefix, VISION)} if prefix in SEEING else told
+        )
         of_class(of_config(**told)).save_pretrained(path)
         config = json.loads((path / "config.json").read_text())
         tensors = shapes(path / "model.safetensors")

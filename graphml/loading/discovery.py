@@ -200,14 +200,14 @@ def drafters() -> Mapping[str, str]:
 class DraftingArchitecture(NamedTuple):
     """One of `drafters`: of `architecture` `ahead` is all; the others: see `graphml_models.drafters`.
 
-    correcting: as an architecture, of files with the tensor `corrects`.
+    correcting: as an architecture, of files with one of the tensors `corrects`.
     """
 
     architecture: Architecture
     form: str
     unread: tuple[str, ...]
     correcting: Architecture | None
-    corrects: str
+    corrects: tuple[str, ...]
 
 
 def drafter(name: str) -> DraftingArchitecture:
@@ -220,7 +220,7 @@ def drafter(name: str) -> DraftingArchitecture:
     architecture = Architecture(name, module.Config.read, build, ahead=module.ahead)
     correct = getattr(module, "correct", None)
     correcting = None if correct is None else replace(architecture, ahead=correct)
-    unread, corrects = getattr(module, "UNREAD", ()), getattr(module, "CORRECTS", "")
+    unread, corrects = getattr(module, "UNREAD", ()), getattr(module, "CORRECTS", ())
     return DraftingArchitecture(architecture, module.FORM, unread, correcting, corrects)
 
 

@@ -100,7 +100,15 @@ def test_it_is_on_the_cpu(name: str, tmp_path: Path) -> None:
      ("sarvam_moe", "use_qk_norm", False), ("sarvam_moe", "num_experts_per_tok", 6),
      ("sarvam_mla", "rope_interleave", False),
      ("hrm_text", "L_cycles", 0), ("hrm_text", "embedding_scale", 0.0),
-     ("hrm_text", "H_cycles", 10**9), ("nemotron_h", "layers_block_type", [["mlp"]])],
+     ("hrm_text", "H_cycles", 10**9), ("nemotron_h", "layers_block_type", [["mlp"]]),
+     ("deepseek_v4", "mlp_layer_types", ["moe", "hash_moe", "moe"]), ("deepseek_v4", "swiglu_limit", 0.0),
+     ("deepseek_v4", "scoring_func", "relu"), ("deepseek_v4", "sliding_window", 0),
+     ("gemma4_unified", "use_bidirectional_attention", "all"), ("qwen4_exp", "output_gate_type", "silu"),
+     ("qwen4_exp", "output_gate_type", None), ("qwen4_exp", "attention_bias", True),
+     ("qwen4_exp", "ple_layer_ids", [1, 2]), ("qwen4_exp", "indexer_kv_heads", 2),
+     ("qwen4_exp", "eos_token_id", None), ("dots3_note", "rope_parameters", YARN),
+     ("dots3_note", "per_layer_config", {"1": {"num_attention_heads": 2}}), ("dots3_note", "use_dsa", False),
+     ("dots3_note", "layer_types", ["full_attention"] * 4)],
 )  # fmt: skip
 def test_fields_that_change_the_mathematics_are_refused(
     name: str, field: str, value: object, tmp_path: Path

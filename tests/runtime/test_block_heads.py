@@ -1,8 +1,9 @@
-"""DFlash and DSpark: logits as llama.cpp's, and texts that stay the same with their drafts.
+"""DFlash, DSpark and DFlash 2: logits as llama.cpp's, and texts that stay the same with their drafts.
 
 `tests/data/drafting/dflash-*` hold goldens as `tests/golden.py` describes them: logits [text, row, id] of
 llama.cpp 0.5.0 of a block behind the first `ends` tokens, whose rows of the other model follow a formula, and
-DSpark's confidence. Weights and caches are f32, and GELU is computed, where llama.cpp has a table of 16-bit
+DSpark's confidence; of DFlash 2 candidates [text, row, n], and their scores [text, row, n, n] behind each of
+the row before. Weights and caches are f32, and GELU is computed, where llama.cpp has a table of 16-bit
 numbers.
 """
 
@@ -68,7 +69,7 @@ def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_model(tmp_path_factory.mktemp("model") / "model.gguf")
 
 
-@pytest.fixture(scope="module", params=["fancy", "causal", "dspark"])
+@pytest.fixture(scope="module", params=["fancy", "causal", "dspark", "selector"])
 def drafted(
     request: pytest.FixtureRequest, model_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[graphml.Model]:
@@ -115,6 +116,31 @@ def test_logits_are_those_of_llama_cpp(model_path: Path, tmp_path: Path, form: s
                 assert confidence == pytest.approx(wanted["confidence"][i], rel=1e-5)
             else:
                 assert confidence == [None] * len(rows)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_candidates_and_scores_are_those_of_llama_cpp(model_path: Path, tmp_path: Path, backend: str) -> None:
+    """DFlash 2's: of each row those behind the id that the row before has chosen."""
+    of, draft = spec("selector"), write_draft(tmp_path / "dflash.gguf", "selector")
+    features = golden.weights("features.embd", (2 * WIDTH, len(of.tokens)), of.seed)
+    with (
+        np.load(FOLDER / "dflash-selector.npz") as wanted,
+        graphml.load(model_path, backend, kv="f32", n_batch=32, draft_model=draft) as model,
+    ):
+        head = head_of(model)
+        assert head.spec_type == "dflash"
+        text, first = OneText(head.executor, 64).sequence, 0
+        for i, end in enumerate(wanted["ends"]):
+            chosen = 0
+            block = head.block(text, features[first:end], of.tokens[end])
+            known = zip(wanted["candidates"][i], wanted["scores"][i], strict=True)
+            for (row, confidence), (ids, scores) in zip(block, known, strict=True):
+                assert {*np.flatnonzero(np.isfinite(row))} == {*ids}
+                assert nmse(row[ids], scores[chosen]) < 1e-10
+                assert confidence is None
+                chosen = int(np.argmax(scores[chosen]))
+            text.rewind(end)
+            first = end
 
 
 KINDS: list[dict[str, Any]] = [
@@ -252,6 +278,19 @@ def test_a_file_of_blocks_that_does_not_fit_is_refused(model_path: Path, tmp_pat
         "dspark", ArchitectureError, without=["markov_w2.weight"]
     )
     assert "got markov_w2.weight besides" in draft("dspark-later", without=["markov_w1.weight"])
+    wanted = "keys conv_kernel_size and selector_top_k of at least 1"
+    assert wanted in draft("selector", ArchitectureError, conv_group_size=7)
+    assert wanted in draft("selector", ArchitectureError, selector_top_k=0)
+    assert "wanted 40 rows; " in draft("selector", ArchitectureError, conv_group_size=4, conv_kernel_size=2)
+
+    def other_base(tensors: Arrays) -> Arrays:
+        return {**tensors, "blk.0.attn_conv_base": np.zeros((3, 2, WIDTH), np.float32)}
+
+    assert "attn_conv_base: wanted (2, 3, 40)" in draft("selector", ArchitectureError, change=other_base)
+    assert "tensor blk.0.ffn_conv_proj.weight is wanted" in draft(
+        "selector", ArchitectureError, without=["blk.0.ffn_conv_proj.weight"]
+    )
+    assert "blk.0.attn_conv_base, " in draft("selector", without=["selector_hidden.weight"])
     small = write_model(tmp_path / "small.gguf", n_vocab=100)
     assert "a mask token below 100" in refused(small, write_draft(tmp_path / "draft.gguf", "plain"))
     narrow = write_model(tmp_path / "narrow.gguf", width=48)

@@ -29,11 +29,13 @@ class To:
     """Our name of a tensor, with `{}` for the layer, and what is done to it.
 
     behind: after how many other layers the first of these comes, of models with several stacks.
+    by_rows: it is a part of the rows of one matrix, by the last number in its name, not one of the experts.
     """
 
     name: str
     change: Change
     behind: Callable[[HfConfig], int] | None = None
+    by_rows: bool = False
 
     def place(self, config: HfConfig, numbers: Sequence[int]) -> str:
         """The name with the numbers of layer and expert that theirs has."""
@@ -56,6 +58,7 @@ class Family:
     numbers: our names of tensors of one element in each layer -> the whole key that has one for each layer.
     older: model_types that earlier versions wrote, with the fields of a larger model's language model among
     its own, or under another name -> the one of `model_types` that it is.
+    lists: our names of tensors of whole numbers, of one layer -> the key, without its beginning.
     """
 
     model_types: tuple[str, ...]
@@ -67,6 +70,7 @@ class Family:
     logits: bool = True
     numbers: Mapping[str, str] = field(default_factory=dict)
     older: Mapping[str, str] = field(default_factory=dict)
+    lists: Mapping[str, str] = field(default_factory=dict)
 
 
 def permuted(
@@ -182,8 +186,10 @@ def transposed(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
     return DeferredTensor.of(name, tensor.dtype, (columns, rows), compute)
 
 
-def paired(heads: str = "", turning: Callable[[HfConfig, int], tuple[int, int]] | None = None) -> Change:
-    """Rows of q or k for a rope of neighbours, where transformers rotates halves.
+def paired(
+    heads: str = "", turning: Callable[[HfConfig, int], tuple[int, int]] | None = None, back: bool = False
+) -> Change:
+    """Rows of q or k for a rope of neighbours, where transformers rotates halves; back: the other way.
 
     heads: the key with the number of heads, one if empty; turning: from a head's width to the first of its
     dimensions that rotate and the one behind the last; None: all. Of these, i and i + half become neighbours.
@@ -198,7 +204,8 @@ def paired(heads: str = "", turning: Callable[[HfConfig, int], tuple[int, int]] 
             if width * count != rows or not 0 <= start <= stop <= width or (stop - start) % 2:
                 raise config.error(f"{name}: {rows} rows are no pairs in {count} heads")
             places: NDArray[np.intp] = np.arange(rows).reshape(count, width)
-            halves = places[:, start:stop].reshape(count, 2, (stop - start) // 2)
+            half = (stop - start) // 2
+            halves = places[:, start:stop].reshape(count, *((half, 2) if back else (2, half)))
             places[:, start:stop] = halves.swapaxes(1, 2).reshape(count, stop - start)
             return places.reshape(-1)
 

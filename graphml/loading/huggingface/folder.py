@@ -25,7 +25,7 @@ from graphml.loading.huggingface.packed import (
     unpacked,
 )
 from graphml.loading.huggingface.sentence_modules import MODULES, embedding_keys, read_modules
-from graphml.loading.huggingface.tensors import OUTPUT, our_tensors, take_numbers
+from graphml.loading.huggingface.tensors import OUTPUT, our_tensors, take_lists, take_numbers
 from graphml.loading.huggingface.tokenizer_files import NO_TOKENIZER, tokenizer_metadata
 from graphml.loading.pooling import NO_OUTPUT
 from graphml.system.read_files import guarded
@@ -86,6 +86,8 @@ def open_folder(path: Path, families: Mapping[str, Family], stated_family: Famil
             tensors = our_tensors(config, family, held_tensors, tied or embeds, wrapped)
             own = {f"{family.architecture}.{key}": stored(value) for key, value in keys.items()}
             own |= {key: stored(value) for key, value in take_numbers(config, family, tensors).items()}
+            lists = take_lists(config, family, tensors)
+            own |= {f"{family.architecture}.{key}": stored(value) for key, value in lists.items()}
             n_embd = int(str(keys["embedding_length"]))
             own |= embedding_keys(path, modules, family.architecture, n_embd, tensors, kind)
             tensors |= {} if modules is None else modules.tensors(opened)

@@ -36,7 +36,7 @@ def rope_keys(
     n_rot = int(head_dim * factor)
     theta = config.checked_number("rope_theta", full.pop("rope_theta", base))
     rope_values: dict[str, Value] = {"rope.dimension_count": n_rot, "rope.freq_base": theta}
-    rope_values |= _scaling(config, full, n_rot, theta, int(str(keys["context_length"])))
+    rope_values |= scaled_rope(config, full, n_rot, theta, int(str(keys["context_length"])))
     if local is not None:
         rope_values["rope.freq_base_swa"] = config.checked_number(
             "rope_theta of sliding_attention", local.pop("rope_theta", None)
@@ -72,7 +72,7 @@ def ropes_by_kind(
         base = config.checked_number(f"rope_theta of {kind}", scaling.pop("rope_theta", None))
         if base <= 0:
             raise config.error(f"rope_theta of {kind}: wanted a number above 0; got {base}")
-        scaled = _scaling(config, scaling, n_rot, base, int(str(keys["context_length"])))
+        scaled = scaled_rope(config, scaling, n_rot, base, int(str(keys["context_length"])))
         if config.tensors or (scaled and suffix):
             raise config.error(
                 f"rope of {kind}: this architecture knows rope_type default here, and linear "
@@ -135,8 +135,8 @@ def _check_replaced(config: HfConfig, used: Fields) -> None:
             )
 
 
-def _scaling(config: HfConfig, scaling: Fields, n_rot: int, base: float, n_ctx: int) -> dict[str, Value]:
-    """The keys of a scaling; a parameter that is left over is refused."""
+def scaled_rope(config: HfConfig, scaling: Fields, n_rot: int, base: float, n_ctx: int) -> dict[str, Value]:
+    """The keys of a scaling; a parameter that is left over is refused. Its fields are taken out."""
     kind = str(scaling.pop("rope_type", None) or scaling.get("type") or "default")
     for name in ("type", "mrope_section", "mrope_interleaved"):  # of a text all axes have one position
         scaling.pop(name, None)

@@ -29,14 +29,15 @@ PREFIXES = (
 # Parts that see or hear, by the first word of their names: text alone is evaluated.
 SEEING = (
     "aligner", "audio_tower", "connector", "embed_audio", "embed_vision", "image_newline", "image_tower",
-    "mm_projector", "multi_modal_projector", "video_tower", "vision_encoder", "vision_model",
+    "mm_projector", "multi_modal_projector", "projector", "qwen2_model", "sam_model", "video_tower",
+    "view_seperator", "vision_encoder", "vision_model",
     "vision_projection", "vision_tower", "visual", "visual_embeddings_table", "vqmodel",
 )  # fmt: skip
 _SEEING = re.compile(rf"(model\.)?({'|'.join(SEEING)})(\..*)?")
 # These, layers that predict further tokens, where they stand apart, and buffers, which are computed.
 LEFT_OUT = re.compile(rf"{_SEEING.pattern}|(model\.)?mtp\..*|.*rotary_emb\.inv_freq")
 LOG = logging.getLogger(__name__)
-_NUMBER = re.compile(r"(?<=\.)\d{1,6}(?=\.|$)|^\d{1,6}(?=\.)")
+_NUMBER = re.compile(r"(?:(?<=\.)|(?<=\.shard_))\d{1,6}(?=\.|$)|^\d{1,6}(?=\.)")
 _MOST_EXPERTS = 1 << 16
 EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
 
@@ -53,6 +54,7 @@ def our_tensors(
     sources: dict[str, Tensor] = {}
     places: dict[str, str | To] = {}
     experts: dict[str, dict[int, Tensor]] = {}
+    parts: dict[str, dict[int, Tensor]] = {}  # of the rows of a matrix
     unknown = []
     n_layer, ahead = config.size("block_count"), config.size("num_nextn_predict_layers", 0)
     for name, tensor in _of_text(config, family, checkpoint, wrapped).items():
@@ -65,8 +67,10 @@ def our_tensors(
         for target in to:
             place = target.name if isinstance(target, To) else target
             ours = our_name(config, target, numbers, suffix)
-            if len(numbers) == place.count("{}") + 1:
-                experts.setdefault(ours, {})[numbers[-1]] = tensor
+            by_rows = isinstance(target, To) and target.by_rows
+            if by_rows or len(numbers) == place.count("{}") + 1:
+                number = numbers[-1] if len(numbers) > 1 or not by_rows else 0
+                (parts if by_rows else experts).setdefault(ours, {})[number] = tensor
                 continue
             placed = _placed(config, target, ours, tensor, tied)
             twice = tensors.keys() & placed
@@ -86,6 +90,7 @@ def our_tensors(
     _join_factors(config, tensors, sources, places)
     for ours, of in experts.items():
         tensors |= _stacked(config.path.parent, ours, of, _scale(ours) in tensors)
+    tensors |= {ours: _joined(config.path.parent, ours, of) for ours, of in parts.items()}
     if tied:
         _tie(tensors, sources)
     _check_output(config, tensors, tied or not family.logits)
@@ -108,6 +113,21 @@ def take_numbers(config: HfConfig, family: Family, tensors: dict[str, Tensor]) -
                 got = "nothing" if tensor is None else list(tensor.shape)
                 raise WeightsError(f"{config.path.parent}: {name}: wanted a tensor of one number; got {got}")
             keys[key].append(config.checked_number(name, float(tensor.numpy().reshape(-1)[0])))
+    return keys
+
+
+def take_lists(config: HfConfig, family: Family, tensors: dict[str, Tensor]) -> dict[str, list[int]]:
+    """The keys of the family's lists of whole numbers; their tensors are taken out of `tensors`."""
+    keys: dict[str, list[int]] = {}
+    for place, key in family.lists.items():
+        for layer in range(config.size("block_count")):
+            tensor = tensors.pop(place.format(layer), None)
+            if tensor is None:
+                continue
+            if tensor.dtype not in ("i32", "i64") or len(tensor.shape) != 1 or key in keys:
+                got = f"got {tensor.dtype} {list(tensor.shape)}"
+                raise WeightsError(f"{config.path.parent}: {key}: wanted one list of whole numbers; {got}")
+            keys[key] = [int(number) for number in tensor.numpy()]
     return keys
 
 
@@ -288,6 +308,24 @@ def _stacked(path: Path, ours: str, of: Mapping[int, Tensor], as_floats: bool) -
     if not alike or len(scaled) < len(parts):
         return {ours: stacked}
     return {ours: stacked, _scale(ours): factors(_scale(ours), scaled)}
+
+
+def _joined(path: Path, ours: str, of: Mapping[int, Tensor]) -> Tensor:
+    """A matrix of the rows of several, one behind the other."""
+    if sorted(of) != list(range(len(of))):
+        raise WeightsError(f"{path}: {ours}: wanted parts 0 to {len(of) - 1}; got {sorted(of)[:20]}")
+    parts = [of[index] for index in range(len(of))]
+    first = parts[0]
+    for part in parts:
+        if part.dtype != first.dtype or len(part.shape) != 2 or part.shape[1:] != first.shape[1:]:
+            raise WeightsError(
+                f"{path}: tensor {part.name!r}: wanted {first.dtype} rows as of the first part, "
+                f"{list(first.shape)}; got {part.dtype} {list(part.shape)}"
+            )
+    if len(parts) == 1:
+        return renamed(ours, first)
+    shape = (sum(part.shape[0] for part in parts), *first.shape[1:])
+    return DeferredTensor.of(ours, first.dtype, shape, lambda: np.concatenate([part.data for part in parts]))
 
 
 def _check_output(config: HfConfig, tensors: Mapping[str, Tensor], tied: bool) -> None:

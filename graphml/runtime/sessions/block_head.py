@@ -1,9 +1,9 @@
-"""Drafts of whole blocks by a file of its own that reads hidden rows of layers of the model: DFlash, DSpark.
+"""Drafts of whole blocks by a file of its own that reads hidden rows of layers of the model: DFlash and kin.
 
 One step reads the rows of new tokens and computes the block behind them: the last id and masks, each row of
-which says what is in its place. The block is not kept. DSpark's file has a second graph, which corrects a row
-by the id before it, one after the other. Knows executors, hidden rows and ids; nothing of what fits, of text,
-or of who asks for drafts.
+which says what is in its place. The block is not kept. Files of DSpark and DFlash 2 have a second graph; it
+corrects a row by the id before it, one after the other. Knows executors, hidden rows and ids; nothing of what
+fits, of text, or of who asks for drafts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Ids = np.ndarray[Any, np.dtype[np.int64]]
 class BlockHead(PredictionHead):
     """The drafter `file` of a model, which becomes its `Executor.head`; see `draft_file`.
 
-    drafted: the ids that its logits are of; None: all of the model's. correcting: DSpark's second graph;
+    drafted: the ids that its logits are of; None: all of the model's. correcting: the second graph;
     n_rows: of a block, as the file says, or as many as a step with drafts has.
     """
 
@@ -45,13 +45,16 @@ class BlockHead(PredictionHead):
         drafted: Ids | None, correcting: Architecture | None,
     ) -> None:  # fmt: skip
         self._n_features, self._mask = len(config.target_layers) * config.n_embd_target, config.mask
+        self._n_candidates = config.n_candidates
         n_batch = min(executor.n_batch, MOST_ROWS)
         self.n_rows, self.drafted = min(config.block_size, DRAFT_ROWS, n_batch), drafted
-        super().__init__(executor, file, alone(architecture, self._n_features + 1), config, n_batch)
+        super().__init__(executor, file, alone(architecture, self._n_features + 2), config, n_batch)
         self.correction: Correction | None = None
-        self._first = 1
+        self._first, self._selects = 1, False
         if correcting is not None:
-            self.spec_type, self._first = "dspark", 0 if config.sample_from_anchor else 1
+            self._selects = "selector_hidden.weight" in file.tensors
+            if not self._selects:
+                self.spec_type, self._first = "dspark", 0 if config.sample_from_anchor else 1
             self.correction = Correction(executor, file, alone(correcting, config.n_embd), config, 1)
 
     def prepare(self) -> None:
@@ -88,7 +91,10 @@ class BlockHead(PredictionHead):
             corrected, confidence = row, None
             if self.correction is not None:
                 bias, confidence = self.correction.behind(token, of_row)
-                corrected = row + bias
+                own = bias if self.drafted is None or len(bias) == len(row) else bias[self.drafted]
+                corrected = row + own
+                if self._selects:
+                    corrected = among_top(corrected, row, self._n_candidates)
             yield corrected, confidence
             token = self.id_of(int(np.argmax(corrected)))
 
@@ -99,9 +105,10 @@ class BlockHead(PredictionHead):
     def _step(self, sequence: Pinned, rows: Floats, block: list[int]) -> tuple[Floats, Floats]:
         """Read rows and compute a block: its logits [n, ids] and hidden rows [n, D]."""
         ids = [0] * len(rows) + block
-        hidden = np.zeros((len(ids), self._n_features + 1), np.float32)
-        hidden[: len(rows), :-1] = rows
-        hidden[len(rows) :, -1] = 1
+        hidden = np.zeros((len(ids), self._n_features + 2), np.float32)
+        hidden[: len(rows), :-2] = rows
+        hidden[len(rows) :, -2] = 1
+        hidden[:, -1] = np.arange(len(ids))
         n_outputs, copies = max(len(block), 1), list[Floats]()
 
         def take(outputs: Mapping[str, Array], end: int) -> None:
@@ -116,7 +123,7 @@ class BlockHead(PredictionHead):
 
 
 class Correction(PredictionHead):
-    """DSpark's second graph: of the id before, and a row of the block, what is added to that row's logits."""
+    """The second graph: of the id before, and a row of the block, what is added to that row's logits."""
 
     def prepare(self) -> None:
         """See `PredictionHead`."""
@@ -132,6 +139,14 @@ class Correction(PredictionHead):
             outputs = program.run(dims, self.executor.device.state(compiled.graph, dims))
             confidence = float(outputs[HIDDEN][0, 0]) if HIDDEN in outputs else None
             return outputs["logits"][0].copy(), confidence
+
+
+def among_top(values: Floats, row: Floats, count: int) -> Floats:
+    """The values of the ids that are the top `count` of a row, minus infinity for the others."""
+    top = np.argsort(-row, kind="stable")[:count]
+    chosen = np.full_like(values, -np.inf)
+    chosen[top] = values[top]
+    return chosen
 
 
 class BlockDrafter(HeadDrafter):

@@ -47,7 +47,7 @@ def open_draft_file(executor: Executor, file: ModelFile) -> None:
         executor.graphs.build(1, 1, hidden=True)  # which refuses layers that give more than one value
         head: PredictionHead
         if form == "block":
-            second = correcting if corrects in file.tensors else None
+            second = correcting if any(name in file.tensors for name in corrects) else None
             head = BlockHead(executor, own, architecture, config, drafted, second)
         elif form == "cells":
             head = SharedCellsHead(executor, own, architecture, config, _caches(executor, file, config))

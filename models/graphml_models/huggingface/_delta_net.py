@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,15 +36,18 @@ NAMES: Names = {
 DEFAULTS = {"partial_rotary_factor": 0.25}
 
 
-def keys(config: HfConfig) -> dict[str, Value]:
-    """Attention as of llama, sizes of the delta nets, and which layers have one."""
+def keys(config: HfConfig, attending: Sequence[str] = ("full_attention",)) -> dict[str, Value]:
+    """Attention as of llama, sizes of the delta nets, and which layers have one.
+
+    attending: what `layer_types` call the others.
+    """
     config.activation("silu")
     config.only("rms_norm_eps", 1e-6)  # the delta nets' queries and keys are always divided with it
     config.only("attn_output_gate", True)
     metadata = decoder_keys(config)
     count, width = int(str(metadata["block_count"])), config.size("linear_key_head_dim")
     interval = config.size("full_attention_interval", 4) or 4
-    kinds = {"linear_attention": True, "full_attention": False}
+    kinds = {"linear_attention": True, **dict.fromkeys(attending, False)}
     recurrent = config.layered("layer_types", kinds, count)
     if config.size("linear_value_head_dim") != width:
         raise config.error(f"linear_value_head_dim: wanted {width}, as of keys")

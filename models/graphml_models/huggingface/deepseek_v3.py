@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -57,12 +60,29 @@ def _magnitude(config: HfConfig, metadata: dict[str, Value]) -> dict[str, Value]
     return {"rope.scaling.attn_factor": 1.0, "rope.scaling.yarn_log_multiplier": 0.1 * all_dim}
 
 
-def _half(keys_of_heads: bool) -> Change:
-    """Of each head's rows [nope + v, rank] the keys, transposed [N, rank, nope], or the values."""
+class LatentSizes(NamedTuple):
+    """Of latent attention: heads, widths of the parts of keys without positions and of values, latent."""
+
+    n_head: int
+    nope: int
+    wide: int
+    rank: int
+
+
+def sizes_of_all(config: HfConfig, name: str) -> LatentSizes:
+    """Those of every layer."""
+    n_head, nope = config.size("attention.head_count"), config.size("qk_nope_head_dim")
+    return LatentSizes(n_head, nope, config.size("v_head_dim"), config.size("attention.kv_lora_rank"))
+
+
+def half(keys_of_heads: bool, sizes: Callable[[HfConfig, str], LatentSizes] = sizes_of_all) -> Change:
+    """Of each head's rows [nope + v, rank] the keys, transposed [N, rank, nope], or the values.
+
+    sizes: by our name of the tensor.
+    """
 
     def change(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
-        n_head, nope = config.size("attention.head_count"), config.size("qk_nope_head_dim")
-        wide, rank = config.size("v_head_dim"), config.size("attention.kv_lora_rank")
+        n_head, nope, wide, rank = sizes(config, name)
         if tensor.shape != (n_head * (nope + wide), rank):
             raise config.error(f"{name}: wanted [{n_head * (nope + wide)}, {rank}]; got {list(tensor.shape)}")
 
@@ -90,8 +110,8 @@ FAMILY = Family(
         "layers.{}.self_attn.kv_a_proj_with_mqa": "blk.{}.attn_kv_a_mqa",
         "layers.{}.self_attn.kv_a_layernorm": "blk.{}.attn_kv_a_norm",
         "layers.{}.self_attn.kv_b_proj": (
-            To("blk.{}.attn_k_b", _half(keys_of_heads=True)),
-            To("blk.{}.attn_v_b", _half(keys_of_heads=False)),
+            To("blk.{}.attn_k_b", half(keys_of_heads=True)),
+            To("blk.{}.attn_v_b", half(keys_of_heads=False)),
         ),
         "layers.{}.self_attn.o_proj": "blk.{}.attn_output",
     },

@@ -34,7 +34,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
         "attention.key_length_swa": local,
         "attention.value_length_swa": local,
         "attention.shared_kv_layers": config.size("num_kv_shared_layers"),
-        "embedding_length_per_layer_input": config.size("hidden_size_per_layer_input"),
+        "embedding_length_per_layer_input": config.size("hidden_size_per_layer_input", 0),
         "final_logit_softcapping": config.cap("final_logit_softcapping"),
         **_ropes(config, local, wide),
     }

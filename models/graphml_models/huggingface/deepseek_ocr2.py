@@ -1,0 +1,32 @@
+"""DeepSeek-OCR 2, its language model: of `DeepseekOcr2ForConditionalGeneration`."""
+
+from __future__ import annotations
+
+from graphml.loading.huggingface.config import HfConfig, Value, decoder_keys
+from graphml.loading.huggingface.family import Family
+from graphml.loading.huggingface.rope import rope_keys
+from graphml_models.huggingface._names import EXPERTS, LLAMA
+from graphml_models.huggingface.deepseek_v2 import SOFTMAX
+from graphml_models.huggingface.glm4_moe import SHARED, routing_keys
+
+
+def keys(config: HfConfig) -> dict[str, Value]:
+    """As of llama, with experts by softmax in some layers, whose weights are not normalised."""
+    config.activation("silu")
+    config.only("topk_method", "greedy")
+    config.get("n_group", "topk_group")  # of the other method
+    metadata = decoder_keys(config)
+    width = int(str(metadata["embedding_length"])) // int(str(metadata["attention.head_count"]))
+    metadata |= {"attention.key_length": width, "attention.value_length": width}  # whatever head_dim says
+    routing = routing_keys(config, SOFTMAX) | {"expert_group_count": 0, "expert_group_used_count": 0}
+    kinds = {"dense": True, "sparse": False}  # as the tensors are
+    config.layered("mlp_layer_types", kinds, int(str(metadata["block_count"])))
+    return {**metadata, **rope_keys(config, metadata), **routing, "expert_weights_norm": False}
+
+
+FAMILY = Family(
+    model_types=("deepseek_ocr2_text",),
+    architecture="deepseek2-ocr",
+    keys=keys,
+    names={**LLAMA, **EXPERTS, **SHARED},
+)
