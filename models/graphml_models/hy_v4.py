@@ -49,9 +49,10 @@ class Config(_routing.Config):
         known = _config.read(keys)
         n_layer = known.n_layer
         known = replace(known, scale=keys.integer("attention.key_length_mla") ** -0.5)
-        indexer_n_head, indexer_top_k, indexed = 0, 0, (0,) * n_layer
-        if keys.integer(f"{INDEX}.top_k", 0):
-            indexer_n_head, indexer_top_k = read_index(keys, known.n_ctx)
+        indexer_top_k = min(keys.integer(f"{INDEX}.top_k", 0), known.n_ctx)  # as many even where that is all
+        indexer_n_head, indexed = 0, (0,) * n_layer
+        if indexer_top_k:
+            indexer_n_head, _ = read_index(keys, known.n_ctx)
             indexed = _config.by_layer(keys, f"{INDEX}.types", n_layer, 1)
             if not indexed[0]:
                 raise keys.unsupported(f"{INDEX}.types", "an index in the first layer")
@@ -81,7 +82,7 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         narrow = narrow_queries(g, of_latent, layer, h_TD)
         q_TNH = queries(g, config, layer, h_TD, narrow)
         parts = latent(g, of_latent, layer, q_TNH, h_TD).rotated(g, table)
-        if config.indexer_top_k and config.indexed[layer.index]:
+        if config.indexed[layer.index]:
             heads, top_k = config.indexer_n_head, config.indexer_top_k
             rotate = partial(rotate_last, g, config, table)
             selected = index(g, layer, h_TD, narrow, heads, top_k, rotate, config.norm_eps)
