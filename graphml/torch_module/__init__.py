@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def to_torch(source: Model | Graph, weights: Any = None) -> GraphModule | ModelModule:
     """A `torch.nn.Module` that computes what a model, or a graph, computes.
 
-    source: an open model, whose module takes ids, int64 [T] or [B, T], and returns logits [..., T, n_vocab];
-    or a graph, whose module takes its inputs by name and returns its outputs. weights: of a graph, name ->
-    array or tensor.
+    source: an open model, whose module takes ids, int64 [T] or [B, T], and returns logits [..., T, n_vocab],
+    or rows of embeddings; or a graph, whose module takes its inputs by name and returns its outputs.
+    weights: of a graph, name -> array or tensor.
     The parameters are the weights in float32, of packed ones the values that they stand for, under their
     names in the file. `module.double()`, `module.to(device)`, `requires_grad_` and torch's optimisers work
     on them as on any module's. UsageError without PyTorch, and for weights beside a model.

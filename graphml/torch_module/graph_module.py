@@ -49,7 +49,7 @@ def as_tensor(name: str, value: Any) -> Tensor:
     raise GraphError(f"{name}: wanted an array or a tensor; got {type(value).__name__}")
 
 
-class GraphModule(nn.Module):
+class GraphModule(nn.Module):  # type: ignore[misc]  # untyped where torch is missing
     """The graph of some nodes. `module(x=..., y=...)` returns the outputs by name.
 
     weights: name -> array as a backend takes it, of packed ones their bytes, or a tensor of plain numbers.
@@ -63,11 +63,13 @@ class GraphModule(nn.Module):
         missing = sorted(self.graph.leaves("weight").keys() - weights.keys())
         if missing:
             raise GraphError(f"weights: wanted {len(missing)} more, as {', '.join(missing[:4])}")
-        unknown = sorted({node.op.name for node in self.graph.nodes if node.op not in LEAVES} - table().keys())
+        unknown = sorted(
+            {node.op.name for node in self.graph.nodes if node.op not in LEAVES} - table().keys()
+        )
         if unknown:
             raise GraphError(
-                f"to_torch: {', '.join(unknown)}: an op of one's own has no meaning in PyTorch; wanted those of "
-                "the language"
+                f"to_torch: {', '.join(unknown)}: an op of one's own has no meaning in PyTorch; wanted those "
+                "of the language"
             )
         for name, node in self.graph.leaves("weight").items():
             self._add(name, _plain(name, node, weights[name]))
@@ -90,7 +92,7 @@ class GraphModule(nn.Module):
     def weight(self, name: str) -> Tensor:
         """A weight by its name in the file."""
         *path, last = name.split(".")
-        return getattr(self.get_submodule(".".join(path)), last)  # type: ignore[no-any-return]
+        return getattr(self.get_submodule(".".join(path)), last)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -158,7 +160,7 @@ class GraphModule(nn.Module):
 
 
 def _plain(name: str, node: Node, value: Any) -> Tensor:
-    """A weight as a tensor of its node's shape: float32, or whole numbers. GraphError where it does not fit."""
+    """A weight as a tensor of its node's shape: float32, or whole numbers. GraphError for another shape."""
     kind: DType = node.dtype
     if isinstance(value, Tensor) and value.is_floating_point():
         plain = value.detach().clone()

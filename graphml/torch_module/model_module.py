@@ -1,4 +1,4 @@
-"""A model as a module of PyTorch: ids to logits, each text from its begin on.
+"""A model as a module of PyTorch: ids to logits or embeddings, each text from its begin on.
 
 Knows the graph that an open model's architecture builds, and a step's inputs; nothing of engines or samplers.
 """
@@ -28,27 +28,28 @@ MOST_TOKENS = 1 << 16
 
 
 class ModelModule(GraphModule):
-    """The decoder of a model. `module(ids)` gives the logits behind each id.
+    """`module(ids)` gives the logits behind each id, or of a model of embeddings the row of each.
 
-    ids: whole numbers [T], or [B, T] for B texts of one length -> float [T, n_vocab] or [B, T, n_vocab].
-    Nothing is kept between calls; keys and values are not rounded. UsageError for a model that continues no
-    text: encoders and those with a source text; and for one that was opened with adapters or control vectors.
+    ids: whole numbers [T], or [B, T] for B texts of one length -> float [T, n] or [B, T, n].
+    Nothing is kept between calls; keys and values are not rounded. UsageError for a model with a source text,
+    and for one that was opened with adapters or control vectors.
     """
 
     def __init__(self, model: Model) -> None:
         executor = model.executor
-        if executor.encodes or not executor.generates:
-            raise UsageError(f"{model.path}: to_torch: wanted a model that continues texts")
+        if executor.encodes:
+            raise UsageError(f"{model.path}: to_torch: wanted a model without a source text")
         if executor.options.adapters or executor.options.control is not None:
             raise UsageError(f"{model.path}: to_torch: wanted a model without adapters and control vectors")
         graphs = ModelGraphs(executor.file, executor.graphs.architecture, executor.config, "f32", True)
         graph = graphs.build(MOST_TOKENS, MOST_TOKENS, MOST_TOKENS)
         super().__init__(graph, graph_arrays(executor.file))
+        (self._output,) = graph.outputs
         self.n_ctx, self._long, self._by_token = executor.config.n_ctx, graphs.long_inputs, graphs.by_token
         self._n_vocab = executor.n_vocab
 
     def forward(self, ids: Any) -> Tensor:  # type: ignore[override]
-        """The logits behind each id; see the class. UsageError for ids that are none, or too many."""
+        """See the class. UsageError for ids that are none, or too many."""
         tokens = torch.as_tensor(ids)
         if tokens.ndim not in (1, 2) or not tokens.numel() or tokens.is_floating_point():
             raise UsageError(f"ids: wanted whole numbers [T] or [B, T]; got {list(tokens.shape)}")
@@ -60,9 +61,10 @@ class ModelModule(GraphModule):
             raise UsageError(f"ids: wanted 0 to {self._n_vocab - 1}; got {texts.min()} to {texts.max()}")
         states = self._states(n_texts, length)
         spans = [(t, t + 1) for t in range(length)] if self._by_token else [(0, length)]
-        parts = [super(ModelModule, self).forward(states, **self._inputs(texts, *span))["logits"] for span in spans]
-        logits = torch.cat([part.reshape(n_texts, -1, part.shape[-1]) for part in parts], 1)
-        return logits[0] if tokens.ndim == 1 else logits
+        parts = [super(ModelModule, self).forward(states, **self._inputs(texts, *span)) for span in spans]
+        rows = [part[self._output].reshape(n_texts, -1, part[self._output].shape[-1]) for part in parts]
+        whole = torch.cat(rows, 1)
+        return whole[0] if tokens.ndim == 1 else whole
 
     def _states(self, n_texts: int, length: int) -> dict[str, Tensor]:
         n_cells = n_texts * -(-length // BLOCK_SIZE) * BLOCK_SIZE

@@ -1,4 +1,4 @@
-"""Attention over cells in PyTorch: as `graphml.ir.ops.attention` and `relative`, all tokens of a sequence at once."""
+"""Attention over cells in PyTorch: all tokens of a sequence at once. See `graphml.ir.ops.attention`."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def plain_cache(cache: Tensor, attributes: Attributes, stored_as: str) -> Tensor
 
 
 def softmax_with_sinks(scores: Tensor, sinks: Tensor | None) -> Tensor:
-    """Of the last dimension; sinks [..., 1]: one more score each, which takes its share. Zeros where all are -inf."""
+    """Of the last dimension, zeros where all are -inf. sinks [..., 1]: one more score with its share."""
     whole = scores if sinks is None else torch.cat([scores, sinks.expand(*scores.shape[:-1], 1)], -1)
     weights = torch.nan_to_num(whole.softmax(-1), nan=0.0)
     return weights if sinks is None else weights[..., :-1]
 
 
 def _visible(positions: Tensor, ends: Tensor, n: int, attributes: Attributes) -> Tensor:
-    """Which of the first n positions each token sees, bool [tokens, n]; ends: the first that none of it sees."""
+    """Which of the first n positions each token sees, bool [tokens, n]; ends: the first behind those."""
     at = torch.arange(n, device=positions.device)
     first = torch.zeros_like(positions)
     window, chunk = integer(attributes, "window"), integer(attributes, "chunk")
@@ -99,7 +99,7 @@ def attended(inputs: Sequence[Tensor], attributes: Attributes, bias: Bias | None
 
 
 def _with_plain_caches(inputs: Sequence[Tensor], attributes: Attributes) -> list[Tensor]:
-    k, v = (plain_cache(x, attributes, name) for x, name in zip(inputs[1:3], ("k_dtype", "v_dtype"), strict=True))
+    k, v = plain_cache(inputs[1], attributes, "k_dtype"), plain_cache(inputs[2], attributes, "v_dtype")
     return [inputs[0], k, v, *inputs[3:]]
 
 

@@ -1,4 +1,4 @@
-"""Attention to chosen blocks and to compressed groups in PyTorch, token by token as in `ir.ops.sparse`, `compressed`."""
+"""Attention to chosen blocks and compressed groups in PyTorch, token by token as `ir.ops` has it in NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recurrent ops in PyTorch, token by token as in `graphml.ir.ops.recurrent`, `ssm`, `linear_attention` and `ngram`.
+"""Recurrent ops in PyTorch, token by token, as `graphml.ir.ops` has them in NumPy.
 
 Each returns its value and the changed state.
 """
