@@ -35,6 +35,6 @@ def test_what_imports_torch_passes(name: str) -> None:
 
 def test_without_torch_the_module_says_what_to_install() -> None:
     hidden = "import sys; sys.modules['torch'] = None\nimport graphml\n"
-    call = "graphml.to_torch(graphml.load(graphml.example('stories260k'), 'reference'))"
+    call = "graphml.to_torch(graphml.load('stories260k', 'reference'))"
     done = subprocess.run([sys.executable, "-c", hidden + call], capture_output=True, text=True, check=False)
     assert "UsageError: to_torch: torch is missing; pip install '.[authoring]'" in done.stderr
