@@ -86,6 +86,7 @@ __all__ = [
     "load",
     "load_tokenizer",
     "sampling",
+    "to_torch",
 ]
 
 _LAZY = {
@@ -106,6 +107,7 @@ _LAZY = {
     "fill": "graphml.api.fill_gap",
     "load": "graphml.api.load_model",
     "load_tokenizer": "graphml.api.model_tokenizer",
+    "to_torch": "graphml.torch_module",
 }
 
 

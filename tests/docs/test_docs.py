@@ -37,6 +37,7 @@ from tests import architecture_table, option_table, support_table
 from tests.docs.pages import PAGES, ROOT, Block, blocks, headings, name_of, prose, table
 from tests.looped import looped
 
+NEEDS_TORCH = "<!-- test: needs torch -->"
 NEEDS_MODEL = "<!-- test: needs smollm2 -->"
 
 
@@ -61,6 +62,8 @@ def test_examples_run_and_print_what_the_page_says(
             fetch.fetch("smollm2")
         except graphml.DownloadError as error:
             pytest.skip(f"offline: {error}")
+    if NEEDS_TORCH in page.read_text():
+        pytest.importorskip("torch", reason="without torch; tests/authoring/test_in_torch.py runs it")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     capsys.readouterr()
