@@ -219,7 +219,8 @@ def _local(text: str) -> Path:
     except (OSError, RuntimeError, ValueError) as error:  # too long, ~name of nobody, a zero byte
         raise UsageError(f"model {text!r:.200}: {error}") from None
     if not exists:
-        raise ModelNotFoundError(f"model {text!r}: no such file or folder{_near_file(path) or '; `graphml models` lists those that are here'}")
+        near = _near_file(path) or "; `graphml models` lists those that are here"
+        raise ModelNotFoundError(f"model {text!r}: no such file or folder{near}")
     model = _model_in(path)
     if model is not None:
         return model

@@ -258,7 +258,9 @@ def test_a_generation_that_was_not_read_is_in_the_way_of_the_next(model: graphml
     """Nothing of it was computed, so that the next one would be of another text."""
     session, apart = model.session(), model.session()
     first = session.generate("Once upon a time", max_tokens=4)
-    with pytest.raises(UsageError, match=r"generate: the generation before was not read: .*\.text, or close\(\)"):
+    with pytest.raises(
+        graphml.UsageError, match=r"generate: the generation before was not read: .*\.text, or close\(\)"
+    ):
         session.generate(" there was", max_tokens=4)
     texts = str(first), str(session.generate(" there was", max_tokens=4))
     assert texts == (apart.generate("Once upon a time", max_tokens=4).text,
@@ -268,7 +270,7 @@ def test_a_generation_that_was_not_read_is_in_the_way_of_the_next(model: graphml
     session.generate(" unread").close()
     later = session.generate(" a girl", max_tokens=4)
     session.eval([5])
-    with pytest.raises(UsageError, match="used for something else meanwhile"):
+    with pytest.raises(graphml.UsageError, match="used for something else meanwhile"):
         _ = later.text
     assert session.tokens[-1] == 5
     assert model.session()

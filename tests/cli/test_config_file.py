@@ -88,7 +88,9 @@ def test_a_wrong_file_is_named_with_table_and_key(tmp_path: Path, model: Path, t
     assert "settings.toml" in done.stderr
 
 
-@pytest.mark.parametrize("text", ["[defaults]\npredict = 3", "[run]\nn = 3", "[defaults]\nmax-tokens = 3", "[run]\nmax_tokens = 3"])
+@pytest.mark.parametrize(
+    "text", ["[defaults]\npredict = 3", "[run]\nn = 3", "[defaults]\nmax-tokens = 3", "[run]\nmax_tokens = 3"]
+)
 def test_a_key_may_be_any_name_of_the_option(tmp_path: Path, model: Path, text: str) -> None:
     line = ["-m", model, "-p", "hi", "--raw", "--temp", "0"]
     done = run(tmp_path, text, *line)

@@ -273,7 +273,9 @@ def test_resolve(cache, monkeypatch, tmp_path):
         UsageError, match=r"'smolm2': no such file.*no short name .`graphml models`.*did you mean smollm2\?"
     ):
         resolve("smolm2")
-    with pytest.raises(FileNotFoundError, match=r"'./no.gguf': no such file or folder; `graphml models` lists"):
+    with pytest.raises(
+        FileNotFoundError, match=r"'./no.gguf': no such file or folder; `graphml models` lists"
+    ):
         resolve("./no.gguf")
     with pytest.raises(UsageError, match=r"'no.gguf': no such file.*no short name \(`graphml models` lists"):
         resolve("no.gguf")
