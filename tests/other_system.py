@@ -86,12 +86,13 @@ def memory_status(reference: Any) -> int:
 
 
 def modules() -> list[str]:
-    """The names of all our modules but the scripts of other engines' processes."""
+    """The names of all our modules but the scripts of other engines' processes, and what imports torch."""
     names = []
     for package in PACKAGES:
         root = importlib.import_module(package)
         names += [package, *(module.name for module in pkgutil.walk_packages(root.__path__, f"{package}."))]
-    return [name for name in names if not name.endswith("__main__") and "graphml.peers." not in name]
+    elsewhere = ("graphml.peers.", "graphml.torch_module.")
+    return [name for name in names if not name.endswith("__main__") and not name.startswith(elsewhere)]
 
 
 def work(names: list[str]) -> tuple[str, list[int]]:

@@ -182,7 +182,8 @@ def _generated(
         yield Token(token, piece, logprobs=scores)
         if session.stop_reason is not None:
             return
-        _check_turn(session, turn)
+        if session._turn != turn:
+            _check_turn(session, turn)
 
 
 def _check_turn(session: EvaluatedSession, turn: int) -> None:

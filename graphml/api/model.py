@@ -415,7 +415,7 @@ class Model(EmbeddingModel, Closing):
         full, tokenizer, offered = ChatOverflow(overflow, keep), self._needed(), tools_of(tools)
         begins, most = first_messages(system, messages, prompt), count_or_none("max_tokens", max_tokens)
         chosen = changed_params(params, sampling) if params is not None or sampling else None
-        asked = ChatSettings((), "auto", True, variables or {}, reasoning_format, chat_format)
+        asked = ChatSettings((), "auto", None, variables or {}, reasoning_format, chat_format)
         _ = self.template  # one that fails is told at once
         if full.shifts:
             check_shifts(self.executor, "overflow")

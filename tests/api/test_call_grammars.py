@@ -146,8 +146,12 @@ def test_a_named_tool_is_called_once(model: graphml.Model) -> None:
         assert takes(model, prompt, one)
         assert not takes(model, prompt, generic(one, one))
     for choice in ("required", "auto"):
-        assert takes(model, asked(model, *tools, tool_choice=choice, chat_format=HERMES), hermes(one, other))
-        assert takes(model, asked(model, *tools, tool_choice=choice), generic(one, other))
+        several: dict[str, Any] = {"tool_choice": choice, "parallel_tool_calls": True}
+        assert takes(model, asked(model, *tools, **several, chat_format=HERMES), hermes(one, other))
+        assert takes(model, asked(model, *tools, **several), generic(one, other))
+        # The template shows no calls: a required one comes alone, unless several are asked for.
+        prompt = asked(model, *tools, tool_choice=choice)
+        assert takes(model, prompt, generic(one, other)) == (choice == "auto")
         prompt = asked(model, *tools, tool_choice=choice, parallel_tool_calls=False)
         assert takes(model, prompt, one)
         assert not takes(model, prompt, generic(one, other))

@@ -398,6 +398,9 @@ def test_generations_of_one_session_do_not_mix(tiny: graphml.Model) -> None:
     session, settings = tiny.session(), {"max_tokens": 8, "diffusion_block_length": 8, "diffusion_steps": 2}
     alone = [token.id for token in tiny.session().generate("world", **settings)]
     begun = session.generate("hello", **settings)
+    with pytest.raises(UsageError, match="the generation before was not read"):
+        session.generate("world", **settings)
+    begun.begun = True  # as if it had been
     later = session.generate("world", **settings)
     assert [token.id for token in later] == alone
     with pytest.raises(UsageError, match="used for something else"):

@@ -121,6 +121,6 @@ def test_a_plain_class_may_have_parts_that_see_and_no_others(
     assert "3 tensors of other parts are left out: image_newline, model.connector, model.vision_tower" in (
         caplog.records[-1].getMessage()
     )
-    for tensor in ("encoder.norm.weight", "model.image_newlines", "model.projector.weight"):
+    for tensor in ("encoder.norm.weight", "model.image_newlines", "model.projectors.weight"):
         with pytest.raises(ArchitectureError, match=f"no place for 1 tensors: '{tensor}'"):
             open_path(write_folder(tmp_path / tensor, config, tensors | {tensor: [4]}))

@@ -82,7 +82,7 @@ def open_folder(path: Path, families: Mapping[str, Family], stated_family: Famil
             layout = read_packing(*stated)
             keys, tied = metadata_keys(config, family)
             held_tensors = unpacked(path, layout, stored_tensors)
-            wrapped, embeds = fields is not whole or "vision_config" in whole, modules is not None
+            wrapped, embeds = fields is not whole or kind != whole.get("model_type"), modules is not None
             tensors = our_tensors(config, family, held_tensors, tied or embeds, wrapped)
             own = {f"{family.architecture}.{key}": stored(value) for key, value in keys.items()}
             own |= {key: stored(value) for key, value in take_numbers(config, family, tensors).items()}

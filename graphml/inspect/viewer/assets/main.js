@@ -2,6 +2,12 @@
 
 const VIEWS = [["drawing", "Drawing"], ["compare", "Side by side"], ["table", "Table"], ["memory", "Memory"], ["fusions", "Fusions"]];
 
+// Scrolls the row of tabs alone: `scrollIntoView` would also move the place that Tab goes on from.
+function showTab(tab) {
+  const row = tab.parentElement, left = tab.offsetLeft - row.offsetLeft;
+  row.scrollLeft = Math.max(left + tab.offsetWidth - row.clientWidth, Math.min(row.scrollLeft, left));
+}
+
 class App {
   constructor(model) {
     this.model = model;
@@ -88,7 +94,7 @@ class App {
     [...byId("passes").children].forEach((tab, at) => {
       const was = tab.getAttribute("aria-selected");
       choose(tab, "aria-selected", at === state.pass);
-      if (at === state.pass && was !== "true") tab.scrollIntoView({ block: "nearest", inline: "nearest" });
+      if (at === state.pass && was !== "true") showTab(tab);
     });
     [...byId("views").children].forEach((button) => choose(button, "aria-checked", button.dataset.view === state.view));
     byId("all").hidden = !this.shown().length || !pass.layerNumbers.length;
