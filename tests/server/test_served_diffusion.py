@@ -115,10 +115,13 @@ def test_stop_strings_end_an_answer(server: Running) -> None:
 @pytest.mark.parametrize(
     ("path_", "body"),
     [
-        ("/v1/completions", {"prompt": "hello", "max_tokens": 5}),
-        ("/v1/messages", {"messages": MESSAGES, "max_tokens": 5}),
-        ("/v1/responses", {"input": "hello", "max_output_tokens": 5}),
-        ("/api/chat", {"messages": MESSAGES, "stream": False, "options": {"num_predict": 5}}),
+        ("/v1/completions", {"prompt": "hello", "max_tokens": 5, "temperature": 0}),
+        ("/v1/messages", {"messages": MESSAGES, "max_tokens": 5, "temperature": 0}),
+        ("/v1/responses", {"input": "hello", "max_output_tokens": 5, "temperature": 0}),
+        (
+            "/api/chat",
+            {"messages": MESSAGES, "stream": False, "options": {"num_predict": 5, "temperature": 0}},
+        ),
     ],
 )
 def test_other_protocols_answer(server: Running, path_: str, body: dict[str, Any]) -> None:
