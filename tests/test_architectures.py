@@ -85,11 +85,13 @@ unless_causal = on([pair for pair in PAIRS if pair[0] not in CAUSAL])
 
 # How far logits of tokens fed in pieces may lie from those of all at once. Gemma 4's attention has no scale:
 # where its embeddings move by half a float32 step, its logits move by 6e-11 (llama's: by 1e-13).
-STEPWISE, STEPWISE_OF = 1e-10, {"gemma4": 6e-9}
+STEPWISE, STEPWISE_OF = 1e-10, {"gemma4": 1e-9}
+# A single row of gemma4's may lie farther: one of cpu's lies 4e-9 from the reference's, where all lie 1e-10.
+ROW_OF = {"gemma4": 6e-9}
 
 
-def stepwise(executor: Executor) -> float:
-    return STEPWISE_OF.get(executor.architecture.name, STEPWISE)
+def stepwise(executor: Executor, of: dict[str, float] = STEPWISE_OF) -> float:
+    return of.get(executor.architecture.name, STEPWISE)
 
 
 class Models:
@@ -320,7 +322,7 @@ def sequences_that_share_steps_and_blocks_say_what_each_says_alone(executor: Exe
     assert len(found) >= 31 + 5 + 66 + 5
     assert (n_restored > 0) == executor.recurrent
     for row, at in zip(found, rows_at, strict=True):
-        assert nmse(row, plain[at]) < stepwise(executor)
+        assert nmse(row, plain[at]) < stepwise(executor, ROW_OF)
 
 
 @pytest.mark.parametrize(("model", "backend"), PAIRS)

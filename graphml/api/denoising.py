@@ -1,6 +1,6 @@
-"""Answers of diffusion models: what is refused, how long one is, and a session that denoises one.
+"""Answers of diffusion models: what is refused, how long and how shown one is; a session that denoises one.
 
-Knows params, sessions and denoisers; nothing of engines' steps, or of how a denoiser chooses.
+Knows params, sessions, denoisers and tokenizers; nothing of engines' steps, or of how a denoiser chooses.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Generator
 
-from graphml.api.session_evaluation import EvaluatedSession
+from graphml.api.session_evaluation import EvaluatedSession, used_meanwhile
 from graphml.api.tokens import GeneratedText, StopReason, Token
 from graphml.compiler.options import CompileOptions
 from graphml.errors import ContextFullError, UsageError
@@ -84,7 +84,7 @@ def denoised_answer(
     try:
         while True:
             if session._turn != turn:
-                raise UsageError("generate: the session was used for something else meanwhile; begin anew")
+                raise used_meanwhile()
             if session.stop_reason is not None:
                 return
             if session._cancelled:

@@ -15,8 +15,8 @@ import numpy as np
 
 from graphml.api.denoising import DEFAULT_LENGTH, answer_length, check_kind, denoised_answer, denoiser_of
 from graphml.api.draft_choice import drafts_for
-from graphml.api.session_evaluation import EvaluatedSession
-from graphml.api.tokens import GeneratedText, Ids, StopReason, Token, TokenIterator, check_stop, checked_ids
+from graphml.api.session_evaluation import EvaluatedSession, used_meanwhile
+from graphml.api.tokens import GeneratedText, Ids, StopReason, Token, check_stop, checked_ids
 from graphml.errors import UsageError
 from graphml.ir.op import Array, Floats
 from graphml.options.argument_checks import count_or_none
@@ -81,7 +81,7 @@ def generation(
     overflow: str,
     keep: int,
     new: bool,
-) -> TokenIterator:
+) -> Generator[Token, None, None]:
     """Evaluate ids, then give tokens; see `Session.generate`. Begun now, not when the first is asked for."""
     executor, tokenizer = session._executor, session._tokenizer
     if not executor.denoises:
@@ -103,7 +103,7 @@ def generation(
     session.meter.drafts = drafts_of
     session.chooses, session._structured = params, structured
     tokens = _generated(session, checked, params, limits, drafts, session._turn)
-    return TokenIterator(tokens if drafts is None else _closing(tokens, drafts))
+    return tokens if drafts is None else _closing(tokens, drafts)
 
 
 def _denoised(
@@ -113,7 +113,7 @@ def _denoised(
     max_tokens: int | None,
     full: Overflow,
     new: bool,
-) -> TokenIterator:
+) -> Generator[Token, None, None]:
     """The answer of a diffusion model to all that the session holds and these ids; errors at once."""
     executor, held = session._executor, session._held
     if full.shifts:
@@ -128,7 +128,7 @@ def _denoised(
     session.chooses = params
     why_last: StopReason = "context" if length < most else "length"
     text = GeneratedText(session._tokenizer, params)
-    return TokenIterator(denoised_answer(session, answer, why_last, text, session._turn))
+    return denoised_answer(session, answer, why_last, text, session._turn)
 
 
 def _closing(tokens: Generator[Token, None, None], drafts: SessionDrafts) -> Generator[Token, None, None]:
@@ -144,16 +144,11 @@ def _generated(
     drafts: SessionDrafts | None,
     turn: int,
 ) -> Generator[Token, None, None]:
-    _check_turn(session, turn)
-    text = GeneratedText(session._tokenizer, params)
-    executor, meter = session._executor, session.meter
-    if executor.encodes and not session._cancelled:
-        ids = _decoder_prompt(session, ids)
-    if len(ids) and not session._cancelled:
-        _make_room(session, limits, len(ids))
-        session._compile(len(ids), params.prompt_logprobs is not None)
-        with meter.prompt(len(ids)):
-            _evaluate_prompt(session, ids, params)
+    if session._turn != turn:
+        raise used_meanwhile()
+    text, meter = GeneratedText(session._tokenizer, params), session.meter
+    if not session._cancelled:
+        _read_prompt(session, ids, params, limits)
     session.prompt_ids, ready, shifts = session._held.ids, False, limits.full.shifts
     forced: list[int] = []
     while True:
@@ -183,13 +178,20 @@ def _generated(
         if session.stop_reason is not None:
             return
         if session._turn != turn:
-            _check_turn(session, turn)
+            raise used_meanwhile()
 
 
-def _check_turn(session: EvaluatedSession, turn: int) -> None:
-    """UsageError where the session had another use since."""
-    if session._turn != turn:
-        raise UsageError("generate: the session was used for something else meanwhile; begin anew")
+def _read_prompt(
+    session: EvaluatedSession, ids: Array, params: SamplingParams, limits: GenerationLimits
+) -> None:
+    """Evaluate the prompt; of an encoder and decoder, what the decoder begins with."""
+    if session._executor.encodes:
+        ids = _decoder_prompt(session, ids)
+    if len(ids) and not session._cancelled:
+        _make_room(session, limits, len(ids))
+        session._compile(len(ids), params.prompt_logprobs is not None)
+        with session.meter.prompt(len(ids)):
+            _evaluate_prompt(session, ids, params)
 
 
 def _decoder_prompt(session: EvaluatedSession, ids: Array) -> Array:

@@ -55,7 +55,6 @@ class Session(EvaluatedSession, NamesOthers, Closing):
         **dict.fromkeys(("begin", "start", "send"), "generate(prompt), or eval(ids)"),
         **dict.fromkeys(("copy", "clone", "branch"), "fork()"),
     }  # fmt: skip
-    _latest: TokenIterator | None = None
     _same: ClassVar = {"()": "eval", "forward": "eval", "stream": "generate", "n_tokens": "n_past"}
 
     def eval(self, ids: Ids, all_logits: bool = False) -> Floats:
@@ -168,17 +167,21 @@ class Session(EvaluatedSession, NamesOthers, Closing):
         overflow: what a full context does: `stop`, `shift` (forget half of what is not kept, see `shift`), or
         `error`. keep: how many of the first tokens stay then, besides a begin token; -1: the prompt.
         """
-        if self._latest is not None and not self._latest.begun:
+        if self._unread == self._turn:
             raise UsageError(
                 "generate: the generation before was not read: iterate over it, read its .text, or close() it"
             )
         begins = self._executor.encodes or not self.n_past
         ids, chosen = self._prompts.read(prompt, changed_params(params, sampling), begins)
         tokens = generation(self, ids, chosen, max_tokens, overflow, keep, new)
+        self._unread = turn = self._turn
         if seed is not None:
             self.set_seed(seed)
-        self._latest = tokens
-        return tokens
+        return TokenIterator(tokens, lambda: self._begun(turn))
+
+    def _begun(self, turn: int) -> None:
+        if self._unread == turn:
+            self._unread = None
 
     def __len__(self) -> int:
         """How many tokens it holds, `n_past`."""

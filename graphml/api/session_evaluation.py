@@ -40,6 +40,11 @@ from graphml.sampling.structured.params_structure import Structured
 _NO_LOGITS: Floats = np.empty(0, np.float32)
 
 
+def used_meanwhile() -> UsageError:
+    """What a generation ends with where its session had another use since."""
+    return UsageError("generate: the session was used for something else meanwhile; begin anew")
+
+
 class EvaluatedSession:
     """See `Session`, whose documented attributes are these. `chooses`: params of the latest generation.
 
@@ -68,6 +73,7 @@ class EvaluatedSession:
         self._next: BegunPlan | None = None  # submitted before the row before it was read
         self._cancelled = False  # an Event has a lock, which Ctrl-C may leave locked
         self._turn, self._finds, self._draft = 0, prefix_cache, draft
+        self._unread: int | None = None  # the turn of a generation of which no token was asked for yet
         self.chooses, self._structured = SamplingParams(), Structured()  # of the latest generation
         self.prompt_ids: list[int] = []
         self.generated: list[int] = []

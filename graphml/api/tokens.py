@@ -5,7 +5,7 @@ Knows a vocabulary's size and its text; nothing of models or logits.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -27,14 +27,16 @@ StopReason: TypeAlias = Literal["end", "stop", "length", "context", "cancel"]
 class TokenIterator(Iterator["Token"]):
     """The tokens of a generation, each computed when it is asked for; `text`, and `str`, ask for all of them.
 
-    begun: whether any was asked for, or it was closed.
+    on_begun: called once, when the first is asked for or it is closed.
     """
 
-    def __init__(self, tokens: Generator[Token, None, None]) -> None:
-        self._tokens, self._pieces, self.begun = tokens, list[str](), False
+    def __init__(self, tokens: Generator[Token, None, None], on_begun: Callable[[], None]) -> None:
+        self._tokens, self._pieces = tokens, list[str]()
+        self._on_begun: Callable[[], None] | None = on_begun
 
     def __next__(self) -> Token:
-        self.begun = True
+        if self._on_begun is not None:
+            self._begin()
         token = next(self._tokens)
         self._pieces.append(token.piece)
         return token
@@ -54,8 +56,13 @@ class TokenIterator(Iterator["Token"]):
 
     def close(self) -> None:
         """End the generation; no tokens are left."""
-        self.begun = True
+        self._begin()
         self._tokens.close()
+
+    def _begin(self) -> None:
+        on_begun, self._on_begun = self._on_begun, None
+        if on_begun is not None:
+            on_begun()
 
 
 @dataclass(frozen=True)

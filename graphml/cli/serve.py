@@ -147,6 +147,7 @@ def model_sources(command: Parsed, options: ServerOptions, model: Model | None) 
         if further[name].resolve() != files[name].resolve():
             raise UsageError(f"serve: {further[name]}: --models-dir has another model of the name {name!r}")
     files |= further
+    all_fit = not 0 < options.models_max <= len(further)
     for name in dict.fromkeys((*files, *(section for section in presets if section != EVERY))):
         own = preset_command(shared, presets, name)
         if name not in files and not any(which in own.values for which in WHICH_MODEL):
@@ -157,9 +158,8 @@ def model_sources(command: Parsed, options: ServerOptions, model: Model | None) 
         if name in sources:
             raise UsageError(f"--models-preset: [{name}]: MODEL has that name")
         source = _source(own, replace(server_options(own), aliases=()), files.get(name))
-        every = not 0 < options.models_max <= len(further)
         sources[name] = replace(
-            source, on_startup=loaded_on_startup(presets, name) or (every and name in further)
+            source, on_startup=loaded_on_startup(presets, name) or (all_fit and name in further)
         )
     return sources
 

@@ -273,7 +273,9 @@ def test_a_generation_that_was_not_read_is_in_the_way_of_the_next(model: graphml
     with pytest.raises(graphml.UsageError, match="used for something else meanwhile"):
         _ = later.text
     assert session.tokens[-1] == 5
-    assert model.session()
+    session.generate(" unread")
+    session.rewind(1)  # ends it: what it would have followed is gone
+    assert session.generate(" a girl", max_tokens=4).text
 
 
 def test_the_text_of_a_generation_has_the_tokens_that_were_taken(model: graphml.Model) -> None:

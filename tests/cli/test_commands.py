@@ -477,6 +477,12 @@ def test_texts_need_no_model_before_them() -> None:
     assert graphml_command("rerank", "what is a cat", *texts, *options, code=1).stderr == said
 
 
+@pytest.mark.parametrize("command", ["embed", "rerank"])
+def test_a_word_that_is_no_model_is_not_taken_for_a_text(command: str) -> None:
+    said = graphml_command(command, "bge-small", "what is a cat", "a cat", *REFERENCE, code=2).stderr
+    assert "model 'bge-small': no such file" in said
+
+
 def test_an_unknown_option_names_only_those_that_are_like_it() -> None:
     said = graphml_command("embed", "stories260k", "x", "--stritly", code=2).output
     assert "(Possible options: --strict)" in said

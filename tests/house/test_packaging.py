@@ -73,3 +73,16 @@ def test_import_graphml_needs_neither_llvm_nor_a_gpu_library() -> None:
     code = f"import sys, graphml; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_no_build_product_is_tracked() -> None:
+    """Wheels that pip left beside the sources were committed twice: 20 MB for every clone."""
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split("\0")  # fmt: skip
+    sizes = {name: (ROOT / name).stat().st_size for name in filter(None, tracked) if (ROOT / name).is_file()}
+    assert sizes
+    products = [name for name in sizes if name.endswith((".whl", ".so", ".pyc", ".tar.gz"))]
+    large = [name for name, size in sizes.items() if size > 2_000_000]
+    assert not products, f"built, not written: {products}"
+    assert not large, f"more than 2 MB: {large}"

@@ -414,6 +414,10 @@ def test_a_phone_has_all_in_its_width(chromium: Browser) -> None:
         assert page.evaluate("document.documentElement.scrollWidth") == 390
         page.click("#show-settings")
         assert page.locator("#settings").bounding_box()["width"] == 390
+        page.click("#tab-engine")
+        assert page.locator("#settings").is_hidden()
+        page.click("#tab-chat")
+        page.click("#show-settings")
         page.keyboard.press("Escape")
         page.click("#show-list")
         page.click("text=New conversation")

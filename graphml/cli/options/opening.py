@@ -54,9 +54,13 @@ def model_and_word(model: str | None, word: str | None, source: Opening) -> tupl
 def model_and_texts(
     model: str | None, words: Sequence[str] | None, source: Opening
 ) -> tuple[str | None, list[str]]:
-    """MODEL and the texts behind it: where it is named by an option, or can be none, it is the first text."""
+    """MODEL and the texts behind it; it is the first text where an option names the model or it can be none.
+
+    A single word is never taken for a text: it may be a model's name that is written wrongly.
+    """
     by_option = source.named is not None or source.hf is not None
-    if model is not None and (by_option or not fetch.names_model(model)):
+    can_be_none = model is not None and any(map(str.isspace, model)) and not fetch.names_model(model)
+    if model is not None and (by_option or can_be_none):
         return None, [model, *(words or ())]
     return model, list(words or ())
 

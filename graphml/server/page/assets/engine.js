@@ -50,7 +50,7 @@ export class EngineView {
       this.tiles,
       element("div", { class: "row" }, element("h2", {}, `Steps of the last ${SECONDS} s`), pause, save("Save as a trace (Perfetto)", "engine/trace", "engine-trace.json"),
         save("Save the model's graph (viewer)", "engine/graph", "graph.html")),
-      element("p", { class: "legend dim" }, mark("prompt"), "rows of a prompt", mark("token"), "a token", mark("found"), "found computed", mark("wait"), "waits"),
+      element("p", { class: "legend dim" }, mark("prompt"), "rows of a prompt", mark("token"), "a token", mark("found"), "found computed", mark("wait"), "waits", mark("rows"), "rows of each step, above"),
       this.none, element("div", { class: "scroll" }, this.canvas),
       element("h2", {}, "Sequences"),
       element("div", { class: "wide" }, element("table", {}, element("thead", {}, element("tr", {}, heads.map((one) => element("th", { scope: "col" }, one)))), this.sequences)),

@@ -59,6 +59,7 @@ async function start() {
 }
 
 function show(id, engine, focus = false) {
+  if (matchMedia("(max-width: 760px)").matches && !byId("settings").hidden) toggleSettings(false); // there they cover the view
   for (const tab of byId("views").children) {
     const chosen = tab.id === id;
     tab.setAttribute("aria-selected", String(chosen));
