@@ -9,14 +9,15 @@ import os
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from graphml.api.graph_weights import graph_weights
 from graphml.api.model import Model
 from graphml.backend import no_progress
 from graphml.compiler.compile import Compiled, compile_graph
 from graphml.compiler.options import CompileOptions
 from graphml.errors import UsageError
 from graphml.ir.graph import Graph
-from graphml.ir.op import Array
 from graphml.loading import fetch
 from graphml.options.argument_checks import whole_number
 from graphml.runtime.programs.load_options import LoadOptions
@@ -31,7 +32,7 @@ def compile(
     keep: str | Sequence[str] = (),
     strict: bool = False,
     place: str = "",
-    weights: Mapping[str, Array] | None = None,
+    weights: Mapping[str, Any] | None = None,
     threads: int | None = None,
     n_tokens: int = 1,
     n_outputs: int = 1,
@@ -42,8 +43,9 @@ def compile(
     or what GRAPHML_FUSE says, "none", "-swiglu,+linear", "none,+swiglu". keep: names of nodes, or patterns
     such as "layers.*.q", that must stay values of their own: each becomes an output `value:NAME`. strict:
     refuse what the backend has no kernel for. place: where nodes go among several backends, as of `load`.
-    weights: of a graph, name -> array as the graph's dtypes hold them. threads: of a device that is opened
-    here. n_tokens, n_outputs: bounds of a model's program.
+    weights: of a graph, name -> array, tensor of PyTorch or anything with `__dlpack__`, copied where its type
+    or order differs; of block formats uint8 with the last dimension in bytes. threads: of a device that is
+    opened here. n_tokens, n_outputs: bounds of a model's program.
 
     The result has `graph`, `snapshots` (the graph after each pass), `fusions` (applied and refused), `plan`,
     `seconds` and `program`. A device opened here closes when the program is no longer used.
@@ -75,15 +77,13 @@ def compile(
 
 
 def _graph(
-    graph: Graph, backend: str, weights: Mapping[str, Array], threads: int | None, options: CompileOptions
+    graph: Graph, backend: str, weights: Mapping[str, Any], threads: int | None, options: CompileOptions
 ) -> Compiled:
-    missing = [name for name in graph.leaves("weight") if name not in weights]
-    if missing:
-        raise UsageError(f"weights: the graph wants {missing[0]!r}; got {sorted(weights) or 'none'}")
+    stored = graph_weights(graph, weights)
     chosen = choose_backend(backend)
     device = chosen.open(threads)
     try:
-        compiled = compile_graph(graph, chosen, device, weights, no_progress, options)
+        compiled = compile_graph(graph, chosen, device, stored, no_progress, options)
     except BaseException:
         device.close()
         raise

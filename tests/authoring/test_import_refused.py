@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphml.authoring.importing import attention
+from graphml.authoring.importing import masks
 from graphml.authoring.importing.command import checkpoint
 from graphml.authoring.importing.importing import import_description
 from graphml.errors import ArchitectureError
@@ -107,19 +107,6 @@ def test_a_module_that_is_called_twice_is_refused(folder: Path) -> None:
         import_description(description, {})
 
 
-@pytest.mark.parametrize(("number", "why"), [(20000, "has numbers for a distance of 20000"), (300, "")])
-def test_a_window_that_is_too_long_to_look_at_is_refused(number: int, why: str, folder: Path) -> None:
-    def longer(found: dict[str, Any]) -> None:
-        next(one for one in found["nodes"] if one["op"] == "aten.lt.Scalar")["args"]["other"] = number
-
-    description = described("plain-d", folder / f"window-{number}", longer)
-    if not why:
-        assert import_description(description, {}).keys["attention.sliding_window"] == number
-        return
-    with pytest.raises(ArchitectureError, match=f"attention.* in blocks\\.0 .*{why}"):
-        import_description(description, {})
-
-
 @pytest.mark.parametrize("by", ["slice", "index"])
 def test_a_window_in_a_table_that_a_module_holds_is_seen(
     by: str, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -150,7 +137,7 @@ def test_a_window_in_a_table_that_a_module_holds_is_seen(
 
     description = described("plain-d", folder / f"table-{by}", held)
     assert import_description(description, {}).keys["attention.sliding_window"] == window
-    monkeypatch.setattr(attention, "LARGEST", 100)
+    monkeypatch.setattr(masks, "LARGEST", 100)
     with pytest.raises(
         ArchitectureError, match=r"in blocks\.0 .*a table with a window of more than 100 tokens"
     ):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from graphml.authoring.importing.importing import import_description
+from graphml.errors import ArchitectureError
 from tests.import_records import described
 
 
@@ -45,3 +46,74 @@ def test_a_window_that_is_a_quotient_is_found(folder: Path) -> None:
 
     description = described("plain-d", folder / "quotient", quotient)
     assert import_description(description, {}).keys["attention.sliding_window"] == 400
+
+
+@pytest.mark.parametrize("window", [300, 20000, 500_000])
+def test_a_window_of_any_length_is_found(window: int, folder: Path) -> None:
+    """Far positions alone are looked at: a mask of all of them would have as many numbers as pairs."""
+
+    def longer(found: dict[str, Any]) -> None:
+        for one in [one for one in found["nodes"] if one["op"] == "aten.lt.Scalar"]:
+            one["args"]["other"] = window
+
+    description = described("plain-d", folder / f"window-{window}", longer)
+    assert import_description(description, {}).keys["attention.sliding_window"] == window
+
+
+def with_visible(found: dict[str, Any], op: str, number: int, window: int) -> None:
+    """Besides its window, each token sees those for whose position a comparison holds."""
+    for one in [one for one in found["nodes"] if one["op"] == "aten.lt.Scalar"]:
+        nodes = {each["name"]: each for each in found["nodes"]}
+        positions = nodes[one["args"]["self"]["node"]]["args"]["other"]
+        near = {**one, "name": f"{one['name']}_near", "args": {**one["args"], "other": window}}
+        first = {**one, "name": f"{one['name']}_first", "op": op, "shape": one["shape"][-1:],
+                 "args": {"self": positions, "other": number}}  # fmt: skip
+        at = found["nodes"].index(one)
+        found["nodes"][at:at] = [near, first]
+        one |= {"op": "aten.logical_or.default",
+                "args": {"self": {"node": near["name"]}, "other": {"node": first["name"]}}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("op", "number", "window"),
+    [("aten.lt.Scalar", 4, 64), ("aten.lt.Scalar", 1, 4000), ("aten.eq.Scalar", 700, 64),
+     ("aten.gt.Scalar", 9000, 6)],
+)  # fmt: skip
+def test_tokens_that_are_seen_beyond_the_window_are_no_window(
+    op: str, number: int, window: int, folder: Path
+) -> None:
+    """The first four always, say, hide nothing in a text that is as long as the window and those four."""
+    name = f"first-{op}-{number}"
+    description = described("plain-d", folder / name, lambda found: with_visible(found, op, number, window))
+    with pytest.raises(ArchitectureError, match=r"in blocks\.0 .*; got another mask"):
+        import_description(description, {})
+
+
+def test_a_mask_that_reads_other_pairs_is_looked_at_as_a_whole(folder: Path) -> None:
+    def turned(found: dict[str, Any], window: int) -> None:
+        for one in [one for one in found["nodes"] if one["op"] == "aten.lt.Scalar"]:
+            source = one["args"]["self"]
+            one["args"]["other"] = window
+            at = found["nodes"].index(one)
+            for i in range(2):
+                args = {"self": source, "dims": [0]}
+                flip = {**one, "name": f"{one['name']}_turned_{i}", "op": "aten.flip.default", "args": args}
+                found["nodes"].insert(at + i, {**flip, "dtype": "int64"})
+                source = {"node": flip["name"]}
+            one["args"]["self"] = source
+
+    found = described("plain-d", folder / "turned", lambda found: turned(found, 300))
+    assert import_description(found, {}).keys["attention.sliding_window"] == 300
+    found = described("plain-d", folder / "turned-far", lambda found: turned(found, 20000))
+    with pytest.raises(ArchitectureError, match=r"in blocks\.0 .*has numbers for a distance of 20000"):
+        import_description(found, {})
+
+
+def test_layers_keep_windows_of_different_lengths(folder: Path) -> None:
+    def different(found: dict[str, Any]) -> None:
+        for i, one in enumerate(one for one in found["nodes"] if one["op"] == "aten.lt.Scalar"):
+            one["args"]["other"] = 6 + 20_000 * i
+
+    imported = import_description(described("plain-d", folder / "different", different), {})
+    assert imported.keys["attention.sliding_windows"] == [6, 20_006]
+    assert "window=config.windows[layer.index]" in imported.text

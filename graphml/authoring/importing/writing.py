@@ -286,6 +286,11 @@ class Writer:
 
     def _add_windows(self, windows: list[int]) -> None:
         key = "attention.sliding_window"
+        if len({*windows} - {0}) > 1:
+            self.imports.setdefault("graphml_models", set()).add("_config")
+            read = f'_config.by_layer(keys, "{key}s", known.n_layer)'
+            self.fields.add("windows", "tuple[int, ...]", read, f"{key}s", repr(windows), windows)
+            return
         read = "read_windows(keys, known.n_layer, period=0, size=0)"
         self.imports.setdefault("graphml_models._windows", set()).add("read_windows")
         self.fields.add("windows", "tuple[int, ...]", read)

@@ -1,0 +1,94 @@
+"""Weights that a caller compiles a graph with are those that it computes with, or are refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import graphml_quant
+import numpy as np
+import pytest
+
+import graphml
+from graphml.errors import UsageError
+from graphml.ir.dtype import F32, dtype
+from graphml.ir.graph import Graph
+from graphml.ir.language import Builder
+
+W = np.random.default_rng(0).standard_normal((6, 32)).astype(np.float32)
+X = np.random.default_rng(1).standard_normal((2, 32)).astype(np.float32)
+
+
+class Exported:
+    """Of another library, which says no more of itself than DLPack does."""
+
+    def __init__(self, array: Any, error: str = "") -> None:
+        self.array, self.error = array, error
+
+    def __dlpack__(self, **options: Any) -> Any:
+        if self.error:
+            raise BufferError(self.error)
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+def product(kind: str = "f32") -> Graph:
+    g = Builder(max_tokens=2)
+    return g.finish(y=g.mul_mat(g.weight("w", dtype(kind), (6, 32)), g.input("x", F32, (g.n_tokens, 32))))
+
+
+def computed(weight: Any, kind: str = "f32", backend: str = "cpu") -> Any:
+    compiled = graphml.compile(product(kind), backend, weights={"w": weight, "unread": None}, threads=1)
+    compiled.program.inputs["x"][:2] = X
+    return np.array(compiled.program.run({"T": 2}, None)["y"])  # type: ignore[arg-type]  # it has no state
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference", "numba"])
+@pytest.mark.parametrize(
+    "weight",
+    [W, np.asfortranarray(W), W.astype(np.float64), W[::-1][::-1], np.repeat(W, 2, 0)[::2], W.astype(">f4"),
+     Exported(W)],
+    ids=["plain", "by columns", "float64", "reversed twice", "every other row", "big-endian", "exported"],
+)  # fmt: skip
+def test_any_order_and_float_type_gives_the_same(weight: Any, backend: str) -> None:
+    np.testing.assert_allclose(computed(weight, backend=backend), X @ W.T, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16", "q8_0"])
+def test_stored_types_take_their_bytes_and_floats_where_a_number_has_one_form(kind: str) -> None:
+    form = graphml_quant.formats()[kind]
+    stored = graphml_quant.quantize(form, W)
+    decoded = graphml_quant.dequantize(form, stored, W.shape)
+    weight = W.astype(np.float16) if kind == "f16" else stored
+    np.testing.assert_allclose(computed(weight, kind), X @ decoded.T, rtol=2e-2, atol=1e-1)
+    if kind != "q8_0":
+        np.testing.assert_array_equal(computed(W, kind), computed(weight, kind))
+
+
+@pytest.mark.parametrize(
+    ("weight", "kind", "message"),
+    [(W.T, "f32", r"w: wanted f32\[6, 32\]; got float32 \[32, 6\]"),
+     (W[:5], "f32", r"got float32 \[5, 32\]"),
+     (W.reshape(-1), "f32", r"got float32 \[192\]"),
+     (np.ones((6, 32), int), "f32", r"got int64"),
+     (W.astype(complex), "f32", "got complex128"),
+     (W * 1e30, "f16", "beyond f16"),
+     (W, "q8_0", r"w: wanted q8_0\[6, 32\], as uint8 of its blocks; got float32"),
+     (np.zeros((6, 32), np.uint8), "q8_0", r"as uint8 \[6, 34\]; got uint8 \[6, 32\]"),
+     (W.tolist(), "f32", "wanted an array or a tensor; got list"),
+     (Exported(W, "on a device"), "f32", "in the processor's memory; got on a device")],
+)  # fmt: skip
+def test_what_cannot_be_the_weight_is_refused_by_name(weight: Any, kind: str, message: str) -> None:
+    with pytest.raises(UsageError, match=f"weights: .*{message}"):
+        graphml.compile(product(kind), weights={"w": weight})
+
+
+def test_whole_numbers_keep_their_values() -> None:
+    g = Builder(max_tokens=1)
+    graph = g.finish(y=g.rows(g.input("x", F32, (4, 2)), g.weight("ids", dtype("i32"), (3,))))
+    compiled = graphml.compile(graph, "reference", weights={"ids": np.array([2, 0, 3], np.int64)})
+    compiled.program.inputs["x"][:] = np.arange(8).reshape(4, 2)
+    np.testing.assert_array_equal(compiled.program.run({}, None)["y"][:, 0], [4, 0, 6])  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"weights: ids: .* beyond i32"):
+        graphml.compile(graph, "reference", weights={"ids": np.array([2, 0, 1 << 40])})
