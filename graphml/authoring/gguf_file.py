@@ -1,9 +1,9 @@
-"""Writes GGUF files without a vocabulary: metadata and float32 tensors; samples of architectures."""
+"""Writes GGUF files: metadata and float32 tensors, without a vocabulary unless one is among them; samples."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ KINDS = {
     bool: gguf.GGUFValueType.BOOL, int: gguf.GGUFValueType.UINT32, float: gguf.GGUFValueType.FLOAT32,
     str: gguf.GGUFValueType.STRING,
 }  # fmt: skip
+VOCABULARY = "tokenizer.ggml.model"
 
 
 def write_gguf(
@@ -33,10 +34,11 @@ def write_gguf(
         writer = gguf.GGUFWriter(path, architecture)
         for key, value in metadata.items():
             if isinstance(value, list):
-                writer.add_key_value(key, value, gguf.GGUFValueType.ARRAY, sub_type=KINDS[type(value[0])])
+                writer.add_key_value(key, value, gguf.GGUFValueType.ARRAY, sub_type=_kind(value))
             else:
-                writer.add_key_value(key, value, KINDS[type(value)])
-        writer.add_tokenizer_model("no_vocab")
+                writer.add_key_value(key, value, _kind([value]))
+        if VOCABULARY not in metadata:
+            writer.add_tokenizer_model("no_vocab")
         for name, array in tensors:
             writer.add_tensor(name, np.ascontiguousarray(array))
         writer.write_header_to_file()
@@ -45,6 +47,14 @@ def write_gguf(
         writer.close()
     except OSError as error:
         raise UsageError(f"{path}: {what}cannot be written: {error.strerror or error}") from None
+
+
+def _kind(values: Sequence[Any]) -> gguf.GGUFValueType:
+    """The type of some values: whole numbers are unsigned where they can be, as most of GGUF's keys."""
+    kind = KINDS[type(values[0])]
+    if kind == gguf.GGUFValueType.UINT32 and not 0 <= min(values) <= max(values) < 1 << 32:
+        return gguf.GGUFValueType.INT64
+    return kind
 
 
 def write_tiny(path: Path, architecture: str, model: SampleModel) -> None:

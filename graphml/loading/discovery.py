@@ -245,6 +245,12 @@ def _family_of(module: ModuleType) -> Family | None:
     return family
 
 
+IMPORTED = "imported"
+"""What files of `graphml import` call their architecture, and what its name begins with."""
+DEFINITION = "graphml.definition.sha256"
+"""The key of the definition, an architecture file, that the tensors of a file are laid out for."""
+
+
 def architecture_names() -> list[str]:
     """The known architectures."""
     return sorted(_architecture_modules())
@@ -256,6 +262,11 @@ def architecture(name: str) -> Architecture:
     name = name.replace("_", "-")  # a few are written with `_`: seed_oss
     if name in drafters():
         raise ArchitectureError(_why_not(name))
+    if name == IMPORTED or name.startswith(f"{IMPORTED}-"):
+        raise ArchitectureError(
+            f"architecture {called!r}: its definition is the file that `graphml import` wrote with this one: "
+            "give that as arch (--arch FILE.py)"
+        )
     if name not in modules:
         hint = did_you_mean(name, modules, 1)
         raise ArchitectureError(

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from graphml.authoring.importing.description import TracedModule, read_description
 from graphml.authoring.importing.importing import Imported, import_description
-from graphml.authoring.importing.proof import LIMIT, Proof, prove, write_weights
+from graphml.authoring.importing.proof import LIMIT, Proof, prove, write_checkpoint, write_weights
 from graphml.authoring.peer_process import ask
 from graphml.authoring.verify.verdict_text import as_text
 from graphml.errors import ArchitectureError, UsageError
@@ -184,7 +184,13 @@ def import_source(
             raise ArchitectureError(f"{source}: {_wrong(proof, imported.dependence.description)}")
         if weights is not None:
             stored = Path(directory) / "weights.gguf"
-            write_weights(imported, stored, held=checkpoint(folder))
+            if folder is None:
+                write_weights(imported, stored)
+            else:
+                lines = write_checkpoint(imported, file, folder, stored)
+                proof = replace(proof, lines=(*proof.lines, *lines))
+                if not proof.holds:
+                    raise ArchitectureError(f"{source}: {_wrong(proof, imported.dependence.description)}")
             shutil.copyfile(stored, weights)
     return Done(imported.text, report(imported, proof, source))
 

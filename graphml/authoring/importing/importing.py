@@ -32,6 +32,7 @@ from graphml.authoring.importing.writing import Writer
 from graphml.errors import ArchitectureError
 from graphml.ir.op_table import own_op
 from graphml.ir.own_op import OwnOp
+from graphml.loading.discovery import IMPORTED
 from graphml.loading.huggingface.config import HfConfig
 from graphml.loading.huggingface.rope import rope_keys
 
@@ -285,6 +286,12 @@ class Imported:
         return [expr for expr in everything if id(expr) in self.made_by]
 
     @property
+    def file_architecture(self) -> str:
+        """What a file of the weights calls it: never the name of an architecture that is known."""
+        plain = self.architecture == IMPORTED
+        return IMPORTED if plain else f"{IMPORTED}-{self.architecture}"
+
+    @property
     def tied(self) -> bool:
         """Whether logits are products with the embedding."""
         used = {place.name: place.parameter for place in self.tensors if place.change != COMPUTED}
@@ -325,7 +332,7 @@ def import_description(description: TracedModule, held: Mapping[str, Callable[[]
     title = (
         f"{description.model_class}, imported by `graphml import`.\n\n{LEGEND}{_own_ops(recognised_nodes)}"
     )
-    kind = str(description.config.get("model_type", "imported")).replace("_", "-")
+    kind = str(description.config.get("model_type", IMPORTED)).replace("_", "-")
     text = document(title, writer.imports, [block for block in body if block])
     keys, factors = traced_keys(writer), rope_factors(writer)
     made_by, last = walk.made_by, layers.leaving(-1)

@@ -8,8 +8,9 @@ about.
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ from graphml.authoring.verify.search import SearchResult
 from graphml.authoring.verify.search import verify as verify_model
 from graphml.authoring.verify.stages import nmse
 from graphml.errors import ArchitectureError
+from graphml.loading.discovery import DEFINITION
+from graphml.loading.open_file import open_path
 
 
 def first_layers(imported: Imported, largest: int) -> tuple[Imported | None, str]:
@@ -197,24 +200,48 @@ def _fused(folder: Path, arch: Path) -> tuple[str, tuple[str, ...], tuple[tuple[
     return backend, fusions, tuple(sorted((fusion.fusion, fusion.reason) for fusion in log.refused))
 
 
-def write_weights(
-    imported: Imported,
-    path: Path,
-    random: bool = False,
-    held: Mapping[str, Callable[[], Array]] | None = None,
-) -> None:
-    """The tensors as a GGUF file, or random ones in their place. held: tensors of the checkpoint."""
+def write_weights(imported: Imported, path: Path, random: bool = False) -> None:
+    """The tensors of a plain module as a GGUF file, or random ones in their place."""
     description = imported.dependence.description
 
     def traced(leaf: Any) -> Array:
-        known = description.values.get(leaf.name)
-        return (held or {})[leaf.name]().astype(np.float64) if known is None else known.astype(np.float64)
+        return description.values[leaf.name].astype(np.float64)
 
     listed = list(_tensors(imported, random_parameter if random else traced))
     if imported.factors is not None:
         listed.append(("rope_freqs.weight", imported.factors))
-    keys = {f"{imported.architecture}.{key}": value for key, value in imported.keys.items()}
-    write_gguf(path, imported.architecture, keys, listed)
+    _write(imported, path, imported.keys, {}, listed)
+
+
+def write_checkpoint(imported: Imported, arch: Path, folder: Path, path: Path) -> list[Line]:
+    """A folder's model as a GGUF file, with tokenizer and template; and its logits against PyTorch's."""
+    with open_path(folder, arch) as file:
+        name = f"{file.metadata.text('general.architecture')}."
+        held = {key: file.metadata[key] for key in file.metadata}
+        keys = {key.removeprefix(name): value for key, value in held.items() if key.startswith(name)}
+        rest = {
+            key: value for key, value in held.items() if not key.startswith((name, "general.architecture"))
+        }
+        _write(imported, path, keys, rest, ((key, tensor.numpy()) for key, tensor in file.tensors.items()))
+    with graphml.load(path, "reference", kv="f32", quant="fp32", arch=arch) as model:
+        samples = imported.dependence.description.samples
+        return [
+            line for ids, wanted in samples for line in _compared(model, ids, wanted, "the file of weights")
+        ]
+
+
+def _write(
+    imported: Imported,
+    path: Path,
+    keys: Mapping[str, Any],
+    rest: Mapping[str, Any],
+    tensors: Iterable[tuple[str, Array]],
+) -> None:
+    """A file whose architecture has a name of its own: the definition says how its tensors are laid out."""
+    name = imported.file_architecture
+    definition = hashlib.sha256(imported.text.encode()).hexdigest()
+    named = {f"{name}.{key}": value for key, value in keys.items()} | {DEFINITION: definition}
+    write_gguf(path, name, {**rest, **named}, tensors)
 
 
 def _tensors(imported: Imported, parameters: Callable[..., Array]) -> Iterator[tuple[str, Array]]:

@@ -1,0 +1,66 @@
+"""The file of weights that `graphml import` writes from a folder: its model, by its definition alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+import graphml
+from graphml.authoring.importing.command import checkpoint
+from graphml.authoring.importing.importing import import_description
+from graphml.authoring.importing.proof import LIMIT, write_checkpoint
+from graphml.errors import ArchitectureError
+from tests.import_records import described, write_folder
+
+TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
+
+
+def with_tokenizer(path: Path, n_vocab: int) -> None:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(vocab_size=n_vocab, special_tokens=["<s>"], show_progress=False)
+    tokenizer.train_from_iterator(["Hello world, hello there"], trainer)
+    tokenizer.save(str(path / "tokenizer.json"))
+    config = {"bos_token": "<s>", "chat_template": TEMPLATE}
+    (path / "tokenizer_config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "gemma3", "phi3"])
+def test_the_file_is_the_folders_model_and_no_other(name: str, tmp_path: Path) -> None:
+    """Llama's rope, say, pairs halves in a folder and neighbours in GGUF: the name of neither would do."""
+    description = described(name, tmp_path / "traced")
+    folder, arch, weights = tmp_path / name, tmp_path / "mine.py", tmp_path / "mine.gguf"
+    write_folder(description, folder)
+    with_tokenizer(folder, 40)
+    imported = import_description(description, checkpoint(folder))
+    arch.write_text(imported.text)
+    lines = write_checkpoint(imported, arch, folder, weights)
+    assert all(line.nmse <= LIMIT for line in lines)
+    with pytest.raises(
+        ArchitectureError, match=rf"'imported-{name}.*': its definition .* \(--arch FILE.py\)"
+    ):
+        graphml.load(weights, "reference")
+    with (
+        graphml.load(folder, "reference", kv="f32", quant="fp32", arch=arch) as first,
+        graphml.load(weights, "reference", kv="f32", quant="fp32", arch=arch) as second,
+    ):
+        assert not second.executor.unused_tensors
+        assert (
+            second.context_length
+            == first.context_length
+            == description.config.get("max_position_embeddings", description.config.get("n_positions"))
+        )
+        assert second.encode("Hello there") == first.encode("Hello there")
+        rows = [
+            model.session(n_ctx=32).eval((np.arange(13) % 7 + 3).tolist(), all_logits=True)
+            for model in (first, second)
+        ]
+        np.testing.assert_allclose(rows[1], rows[0], rtol=1e-4, atol=1e-4 * np.abs(rows[0]).max())
+        definition = second.metadata["graphml.definition.sha256"]
+        assert definition == hashlib.sha256(imported.text.encode()).hexdigest()
+        assert second.metadata["tokenizer.chat_template"] == TEMPLATE
