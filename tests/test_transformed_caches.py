@@ -133,3 +133,16 @@ def test_a_session_that_was_saved_otherwise_is_refused(tmp_path: Path) -> None:
         ),
     ):
         model.load_session(tmp_path / "saved")
+
+
+@pytest.mark.parametrize("last", ["attention", "rows", "reshape"])
+def test_values_are_compared_in_their_own_basis(last: str, tmp_path: Path) -> None:
+    """Attention's node is what it gives, whatever the cache keeps; another name has what is transformed."""
+    heads = {"attention.head_count": 2, "attention.head_count_kv": 1}
+    path = write_model(tmp_path / "wide.gguf", "llama", transformer("llama", "wide", 2, metadata=heads))
+    with graphml.load(path, kv="f32") as plain, graphml.load(path, kv="q8_0") as kept:
+        rows = graphml.compare(plain, kept, prompt=TOKENS[:8].tolist()).rows
+    values = [row for row in rows if last in row.node.rpartition(".")[2]]
+    assert {row.other_op for row in values} >= ({"walsh_hadamard"} if last == "attention" else set())
+    assert values
+    assert max(row.difference.nmse for row in values) < 0.01

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from graphml.api.graph_weights import graph_weights
 from graphml.api.model import Model
 from graphml.backend import no_progress
+from graphml.compiler.caller_arrays import graph_weights
 from graphml.compiler.compile import Compiled, compile_graph
 from graphml.compiler.options import CompileOptions
 from graphml.errors import UsageError
@@ -47,8 +47,9 @@ def compile(
     or order differs; of block formats uint8 with the last dimension in bytes. threads: of a device that is
     opened here. n_tokens, n_outputs: bounds of a model's program.
 
-    The result has `graph`, `snapshots` (the graph after each pass), `fusions` (applied and refused), `plan`,
-    `seconds` and `program`. A device opened here closes when the program is no longer used.
+    `compiled(x=array)` runs a graph without states once and returns its outputs by name, as copies. It has
+    `graph`, `snapshots` (the graph after each pass), `fusions` (applied and refused), `plan`, `seconds`
+    and `program`. A device opened here closes when the program is no longer used.
 
     Raises a GraphmlError: UsageError for an argument or an unknown fusion or node, and those of `load`.
     """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,24 +65,32 @@ class TokenIterator(Iterator["Token"]):
             on_begun()
 
 
-@dataclass(frozen=True)
-class Token(NamesOthers):
-    """A generated token: its id, the text that became certain with it, and the number of its sequence.
+@dataclass(frozen=True, eq=False, repr=False)
+class Token(str, NamesOthers):
+    """A generated token: the text that became certain with it, its id, and the number of its sequence.
 
-    The pieces of all tokens together are the text: a piece is empty while a character is not complete or a
-    stop string may be beginning, and then holds several tokens' text. Control tokens have none. `str(token)`
-    is its piece. logprobs: how likely it was, where `SamplingParams.logprobs` asks for that.
+    It is that text, its `piece`. The pieces of all tokens together are the answer: one is empty while a
+    character is not complete or a stop string may be beginning, and then holds several tokens' text. Control
+    tokens have none. logprobs: how likely it was, where `SamplingParams.logprobs` asks for that.
     """
 
     _same: ClassVar = {**dict.fromkeys(("text", "content", "token"), "piece"), "token_id": "id"}
 
     id: int
     piece: str
-    index: int = 0
+    index: int = 0  # type: ignore[assignment]  # in place of the text's method
     logprobs: TokenLogprobs | None = None
 
-    def __str__(self) -> str:
-        return self.piece
+    def __new__(cls, id: int, piece: str, index: int = 0, logprobs: TokenLogprobs | None = None) -> Self:
+        """The text is the piece."""
+        return super().__new__(cls, piece)
+
+    def __getnewargs__(self) -> tuple[int, str, int, TokenLogprobs | None]:  # type: ignore[override]
+        """What a copy is made of."""
+        return self.id, self.piece, self.index, self.logprobs
+
+    def __bool__(self) -> bool:
+        return True  # a token without text is one, too
 
     def __repr__(self) -> str:
         index = f", index={self.index}" if self.index else ""

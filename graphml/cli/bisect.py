@@ -54,7 +54,7 @@ def bisect(
     check_limit(limit)
     check_file("--saved", saved)
     check_folder("--repro", out)
-    if saved is not None and (run_options.fuse_a or opening.place or run_options.prompt != numbers.TEXT):
+    if saved is not None and (run_options.fuse_a or opening.place or run_options.prompt is not None):
         raise UsageError("--saved: wanted no --fuse-a, --place and --prompt: the run has its own")
     judged, judging = run_options.backends
     with numbers.opened(model, opening, run_options, None if saved else judged, judging) as sides:
@@ -64,9 +64,8 @@ def bisect(
             run = restore(saved, executor.weights)
             check_alike(run, executor)
             if len(run.ids) > executor.n_batch:
-                raise UsageError(
-                    f"--saved: wanted --tokens {len(run.ids)}, as the run has; got {run_options.tokens}"
-                )
+                got = run_options.tokens or "none"
+                raise UsageError(f"--saved: wanted --tokens {len(run.ids)}, as the run has; got {got}")
             other = observe(executor, run.ids, sides.options_b, in_use=False)
             bisection = bisect_run(run, other, Judge(executor, sides.options_b, limit))
         else:

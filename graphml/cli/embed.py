@@ -16,6 +16,7 @@ from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import Bars, write, write_json
 from graphml.errors import UsageError
 
+FORMATS = ("json", "json+", "array", "raw")  # of llama-embedding
 SHOWN = 60  # characters of a text behind its cosines
 Texts = Annotated[
     list[str] | None,
@@ -66,6 +67,13 @@ def embed(
     similarity: Annotated[
         bool, typer.Option("--similarity", help="Print the cosine between each two texts instead.")
     ] = False,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--embd-output-format", metavar="FORMAT", show_default=False,
+            help="Print as llama-embedding does: json (OpenAI's object), json+ (with cosines), array, raw.",
+        ),
+    ] = None,
     json: options.Json = False,
 ) -> None:  # fmt: skip
     """Compute embeddings of texts, of length 1, or scores of a reranking model; a line of numbers each."""
@@ -74,6 +82,10 @@ def embed(
     if query is not None and prompt_name is not None:
         raise UsageError(f"--query: wanted no --prompt-name beside it; got {prompt_name!r:.80}")
     _check_rows("rank" if query is not None else pooling, norm, similarity)
+    if output not in (None, *FORMATS):
+        raise UsageError(f"--embd-output-format: wanted one of {', '.join(FORMATS)}; got {output!r:.80}")
+    if output is not None and (json or similarity):
+        raise UsageError("--embd-output-format: wanted no --json and no --similarity beside it")
     model, typed = model_and_texts(model, words, opening)
     texts = texts_of([*typed, *(text or ())])
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
@@ -81,10 +93,18 @@ def embed(
         _check_rows(chosen, norm, similarity)
         rows = opened.embed(texts, chosen, False, prompt_name) if query is None else opened.rank(query, texts)
         kind = -1 if chosen == "rank" else 2 if norm is None else norm
-        cosines = (unit := normalized(rows)) @ unit.T if similarity else None
+        cosines = (unit := normalized(rows)) @ unit.T if similarity or output == "json+" else None
         rows = normalized(rows, kind)
         bars.close()
-        if json:
+        if output == "array":
+            write_json(rows.tolist())
+        elif output in ("json", "json+"):
+            data = [
+                {"object": "embedding", "index": i, "embedding": row.tolist()} for i, row in enumerate(rows)
+            ]
+            more = {} if cosines is None else {"cosineSimilarity": cosines.tolist()}
+            write_json({"object": "list", "data": data, **more})
+        elif json:
             report = {
                 "model": str(opened.path), "arch": opened.arch, "pooling": chosen,
                 "embd_normalize": kind, "embeddings": rows.tolist(),

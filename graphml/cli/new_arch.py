@@ -14,6 +14,7 @@ from graphml.cli.options.checks import check_file, check_target
 from graphml.cli.terminal.console import write_file
 from graphml.errors import ArchitectureError, UsageError
 from graphml.loading import discovery
+from graphml.loading.huggingface.json_files import read_json
 
 
 def new_arch(
@@ -41,6 +42,10 @@ def new_arch(
     force: Annotated[bool, typer.Option("--force", help="Overwrite files.")] = False,
 ) -> None:  # fmt: skip
     """Generate an architecture file from a config.json or an architecture, and list what it leaves out."""
+    if from_hf is None and like is None and Path(name).suffix == ".json" and Path(name).is_file():
+        from_hf, name = Path(name), "" if output is None else output.stem
+        if not name:
+            raise UsageError("NAME: wanted a name before config.json, or -o NAME.py")
     check_file("--from-hf", from_hf)
     check_target("--output", output, ".py")
     check_target("--sample", sample, ".gguf")
@@ -64,6 +69,9 @@ def new_arch(
         assert known.sample is not None
         write_tiny(sample, name, known.sample(name)[0])
     if from_hf is not None:
+        kind = read_json(from_hf).get("model_type")
+        if kind in discovery.families():
+            print(f"graphml: {kind} runs as it is: `graphml run {from_hf.parent}`", file=sys.stderr)
         weights = any(from_hf.parent.glob("*.safetensors"))
         wanted = "torch at hand" if weights else "torch at hand and the weights beside config.json"
         hint = f"`graphml import hf:{from_hf.parent} -o {path}` makes and proves it from the model's own code"

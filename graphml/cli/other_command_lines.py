@@ -142,8 +142,6 @@ _AS_IT_IS: Final = ("--stream", "--jinja", "--no-warmup", "--log-disable", "--si
 """Options of others that ask for what `run` and `chat` do in any case."""
 _CONVERSING: Final = {"chat": ("-cnv", "--conversation"), "run": ("-st", "--single-turn")}
 """What says that the command does what it does anyway."""
-_EMBEDDINGS: Final = {"json": ["--json"], "raw": [], "": []}
-"""llama.cpp's forms of embeddings that `embed` prints -> our options."""
 
 
 def in_our_words(name: str, command: Any, words: Sequence[str]) -> list[str]:
@@ -216,13 +214,6 @@ def _as_meant(name: str, own: Mapping[str, Any], word: str, left: list[str], sho
         if has_value and (state := _value(option, equals, value, left)) not in _FLASH_ON:
             raise UsageError(f"{option}: {FLASH}; got {state!r:.80}")
         return []
-    if (name, option) == ("embed", "--embd-output-format"):
-        if (form := _value(option, equals, value, left)) not in _EMBEDDINGS:
-            raise UsageError(
-                f"{option}: wanted json, or raw for lines of numbers; --json prints an object whose "
-                f"`embeddings` are an array; got {form!r:.80}"
-            )
-        return _EMBEDDINGS[form]
     if word == "-o" and name in ("run", "chat"):
         return _setting(own, left)
     if word in _AS_IT_IS and name in ("run", "chat"):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from graphml.cli.embed import Texts, texts_of
 from graphml.cli.options import options
+from graphml.cli.options.checks import text_of
 from graphml.cli.options.opening import find, load, model_and_texts
 from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import Bars, write, write_json
@@ -29,6 +31,11 @@ def rerank(
         str | None, typer.Option("--query", "-q", help="What the texts are to answer.", show_default=False)
     ] = None,
     text: Texts = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", "-f", "--documents", metavar="FILE", show_default=False,
+                     help="A file of texts, one a line."),
+    ] = None,
     top_n: Annotated[
         int, typer.Option("--top-n", "-n", min=1, help="Print the best N only.", show_default="all")
     ] = 1 << 31,
@@ -39,7 +46,8 @@ def rerank(
     if query is None and not left:
         raise UsageError('query: wanted one, as `graphml rerank MODEL "QUERY" "TEXT"...` or --query QUERY')
     query = left.pop(0) if query is None else query
-    texts = texts_of([*left, *(text or ())])
+    lines = () if file is None else (line for line in text_of(file).splitlines() if line.strip())
+    texts = texts_of([*left, *(text or ()), *lines])
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         scores = [float(row[0]) for row in opened.rank(query, texts)]
         bars.close()

@@ -90,7 +90,7 @@ def verify(
 
 
 def _record(
-    model: Model, path: Path, against: str, prompt: str, tokens: int, python: str
+    model: Model, path: Path, against: str, prompt: str | None, tokens: int | None, python: str
 ) -> records.PeerRecord:
     if not against or against.partition(":")[0] in PEERS:
         ids = tuple(numbers.ids_of(model, prompt, tokens))

@@ -7,9 +7,22 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
-from graphml.backend import AheadProgram, Backend, Device, Plan, Program, Progress, no_progress, on_device
+import numpy as np
+
+from graphml.backend import (
+    AheadProgram,
+    Backend,
+    Device,
+    Plan,
+    Program,
+    Progress,
+    State,
+    no_progress,
+    on_device,
+)
+from graphml.compiler.caller_arrays import graph_inputs
 from graphml.compiler.multi_device import PartsDevice, lower_parts
 from graphml.compiler.options import DEFAULT, CompileOptions
 from graphml.compiler.partitions import ReadyPart, backends_of, join, share_arenas, whole_plan
@@ -65,6 +78,17 @@ class Compiled(Prepared):
     """A prepared graph with the program that a device made of it."""
 
     program: Program
+
+    def __call__(self, **inputs: Any) -> dict[str, Array]:
+        """Run a graph without states once: its outputs by name, as copies. inputs: arrays or tensors by name.
+
+        UsageError names an input that does not fit.
+        """
+        arrays, dims = graph_inputs(self.snapshots[BUILD], inputs)
+        for name, buffer in self.program.inputs.items():
+            buffer[tuple(map(slice, arrays[name].shape))] = arrays[name]
+        outputs = self.program.run(dims, cast(State, None))
+        return {name: np.array(value) for name, value in outputs.items()}
 
     @functools.cached_property
     def ahead(self) -> AheadProgram | None:

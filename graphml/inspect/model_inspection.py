@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from graphml.api.capture import Patches
 from graphml.api.load_model import load_model
@@ -28,6 +28,7 @@ from graphml.ir.graph import Graph
 from graphml.ir.op import Array, Floats
 from graphml.options.argument_checks import text_of
 from graphml.options.option_fields import options_of
+from graphml.options.other_attributes import NamesOthers
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.system.notebook_html import html_frame, html_table
 
@@ -45,8 +46,14 @@ class Explanation(dict[str, Any]):
         return explain.text(self)
 
 
-class ModelProfile(Profile):
+class ModelProfile(Profile, NamesOthers):
     """A profile as `Model.profile` returns it: as a text, tables by op in Markdown, in milliseconds."""
+
+    _same: ClassVar = dict.fromkeys(("to_dict", "as_dict", "to_json"), "as_json")
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it as values for JSON, as `graphml profile --format json` prints it."""
+        return profile_table.as_json(self, 0.0)
 
     def __str__(self) -> str:
         return profile_table.markdown(self, 0.0, ("op",))

@@ -70,6 +70,12 @@ _NO_ARGUMENT: Final = {
     "stream": "Use Model.stream(...) or Chat.stream(...), or iterate over what Engine.submit returns.",
     "echo": "A result has no prompt; prompt + result.text is both, and prompt_logprobs=0 scores its tokens.",
     "ignore_eos": "logit_bias={model.tokenizer.eos_id: -1000.0} goes on behind an end.",
+    **dict.fromkeys(
+        ("logits_processor", "logits_processors", "logit_processor", "prefix_allowed_tokens_fn"),
+        "Use function=f: f(ids, logits, history) changes the logits before a token is sampled.",
+    ),
+    "stopping_criteria": "stop= and stop_tokens= end an answer; so does leaving a loop over Model.stream.",
+    **dict.fromkeys(("streamer", "callback"), "Iterate over Model.stream(...)."),
     "verbose": "logging.basicConfig(level='DEBUG') shows what is logged, progress= of load long work.",
 }
 """Arguments of other libraries that none has here, and what does the same."""

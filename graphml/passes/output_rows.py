@@ -156,7 +156,7 @@ class _Rewriting:
             attributes = complete(get_rows, {"from_dtype": node.dtype.name})
             kind = infer_type(get_rows, [source.type for source in inputs], attributes)
             scope, dot, _ = reader.name.rpartition(".")
-            name = self._unique(f"{scope}{dot}{get_rows.name}")
+            name = self._unique(f"{scope}{dot}{node.name.rpartition('.')[2]}_rows")
             self._picked[node] = self._put(Node(get_rows, inputs, kind, name, attributes, node.source))
         return self._picked[node]
 

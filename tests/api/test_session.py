@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import pickle
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -283,3 +285,16 @@ def test_the_text_of_a_generation_has_the_tokens_that_were_taken(model: graphml.
     first = next(tokens)
     assert tokens.text.startswith(first.piece)
     assert tokens.text == model.session().generate("Once upon a time", max_tokens=6).text
+
+
+def test_a_token_is_its_text(model: graphml.Model) -> None:
+    tokens = list(model.session().generate("Once upon a time", max_tokens=6))
+    text = ""
+    for token in tokens:
+        text += token
+    assert text == "".join(tokens) == model.generate("Once upon a time", max_tokens=6).text
+    empty, first = graphml.Token(7, ""), graphml.Token(9, "a", 2)
+    assert empty, "one without text is a token, too"
+    for copied in (copy.copy(first), copy.deepcopy(first), pickle.loads(pickle.dumps(first))):
+        assert (copied, copied.id, copied.piece, copied.index, copied.logprobs) == ("a", 9, "a", 2, None)
+    assert {first: 1}["a"] == 1

@@ -175,3 +175,16 @@ def test_the_name_of_an_architecture_begins_from_it(name: str, tmp_path: Path) -
 @pytest.mark.parametrize("name", ["import", "9lives", "a b", "../x", "a.b", ""])
 def test_a_name_that_is_no_module_is_an_error(name: str, tmp_path: Path) -> None:
     assert "NAME: wanted letters" in new_arch(name, "-o", tmp_path / "m.py", code=2).stderr
+
+
+def test_a_config_alone_is_drafted_and_a_known_type_is_told(tmp_path: Path) -> None:
+    config, file = CONFIGS / "qwen3.json", tmp_path / "mine.py"
+    done = new_arch(config, "-o", file)
+    assert f"graphml: qwen3 runs as it is: `graphml run {CONFIGS}`" in done.stderr
+    named = new_arch("mine", "--from-hf", config, "-o", file, "--force")
+    assert (done.stdout, done.stderr) == (named.stdout, named.stderr)
+    assert (
+        "runs as it is"
+        not in new_arch("mine", "--from-hf", CONFIGS / "novel.json", "-o", file, "--force").stderr
+    )
+    assert "NAME: wanted a name before config.json, or -o NAME.py" in new_arch(config, code=2).output

@@ -42,6 +42,8 @@ RIGHT = [
     "plain-d",
     "plain-e",
     "plain-f",
+    "plain-i",
+    "plain-j",
 ]
 
 
@@ -201,7 +203,7 @@ def test_windows_longer_than_the_traced_text_are_found(folder: Path) -> None:
     assert "windows=read_windows(" in imported("plain-f", folder).text
     assert imported("plain-f", folder).keys["attention.sliding_window"] == 40
     description = described("plain-d", folder / "longer", longer)
-    assert import_description(description, {}).keys["attention.sliding_window"] == 300
+    assert import_description(description, {}).keys["attention.sliding_windows"] == [300, 6]
 
 
 def test_computed_parameters_of_a_plain_module_are_stored_as_computed(folder: Path) -> None:
@@ -339,3 +341,23 @@ def test_weight_norm_is_of_all_dimensions_but_one_or_of_all(dim: int, axis: int 
     v, g = np.arange(12.0).reshape(3, 4) + 1, np.array(2.0)
     wanted = 2 * v / np.linalg.norm(v, axis=axis, keepdims=True)
     np.testing.assert_allclose(NUMBERS["_weight_norm"]({"v": v, "g": g, "dim": dim}), wanted)
+
+
+def test_what_reads_a_shape_alone_asks_for_no_numbers(folder: Path) -> None:
+    """`zeros_like` of what attention gives, of a long text, would take its scores' memory."""
+
+    def shaped(found: dict[str, Any]) -> None:
+        at, last = next(
+            (i, one) for i, one in enumerate(found["nodes"]) if "scaled_dot_product_attention" in one["op"]
+        )
+        zeros = {**last, "name": "zeros", "op": "aten.zeros_like.default",
+                 "args": {"self": {"node": last["name"]}}}  # fmt: skip
+        found["nodes"].insert(at + 1, zeros)
+
+    description = described("plain-d", folder / "shaped", shaped)
+    evaluator = Evaluator(description, description.with_ids(np.zeros(11, np.int64)), random_parameter)
+    value = evaluator.value("zeros")
+    node = description.nodes["zeros"]
+    assert value.shape == tuple(11 if isinstance(size, str) else size for size in node.shape or ())
+    assert not value.any()
+    assert node.operands[0] not in evaluator.held

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+import graphml
 from graphml.cli.main import app
 from tests import golden
 from tests.inspect import faults
@@ -41,6 +42,19 @@ def test_compare_lists_every_value() -> None:
     assert "| 4x8x8 " in table[0]
     assert lines[-1].endswith("none with NaN or infinity in A")
     assert len({len(line) for line in lines if line.startswith("| ")}) <= 2
+
+
+def test_a_prompt_is_run_as_it_is_typed() -> None:
+    def ids(*options: object) -> list[int]:
+        done = command("compare", "stories260k", "--format", "json", *options)
+        found: list[int] = json.loads(done.stdout)["ids"]
+        return found
+
+    with graphml.load("stories260k", "reference") as model:
+        typed = model.encode("Hello there")
+    assert ids("-p", "Hello there") == typed
+    assert ids("-p", "Hello there", "--tokens", 5) == (typed * 5)[:5]
+    assert len(ids()) == 8
 
 
 def test_compare_as_json_and_the_worst(tmp_path: Path) -> None:

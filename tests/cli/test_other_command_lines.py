@@ -134,7 +134,8 @@ def test_a_command_of_another_meaning_names_ours(name: str) -> None:
     (["run", STORIES, "Hi", "-o", "out.txt"], "-o: wanted the name of a setting and its value, `-o temperat"),
     (["run", STORIES, "Hi", "-o", "raw", "1"], "-o: wanted the name of a setting and its value"),
     (["run", STORIES, "Hi", "--show-prompt", "--no-display-prompt"], "--no-display-prompt: the prompt is"),
-    (["embed", STORIES, "Hi", "--embd-output-format", "json+"], "--embd-output-format: wanted json, or raw"),
+    (["embed", STORIES, "Hi", "--embd-output-format", "xml"], "--embd-output-format: wanted one of json"),
+    (["embed", STORIES, "Hi", "--embd-output-format", "raw", "--json"], "wanted no --json and no"),
     (["run", STORIES, "Hi", "-fa", "off"], "-fa: wanted on or auto; attention is always"),
     (["run", STORIES, "Hi", "-ctk", "q9"], "-ctk: wanted one of f16"),
     (["run", STORIES, "Hi", "-ctk", "f16", "-ctk", "f32"], "-ctk: wanted once"),
@@ -212,8 +213,6 @@ def test_options_of_other_commands_than_run() -> None:
         ("chat", "-cnv --verbose -ctk f32", "--kv f32/f16 --stats"),
         ("perplexity", "-ctv f32 -fa auto", "--kv f16/f32"),
         ("bench", "-ctk f32 -fa 1", "-ctk f32"),
-        ("embed", "--embd-output-format json", "--json"),
-        ("embed", "--embd-output-format=raw", ""),
         ("compare", "--backends cpu,reference", "--backend cpu,reference"),
         ("tokenize", "--stream", "--stream"),
     ):

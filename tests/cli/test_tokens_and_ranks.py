@@ -77,3 +77,21 @@ def test_texts_are_ranked(tmp_path: Path) -> None:
     assert first["score"] == pytest.approx(scores[best[0]], abs=1e-6)
     by_place = ["rerank", path, "world", *texts, "--backend", "reference", "--kv", "f32"]
     assert graphml_command(*by_place).stdout.splitlines() == lines
+    (tmp_path / "texts.txt").write_text("\n".join(["", *texts, ""]))
+    for option in ("-f", "--documents"):
+        assert graphml_command(*options, option, tmp_path / "texts.txt").stdout.splitlines() == lines
+
+
+def test_embeddings_are_printed_in_the_forms_of_llama_embedding() -> None:
+    options = ["embed", "stories260k", "once", "twice", "--backend", "reference"]
+    rows = json.loads(graphml_command(*options, "--json").stdout)["embeddings"]
+    data = [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)]
+
+    def form(name: str) -> str:
+        return graphml_command(*options, "--embd-output-format", name).stdout
+
+    assert json.loads(form("json")) == {"object": "list", "data": data}
+    cosines = json.loads(form("json+"))["cosineSimilarity"]
+    np.testing.assert_allclose(cosines, np.asarray(rows) @ np.transpose(rows), atol=1e-6)
+    assert json.loads(form("array")) == rows
+    assert form("raw") == graphml_command(*options).stdout

@@ -114,6 +114,14 @@ def _along(function: Callable[..., Array]) -> Callable[[Arguments], Array]:
     return lambda a: function(a["self"], axis=axes(a.get("dim")), keepdims=a.get("keepdim", False))
 
 
+def _extreme(a: Arguments) -> Any:
+    """The largest of all; of a dimension, and where it is."""
+    if a.get("dim") is None:
+        return np.max(a["self"])
+    keep = bool(a.get("keepdim"))
+    return tuple(function(a["self"], axis=a["dim"], keepdims=keep) for function in (np.max, np.argmax))
+
+
 def _unary(function: Callable[[Array], Array]) -> Callable[[Arguments], Array]:
     return lambda a: function(a["self"])
 
@@ -211,7 +219,7 @@ NUMBERS: Mapping[str, Callable[[Arguments], Any]] = {
     "all": _along(np.all),
     "prod": _along(np.prod),
     "logsumexp": _along(lambda x, axis, keepdims: np.logaddexp.reduce(x, axis=axis, keepdims=keepdims)),
-    "max": _along(np.max),
+    "max": _extreme,
     "linalg_vector_norm": lambda a: np.linalg.norm(
         a["self"], axis=axes(a.get("dim")), keepdims=a.get("keepdim", False)
     ),

@@ -34,6 +34,7 @@ class _AttentionNodes:
     last: str
     masks: tuple[str, ...]
     causal: bool
+    sinks: str = ""  # the parameter with one more score of each head
 
 
 def attentions(dependence: Dependence) -> list[Recognised]:
@@ -70,8 +71,9 @@ def _by_products(dependence: Dependence, at: TracedNode) -> _AttentionNodes:
             continue
         inside.add(name)
         stack += [operand for operand in nodes[name].operands if dependence.is_mixing(operand)]
+        stack += [each for each in dependence.token_operands(name) if _is_of_rows(dependence, each)]
         for user in dependence.users.get(name, ()):
-            if dependence.is_mixing(user):
+            if dependence.is_mixing(user) or _is_of_rows(dependence, user):
                 stack.append(user)
             elif dependence.on_tokens(user):
                 lasts.append(user)
@@ -79,15 +81,9 @@ def _by_products(dependence: Dependence, at: TracedNode) -> _AttentionNodes:
         nodes[name]
         for name in nodes
         if name in inside
-        and len([operand for operand in dependence.token_operands(name) if not dependence.is_mixing(operand)])
-        == 2
+        and len([operand for operand in dependence.token_operands(name) if operand not in inside]) == 2
     ]
-    joined = next((nodes[inner] for inner in inside if op_name(nodes[inner]) == "cat"), None)
-    if joined is not None:
-        raise ArchitectureError(
-            f"{joined.told}: joins scores of attention with other values, as sinks are: "
-            "`graphml import` knows no sinks"
-        )
+    joined = [nodes[name] for name in nodes if name in inside and op_name(nodes[name]) == "cat"]
     if len(scores) != 1 or len(set(lasts)) != 1:
         raise ArchitectureError(
             f"{at.told}: mixes tokens in a way that is no attention that `graphml import` knows"
@@ -108,7 +104,41 @@ def _by_products(dependence: Dependence, at: TracedNode) -> _AttentionNodes:
         if dependence.is_positions(operand)
         and sum(isinstance(size, str) for size in nodes[operand].shape or ()) > 1
     )
-    return _AttentionNodes(query, key, values[0], lasts[0], tuple(masks), False)
+    sinks = _sinks(dependence, joined[0]) if joined else ""
+    return _AttentionNodes(query, key, values[0], lasts[0], tuple(masks), False, sinks)
+
+
+def _is_of_rows(dependence: Dependence, name: str) -> bool:
+    """Whether a value is a sum or an extreme of each token's scores, as a softmax takes from them."""
+    node = dependence.description.nodes.get(name)
+    if node is None or not dependence.on_tokens(name):
+        return False
+    if op_name(node) == "python.getitem":
+        return _is_of_rows(dependence, node.operands[0])
+    reduces = op_name(node) in ("max", "amax", "sum", "logsumexp")
+    return reduces and dependence.is_mixing(node.operands[0])
+
+
+def _sinks(dependence: Dependence, joined: TracedNode) -> str:
+    """The parameter that is joined to the scores, one for each head."""
+    name = next((each for each in joined.operands if not dependence.is_mixing(each)), "")
+    while name and not dependence.is_parameters(name):
+        node = dependence.description.nodes.get(name)
+        moves = node is not None and op_name(node) in (
+            "expand",
+            "view",
+            "reshape",
+            "unsqueeze",
+            "clone",
+            "repeat",
+        )
+        name = node.operands[0] if node is not None and moves else ""
+    if not name:
+        raise ArchitectureError(
+            f"{joined.told}: joins scores of attention with values that are no parameter of each head, as "
+            "sinks are"
+        )
+    return name
 
 
 def _mask_of_tokens(dependence: Dependence, name: str) -> ArchitectureError:
@@ -146,6 +176,11 @@ class _Runs:
         for (role, shape), x in zip(self.shapes.items(), (q, k, v), strict=True):
             axis = next(i for i, size in enumerate(shape) if isinstance(size, str))
             rest = tuple(size for size in shape if isinstance(size, int))
+            if np.prod(rest) * len(x) != x.size:
+                raise ArchitectureError(
+                    f"{self.dependence.description.nodes[self.found.last].told}: attention reads a {role} of "
+                    f"shape {list(shape)}: wanted heads and widths"
+                )
             entries[getattr(self.found, role)] = np.moveaxis(x.reshape(len(x), *rest), 0, axis)
         out = run(self.dependence, entries, self.found.last, len(q))
         axis = next(i for i, size in enumerate(self.last) if isinstance(size, str))
@@ -194,10 +229,15 @@ def _fitted(dependence: Dependence, node: TracedNode, roles: _AttentionNodes) ->
         "head": heads,
         "head_kv": kv,
     }
-    _check(runs, node, numbers, (heads, kv, width, wide))
-    return Recognised(
-        "attend", roles.last, {"q": roles.query, "k": roles.key, "v": roles.value}, numbers=numbers
-    )
+    sinks = np.log(np.expm1(-zero[0, 0])) if roles.sinks else None
+    if sinks is not None:
+        held = np.asarray(run(dependence, {}, roles.sinks, n)).reshape(-1)
+        if held.shape != sinks.shape or not same(held, sinks, 1e-6):
+            raise ArchitectureError(f"{node.told}: wanted a parameter of each head beside the scores")
+    _check(runs, node, numbers, (heads, kv, width, wide), sinks)
+    entries = {"q": roles.query, "k": roles.key, "v": roles.value}
+    of_heads = {"weight": roles.sinks} if roles.sinks else {}
+    return Recognised("attend", roles.last, entries, of_heads, numbers)
 
 
 def _scale(weights: Callable[..., Array], n: int, sizes: tuple[int, int, int], bias: Array) -> float:
@@ -247,7 +287,13 @@ def alibi_slopes(heads: int, max_bias: float) -> Array:
     )
 
 
-def _check(runs: _Runs, node: TracedNode, numbers: dict[str, Any], sizes: tuple[int, int, int, int]) -> None:
+def _check(
+    runs: _Runs,
+    node: TracedNode,
+    numbers: dict[str, Any],
+    sizes: tuple[int, int, int, int],
+    sinks: Array | None,
+) -> None:
     """Attention with these numbers, on random values, must agree."""
     heads, kv, width, wide = sizes
     n = 9
@@ -264,8 +310,10 @@ def _check(runs: _Runs, node: TracedNode, numbers: dict[str, Any], sizes: tuple[
         scores = scores - alibi_slopes(heads, numbers["max_bias"])[:, None, None] * (i - j)
     seen = (j <= i) & ((i - j < numbers["window"]) | (not numbers["window"]))
     seen = seen & ((i // max(numbers["chunk"], 1) == j // max(numbers["chunk"], 1)) | (not numbers["chunk"]))
-    wanted = np.einsum(
-        "hij,jhd->ihd", softmax(np.where(seen, scores, -np.inf), -1), np.repeat(v, heads // kv, 1)
-    )
+    scores = np.where(seen, scores, -np.inf)
+    if sinks is not None:
+        scores = np.concatenate([scores, np.broadcast_to(sinks[:, None, None], (heads, n, 1))], -1)
+    shares = softmax(scores, -1)[..., :n]
+    wanted = np.einsum("hij,jhd->ihd", shares, np.repeat(v, heads // kv, 1))
     if not same(runs(q, k, v), wanted, 1e-6):
         raise ArchitectureError(f"{node.told}: attention that agrees with no `attend`: {numbers}")

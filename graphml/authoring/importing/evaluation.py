@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphml.authoring.importing.aten import NUMBERS, SHAPES
+from graphml.authoring.importing.aten import KINDS, NUMBERS, SHAPES, SIZE_ONLY
 from graphml.authoring.importing.description import TracedInput, TracedModule, TracedNode
 from graphml.errors import ArchitectureError
 
@@ -108,7 +108,12 @@ class Evaluator:
     def _op(self, node: TracedNode) -> Any:
         if is_ignored(node):
             return None
-        name, a = op_name(node), {key: self._argument(argument) for key, argument in node.args.items()}
+        name = op_name(node)
+        sized = _sized(self.description, node)
+        if sized in self.held:
+            sized = None
+        known = self.held if sized is None else {**self.held, sized: self._of_its_size(sized)}
+        a = {key: self._argument(argument, known) for key, argument in node.args.items()}
         try:
             if name in PYTHON:
                 return PYTHON[name](*a.values())
@@ -119,16 +124,35 @@ class Evaluator:
         except (ValueError, TypeError, IndexError) as error:
             raise ArchitectureError(f"{node.told}: cannot be evaluated: {error}") from None
 
-    def _argument(self, value: Any) -> Any:
+    def _argument(self, value: Any, known: Mapping[str, Any]) -> Any:
         if isinstance(value, Mapping):
             if "node" in value:
-                return self.held[value["node"]]
+                return known[value["node"]]
             return float(value["number"]) if "number" in value else value
-        return [self._argument(argument) for argument in value] if isinstance(value, list) else value
+        return [self._argument(argument, known) for argument in value] if isinstance(value, list) else value
+
+    def _of_its_size(self, name: str) -> Array:
+        """An array of the shape and kind of a node's value, without its numbers: it takes no memory."""
+        node = self.description.nodes[name]
+        leaves = self.description.inputs
+        ids = next(leaf for leaf in leaves if leaves[leaf].kind == "ids" and leaf in self.held)
+        n_tokens = np.shape(self.held[ids])[-1]
+        shape = [n_tokens if isinstance(size, str) else size for size in node.shape or ()]
+        return np.broadcast_to(np.zeros((), KINDS.get(node.dtype, np.float64)), shape)
 
 
 def _double(x: Array) -> Array:
     return x.astype(np.float64) if x.dtype.kind == "f" else x
+
+
+def _sized(description: TracedModule, node: TracedNode) -> str | None:
+    """The operand of which an op reads the shape alone, where that is known for any number of tokens."""
+    if op_name(node) not in SIZE_ONLY or not node.operands:
+        return None
+    source = description.nodes.get(node.operands[0])
+    if source is None or source.shape is None:
+        return None
+    return source.name if all(isinstance(size, int) or size.isidentifier() for size in source.shape) else None
 
 
 def _needed(description: TracedModule, wanted: Iterable[str], held: Mapping[str, Any]) -> list[str]:
@@ -142,6 +166,9 @@ def _needed(description: TracedModule, wanted: Iterable[str], held: Mapping[str,
         needed.add(name)
         node = description.nodes.get(name)
         if node is not None:
-            stack += [operand for operand in node.operands if operand not in held and operand not in needed]
+            sized = _sized(description, node)
+            stack += [
+                each for each in node.operands if each not in held and each not in needed and each != sized
+            ]
     leaves = [name for name in description.inputs if name in needed]
     return leaves + [name for name in description.nodes if name in needed]

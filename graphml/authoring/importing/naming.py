@@ -16,7 +16,19 @@ from graphml.authoring.importing.layers import Layered
 
 Named = dict[int, str]
 """id of an expression -> the name of its tensors."""
-THROUGH = ("reshape", "rope", "rms_norm", "layer_norm", "columns", "scale", "clamp", "softcap", "mul", "add")
+THROUGH = (
+    "reshape",
+    "rope",
+    "rms_norm",
+    "layer_norm",
+    "l2_norm",
+    "columns",
+    "scale",
+    "clamp",
+    "softcap",
+    "mul",
+    "add",
+)
 ACTIVATIONS = ("silu", "gelu", "gelu_erf", "gelu_quick", "relu", "sigmoid", "tanh", "sqr")
 
 
@@ -43,6 +55,8 @@ def users(of: Expression, among: Sequence[Expression]) -> list[Expression]:
 
 def _attention(layer: Sequence[Expression], named: Named) -> None:
     for attend in (expr for expr in layer if expr.op == "attend"):
+        if attend.weights:
+            named[id(attend)] = "attn_sinks"
         for role, x in zip("qkv", attend.inputs, strict=True):
             while x.op in THROUGH and x.inputs:
                 if x.op in ("rms_norm", "layer_norm"):

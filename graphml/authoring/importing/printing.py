@@ -170,6 +170,7 @@ def _attend(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[st
     more = "".join(
         f", {name}={numbers[name]}" for name in ("window", "softcap", "max_bias", "chunk") if name in numbers
     )
+    more += f', sinks={owner}["{stem}"]' if of.weights else ""
     return f"g.attend({', '.join(inner)}, layer.index, {numbers['scale']}{more})"
 
 
@@ -205,6 +206,7 @@ CALLS: Mapping[str, Handler] = {
     "embed": lambda of, inner, stem, numbers, owner: f'g.embed({owner}["{stem}"], g.tokens)',
     "position_rows": lambda of, inner, stem, numbers, owner: f'g.rows({owner}["{stem}"], g.positions)',
     "rms_norm": _norm,
+    "l2_norm": lambda of, inner, stem, numbers, owner: f"g.l2_norm({inner[0]}, {numbers['eps']})",
     "layer_norm": _norm,
     "reshape": _reshape,
     "attend": _attend,

@@ -109,7 +109,7 @@ class Walk(Walked):
         shape = None
         if match.op == "rope":
             return self._rotated(node, match, view)
-        if match.op in ("rms_norm", "layer_norm"):
+        if match.op in ("rms_norm", "layer_norm", "l2_norm"):
             rest = [size for size in view.elements.shape[:-1] if size != 1]
             shape = (*rest, view.elements.shape[-1])
             weights = {role: Weight(weight.source, shape[-1:]) for role, weight in weights.items()}
@@ -142,7 +142,8 @@ class Walk(Walked):
         del numbers["head_kv"]
         if kept[1].shape[0] != kept[2].shape[0]:
             raise ValueError("attention with other numbers of heads for keys than for values")
-        return self.made(node, "attend", tuple(kept), (heads * kept[2].shape[1],), numbers=numbers)
+        weights = {role: Weight(name, (heads,)) for role, name in match.weights.items()}
+        return self.made(node, "attend", tuple(kept), (heads * kept[2].shape[1],), weights, numbers)
 
     def _shared_heads(self, view: View, count: int, heads: int) -> Expression:
         """The heads of keys or values, each once."""

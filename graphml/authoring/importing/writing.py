@@ -224,6 +224,8 @@ class Writer:
         if of.op in ("rms_norm", "layer_norm"):
             eps = of.numbers["eps"]
             numbers["eps"] = "config.norm_eps" if near(eps, self.eps) else literal(eps)
+        elif of.op == "l2_norm":
+            numbers["eps"] = literal(of.numbers["eps"])
         elif of.op == "reshape" and len(of.shape) == 2:
             numbers["heads"] = self._heads(of)
         elif of.op == "rope":

@@ -116,7 +116,9 @@ def bytes_of(option: str, text: str) -> int:
 def text_of(path: Path, most: int = 64 << 20, said: str = "") -> str:
     """The text of a file in UTF-8; UsageError, beginning with `said`, for others and for more bytes."""
     try:
-        return plain_text(path, UsageError, most, "cannot be read as UTF-8 text")
+        return plain_text(
+            path, UsageError, most, "cannot be read as UTF-8 text" if path.is_file() else "cannot be read"
+        )
     except UsageError as error:
         raise UsageError(f"{said}{error}") from None
 

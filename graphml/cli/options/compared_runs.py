@@ -20,8 +20,9 @@ from graphml.compiler.options import CompileOptions
 from graphml.errors import UsageError
 from graphml.passes.placement_rules import with_named
 
-SMALLEST_BATCH = 32
+SMALLEST_BATCH, MOST_OF_PROMPT = 32, 4096
 TEXT = "Once upon a time there was a little girl who liked to look at the stars. Every night she"
+N_TOKENS = 8  # of that text
 
 JUDGE = "reference"
 Backends = Annotated[
@@ -37,13 +38,17 @@ FuseA = Annotated[
     str, typer.Option("--fuse-a", metavar="SWITCHES", help="Fusions of A, see --fuse.", show_default=False)
 ]
 FuseB = Annotated[str, typer.Option("--fuse-b", metavar="SWITCHES", help="Fusions of B, see --fuse.")]
-Prompt = Annotated[str, typer.Option("--prompt", "-p", metavar="TEXT", help="The prompt.")]
-Tokens = Annotated[
-    int,
-    typer.Option(
-        "--tokens", min=1, help="Number of prompt tokens; the last is a decode step, the others one batch."
-    ),
+Prompt = Annotated[
+    str | None, typer.Option("--prompt", "-p", metavar="TEXT", help="The prompt.", show_default=f"{TEXT} ...")
 ]
+Tokens = Annotated[
+    int | None,
+    typer.Option(
+        "--tokens", min=1, show_default=f"those of --prompt, else {N_TOKENS}",
+        help="Number of prompt tokens; the last is a decode step, the others one batch. The prompt begins "
+        "anew where it ends.",
+    ),
+]  # fmt: skip
 Format = Annotated[str, typer.Option("--format", help="md or json.")]
 FORMATS = ("md", "json")
 
@@ -55,9 +60,15 @@ class ComparedOptions:
     backend: Backends = f"cpu,{JUDGE}"
     fuse_a: FuseA = ""
     fuse_b: FuseB = ""
-    prompt: Prompt = TEXT
-    tokens: Tokens = 8
+    prompt: Prompt = None
+    tokens: Tokens = None
     format: Format = "md"
+
+    @property
+    def batch(self) -> int:
+        """What a step has room for: all tokens, of which a text has no more than bytes and a few markers."""
+        n_prompt = 0 if self.prompt is None else min(len(self.prompt.encode()) + 8, MOST_OF_PROMPT)
+        return max(self.tokens or n_prompt, SMALLEST_BATCH)
 
     @property
     def backends(self) -> tuple[str, str]:
@@ -97,9 +108,11 @@ def opened(
     for side_options in (options_a, options_b):
         side_options.fusions()  # a wrong name is told before anything is opened
     with Bars() as bars, ExitStack() as held:
-        batch = max(run_options.tokens, SMALLEST_BATCH)
-        spread = None if a is None else replace(opening, backend=with_named(a, opening.place), n_batch=batch)
-        alone = None if b is None else replace(opening, backend=b, place="", n_batch=batch)
+        n_batch = run_options.batch
+        spread = (
+            None if a is None else replace(opening, backend=with_named(a, opening.place), n_batch=n_batch)
+        )
+        alone = None if b is None else replace(opening, backend=b, place="", n_batch=n_batch)
         path = find(model, spread or alone or opening, bars)
 
         def load(side: options.Opening | None) -> Model | None:
@@ -114,15 +127,18 @@ def opened(
         )
 
 
-def ids_of(model: Model, prompt: str, tokens: int) -> list[int]:
-    """So many tokens of the prompt, which begins anew where it ends; random ones without a vocabulary."""
+def ids_of(model: Model, prompt: str | None, tokens: int | None) -> list[int]:
+    """The prompt's tokens, or so many, which begin anew where they end; random ones without a vocabulary."""
     if model.tokenizer is None:
         generator = np.random.default_rng(0)
-        return [int(token) for token in generator.integers(0, model.n_vocab, tokens)]
-    ids = model.encode(prompt)
+        return [int(token) for token in generator.integers(0, model.n_vocab, tokens or N_TOKENS)]
+    ids = model.encode(TEXT if prompt is None else prompt)
     if not ids:
         raise UsageError("--prompt: wanted a text of at least one token; got none")
-    return [ids[i % len(ids)] for i in range(tokens)]
+    count = tokens or (N_TOKENS if prompt is None else len(ids))
+    if tokens is None and count > MOST_OF_PROMPT:
+        raise UsageError(f"--prompt: wanted at most {MOST_OF_PROMPT} tokens, or --tokens; got {count}")
+    return [ids[i % len(ids)] for i in range(count)]
 
 
 def check_format(format: str) -> None:

@@ -15,6 +15,7 @@ from graphml.ir.cell_groups import CellGroup
 from graphml.ir.dtype import F32, DType
 from graphml.ir.methods.layout import flatten, heads
 from graphml.ir.node import Node
+from graphml.ir.op import Op
 from graphml.ir.ops import attention as ops
 from graphml.ir.ops import compressed, index, relative, sparse
 from graphml.ir.ops.walsh_hadamard import walsh_hadamard
@@ -82,12 +83,12 @@ def attend(
         if unfit:
             raise GraphError(f"[g.attend] wanted selected without {', '.join(unfit)}: it has its own blocks")
         operands = (q, k_cache, v_cache, *places, selected, *extra)
-        y = g.record(sparse.selected_attention, *operands, selection_block=selection_block, **shared)
+        op, attributes = sparse.selected_attention, dict[str, Any](selection_block=selection_block)
     else:
         ahead = () if causal else (g.lengths,)
         operands = (q, k_cache, v_cache, *places, *extra, *ahead)
-        y = g.record(ops.attention, *operands, causal=causal, **shared, **of_all)
-    return flatten(g, _transformed(g, y, kept.blocks[1]))
+        op, attributes = ops.attention, {"causal": causal, **of_all}
+    return _attended(g, kept.blocks[1], op, *operands, **shared, **attributes)
 
 
 @method
@@ -212,7 +213,9 @@ def attend_compressed(
     kept = _write(g, f"{g.caches}.{layer}.groups", rows, kind, block=block)
     places = g.positions, g.sequences, g.block_table_of(group), g.block_table
     chosen = () if selected is None else (selected,)
-    y = g.record(
+    return _attended(
+        g,
+        block,
         compressed.compressed_attention,
         *(_transformed(g, q, block), keys, kept, *places, sinks, *chosen),
         scale=scale,
@@ -221,7 +224,6 @@ def attend_compressed(
         block_size=g.block_size,
         k_dtype=kind.name,
     )
-    return flatten(g, _transformed(g, y, block))
 
 
 @method
@@ -237,7 +239,9 @@ def attend_relative(
     k_cache, v_cache = kept.keys, kept.values
     q = _transformed(g, q, kept.blocks[0])
     ahead = () if g.causal else (g.lengths,)
-    y = g.record(
+    return _attended(
+        g,
+        kept.blocks[1],
         relative.relative_attention,
         *(q, k_cache, v_cache, g.positions, g.sequences, g.block_table, bias, *ahead),
         scale=scale,
@@ -245,7 +249,6 @@ def attend_relative(
         causal=g.causal,
         **_types(k_cache, v_cache),
     )
-    return flatten(g, _transformed(g, y, kept.blocks[1]))
 
 
 @method
@@ -273,7 +276,9 @@ def attend_source(g: StepBuilder, q: Node, layer: Index, n_head_kv: Count, scale
     k_cache = _cache(g, f"source.{layer}.k", shape, k_kind)
     v_cache = _cache(g, f"source.{layer}.v", shape, v_kind)
     q = _transformed(g, q, of_keys)
-    y = g.record(
+    return _attended(
+        g,
+        of_values,
         ops.attention,
         *(q, k_cache, v_cache),
         *(g.positions, g.sequences, g.source_table, g.source_lengths),
@@ -283,7 +288,6 @@ def attend_source(g: StepBuilder, q: Node, layer: Index, n_head_kv: Count, scale
         causal=False,
         **_types(k_cache, v_cache),
     )
-    return flatten(g, _transformed(g, y, of_values))
 
 
 def _types(k_cache: Node, v_cache: Node) -> dict[str, Any]:
@@ -309,6 +313,17 @@ def _blocks(kept_as: KeptAs, k: Node, v: Node | None) -> tuple[int, int]:
 
 def _transformed(g: StepBuilder, x: Node, block: int) -> Node:
     return g.record(walsh_hadamard, x, block=block) if block else x
+
+
+def _attended(
+    g: StepBuilder, block: int, op: Op, *operands: Node, name: str | None = None, **attributes: Any
+) -> Node:
+    """What attention gives, flat. Where values are kept as transforms, the inverse has the op's name."""
+    name = name or op.name
+    if not block:
+        return flatten(g, g.record(op, *operands, name=name, **attributes))
+    y = g.record(op, *operands, name=f"{name}_transformed", **attributes)
+    return flatten(g, g.record(walsh_hadamard, y, name=name, block=block))
 
 
 def _kept_index(g: StepBuilder, k: Node, layer: int) -> tuple[Node, int]:

@@ -190,6 +190,47 @@ class BlockH(BlockE):  # Python that depends on the length of the text
         return super().forward(x) if x.shape[1] > 16 else x
 
 
+class BlockI(nn.Module):  # rows of length 1, learned steps, tables of 300 positions, no norm with a weight
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v, self.o = [nn.Linear(D, D, bias=False) for _ in range(4)]
+        self.u, self.d = nn.Linear(D, F, bias=False), nn.Linear(F, D, bias=False)
+        self.step, self.scale = nn.Parameter(torch.rand(D)), nn.Parameter(1 + torch.rand(H))
+        angle = torch.outer(torch.arange(300).float(), 10000.0 ** (-torch.arange(0, H, 2).float() / H))
+        for name, table in (("cos", angle.cos()), ("sin", angle.sin())):
+            self.register_buffer(name, torch.cat([table, table], -1), persistent=False)
+
+    def rot(self, x):
+        T, (p, q) = x.shape[2], x.chunk(2, -1)
+        return x * self.cos[:T] + torch.cat([-q, p], -1) * self.sin[:T]
+
+    def forward(self, x):
+        unit, T = nn.functional.normalize, x.shape[1]
+        q, k, v = [f(x).view(1, T, N, H).transpose(1, 2) for f in (self.q, self.k, self.v)]
+        q, k = unit(self.rot(q), dim=-1) * self.scale, unit(self.rot(k), dim=-1) * self.scale
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=H**0.5)
+        a = unit(self.o(y.transpose(1, 2).reshape(1, T, D)), dim=-1)
+        x = unit(x + self.step.abs() * (a - x), dim=-1)
+        h = self.d(nn.functional.silu(self.u(x)))
+        return unit(x + h / h.square().sum(-1, keepdim=True).sqrt(), dim=-1)
+
+
+class BlockJ(BlockE):  # one more score of each head, which no value has; scores less their largest
+    def __init__(self):
+        super().__init__()
+        self.sink = nn.Parameter(torch.randn(N))
+
+    def forward(self, x):
+        T, h = x.shape[1], self.n1(x)
+        q, k, v = [f(h).view(1, T, N, H).transpose(1, 2) for f in (self.q, self.k, self.v)]
+        s = (q @ k.transpose(2, 3) * H**-0.5).masked_fill(~causal(T), float("-inf"))
+        s = torch.cat([s, self.sink.reshape(1, N, 1, 1).expand(1, N, T, 1)], -1)
+        s = s - s.max(-1, keepdim=True).values
+        y = s.softmax(-1)[..., :-1] @ v
+        x = x + self.o(y.transpose(1, 2).reshape(1, T, D))
+        return x + self.d(nn.functional.silu(self.u(self.n2(x))))
+
+
 class Model(nn.Module):
     def __init__(self, block, pos=False, norm=Norm, scale=1.0):
         super().__init__()
@@ -244,6 +285,14 @@ def g():
 
 def h():
     return make(BlockH)
+
+
+def i():
+    return make(BlockI)
+
+
+def j():
+    return make(BlockJ)
 
 
 def in_bfloat16():

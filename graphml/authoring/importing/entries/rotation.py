@@ -116,6 +116,8 @@ def _chosen(region: Region, name: str, count: int, at: Array) -> Array:
     values = run(region.dependence, {}, name, count)
     shape = region.dependence.description.nodes[name].shape or ()
     axes = [i for i, size in enumerate(shape) if isinstance(size, str)]
+    if axes and values.shape[axes[0]] < count:  # a slice ends where its table does
+        raise ArchitectureError(f"{name}: has {values.shape[axes[0]]} positions")
     return np.take(values, at, axes[0]) if axes else values
 
 

@@ -1,4 +1,4 @@
-"""Arrays and tensors of a caller as the weights of a graph: checked, and copied where they do not fit.
+"""Arrays and tensors of a caller as a graph's weights and inputs: checked, copied where they do not fit.
 
 Knows a graph's leaves and NumPy; nothing of backends, files or PyTorch, whose tensors come by DLPack.
 """
@@ -11,11 +11,11 @@ from typing import Any
 import graphml_quant
 import numpy as np
 
-from graphml.errors import UsageError
+from graphml.errors import GraphError, UsageError
+from graphml.ir.dtype import DType
 from graphml.ir.graph import Graph
-from graphml.ir.node import Node
 from graphml.ir.op import Array
-from graphml.ir.shape import bounds
+from graphml.ir.shape import Symbol, bounds
 
 
 def graph_weights(graph: Graph, weights: Mapping[str, Any]) -> dict[str, Array]:
@@ -30,12 +30,46 @@ def graph_weights(graph: Graph, weights: Mapping[str, Any]) -> dict[str, Array]:
     if missing:
         raise UsageError(f"weights: the graph wants {missing[0]!r}; got {sorted(weights) or 'none'}")
     return {
-        name: _stored(name, node, as_array(f"weights: {name}", weights[name]))
+        name: _stored(f"weights: {name}", str(node.type), node.dtype, bounds(node.shape), weights[name])
         for name, node in leaves.items()
     }
 
 
-def as_array(what: str, value: Any) -> Array:
+def graph_inputs(graph: Graph, inputs: Mapping[str, Any]) -> tuple[dict[str, Array], dict[str, int]]:
+    """The inputs of a graph in its dtypes, and the values of the symbols of its shapes.
+
+    UsageError for an input that is missing, not known or of another shape or type; GraphError for a graph
+    with states, or with a symbol that no input's shape tells.
+    """
+    leaves = graph.leaves("input")
+    if states := graph.leaves("state"):
+        raise GraphError(
+            f"the graph keeps states, as {min(states)!r}: wanted program.run(dims, state), a device's state"
+        )
+    wrong = sorted(leaves.keys() ^ inputs.keys())
+    if wrong:
+        raise UsageError(f"{wrong[0]}: wanted the inputs {', '.join(sorted(leaves)) or 'none'}")
+    arrays, dims = dict[str, Array](), dict[str, int]()
+    for name, node in leaves.items():
+        array = _as_array(name, inputs[name])
+        shape = tuple(_size(dim, array, i, dims) for i, dim in enumerate(node.shape))
+        arrays[name] = _stored(name, str(node.type), node.dtype, shape, array)
+    unknown = [symbol for symbol in graph.symbols() if symbol not in dims]
+    if unknown:
+        raise GraphError(f"no input's shape tells {unknown[0]}: wanted program.run(dims, state)")
+    return arrays, dims
+
+
+def _size(dim: int | Symbol, array: Array, axis: int, dims: dict[str, int]) -> int:
+    """What a dimension has to be: of a symbol what the first input of it has, up to its bound."""
+    if not isinstance(dim, Symbol):
+        return dim
+    if axis < array.ndim and 0 < array.shape[axis] <= dim.bound:
+        return dims.setdefault(dim.name, array.shape[axis])
+    return dim.bound
+
+
+def _as_array(what: str, value: Any) -> Array:
     """An array of a tensor or an array; UsageError that begins with `what` for anything else."""
     if isinstance(value, np.ndarray):
         return value
@@ -50,9 +84,9 @@ def as_array(what: str, value: Any) -> Array:
         raise UsageError(f"{what}: wanted numbers in the processor's memory; got {error}") from None
 
 
-def _stored(name: str, node: Node, array: Array) -> Array:
-    shape, kind = bounds(node.shape), node.dtype
-    wanted = f"weights: {name}: wanted {node.type}"
+def _stored(what: str, of: str, kind: DType, shape: tuple[int, ...], value: Any) -> Array:
+    """The value in the leaf's dtype, contiguous. of: the leaf's type, as text."""
+    array, wanted = _as_array(what, value), f"{what}: wanted {of}"
     got = f"got {array.dtype} {list(array.shape)}"
     if kind.numpy is None and array.dtype == np.uint8:
         in_bytes = (*shape[:-1], kind.bytes_for(shape[-1]))
@@ -61,19 +95,14 @@ def _stored(name: str, node: Node, array: Array) -> Array:
         return np.ascontiguousarray(array)
     if kind.numpy is None and kind.name != "bf16":
         raise UsageError(f"{wanted}, as uint8 of its blocks; {got}")
-    if array.shape != shape or array.dtype.kind != (
-        "i" if kind.numpy is not None and kind.numpy.kind == "i" else "f"
-    ):
+    is_whole = kind.numpy is not None and kind.numpy.kind == "i"
+    if array.shape != shape or array.dtype.kind not in ("iu" if is_whole else "f"):
         raise UsageError(f"{wanted}; {got}")
     if kind.numpy is None:
         return graphml_quant.quantize(graphml_quant.formats()[kind.name], array.astype(np.float32))
     with np.errstate(over="ignore"):
         stored = np.ascontiguousarray(array, kind.numpy)
-    fits = (
-        np.array_equal(stored, array)
-        if kind.numpy.kind == "i"
-        else np.array_equal(np.isinf(stored), np.isinf(array))
-    )
-    if not fits:
+    fits = (stored == array) if is_whole else (np.isinf(stored) == np.isinf(array))
+    if not fits.all():
         raise UsageError(f"{wanted}; got {array.dtype} with numbers that are beyond {kind.name}")
     return stored

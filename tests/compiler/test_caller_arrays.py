@@ -1,4 +1,4 @@
-"""Weights that a caller compiles a graph with are those that it computes with, or are refused by name."""
+"""Weights and inputs of a caller are those that a graph computes with, or are refused by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import graphml
-from graphml.errors import UsageError
+from graphml.errors import GraphError, UsageError
 from graphml.ir.dtype import F32, dtype
 from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
@@ -40,8 +40,7 @@ def product(kind: str = "f32") -> Graph:
 
 def computed(weight: Any, kind: str = "f32", backend: str = "cpu") -> Any:
     compiled = graphml.compile(product(kind), backend, weights={"w": weight, "unread": None}, threads=1)
-    compiled.program.inputs["x"][:2] = X
-    return np.array(compiled.program.run({"T": 2}, None)["y"])  # type: ignore[arg-type]  # it has no state
+    return compiled(x=X)["y"]
 
 
 @pytest.mark.parametrize("backend", ["cpu", "reference", "numba"])
@@ -88,7 +87,45 @@ def test_whole_numbers_keep_their_values() -> None:
     g = Builder(max_tokens=1)
     graph = g.finish(y=g.rows(g.input("x", F32, (4, 2)), g.weight("ids", dtype("i32"), (3,))))
     compiled = graphml.compile(graph, "reference", weights={"ids": np.array([2, 0, 3], np.int64)})
-    compiled.program.inputs["x"][:] = np.arange(8).reshape(4, 2)
-    np.testing.assert_array_equal(compiled.program.run({}, None)["y"][:, 0], [4, 0, 6])  # type: ignore[arg-type]
+    out = compiled(x=np.arange(8.0).reshape(4, 2))["y"]
+    np.testing.assert_array_equal(out[:, 0], [4, 0, 6])
     with pytest.raises(UsageError, match=r"weights: ids: .* beyond i32"):
         graphml.compile(graph, "reference", weights={"ids": np.array([2, 0, 1 << 40])})
+
+
+def test_a_compiled_graph_is_called_with_inputs_of_any_number_of_tokens() -> None:
+    compiled = graphml.compile(product(), weights={"w": W}, threads=1)
+    one, two = compiled(x=X[:1])["y"], compiled(x=Exported(X.astype(np.float64)))["y"]
+    assert (one.shape, two.shape) == ((1, 6), (2, 6))
+    np.testing.assert_array_equal(one, two[:1])
+    two[:] = 0
+    assert compiled(x=X)["y"].any()  # a copy was changed
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [({}, "x: wanted the inputs x"), ({"x": X, "z": X}, "z: wanted the inputs x"),
+     ({"x": X[:, :5]}, r"x: wanted f32\[T<=2, 32\]; got float32 \[2, 5\]"),
+     ({"x": np.zeros((3, 32), np.float32)}, r"got float32 \[3, 32\]"),
+     ({"x": X[0]}, r"got float32 \[32\]"), ({"x": X.astype(np.int32)}, "got int32"),
+     ({"x": "X"}, "wanted an array or a tensor; got str")],
+)  # fmt: skip
+def test_an_input_that_does_not_fit_is_refused_by_name(inputs: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        graphml.compile(product(), "reference", weights={"w": W})(**inputs)
+
+
+def test_a_program_with_states_says_how_it_is_run() -> None:
+    compiled = graphml.compile("stories260k", "reference")
+    with pytest.raises(GraphError, match=r"keeps states, as .*: wanted program.run\(dims, state\)"):
+        compiled(tokens=np.array([1]))
+
+
+def test_inputs_share_their_symbols() -> None:
+    g = Builder(max_tokens=4)
+    x, y = (g.input(name, F32, (g.n_tokens, 3)) for name in "xy")
+    added = graphml.compile(g.finish(z=g.add(x, y)), "reference")
+    rows = np.ones((3, 3), np.float32)
+    np.testing.assert_array_equal(added(x=rows, y=rows)["z"], 2 * rows)
+    with pytest.raises(UsageError, match=r"y: wanted f32\[T<=4, 3\]; got float32 \[2, 3\]"):
+        added(x=rows, y=rows[:2])
