@@ -1,4 +1,4 @@
-"""DeepSeek-V3 and R1: `DeepseekV3ForCausalLM`; its rope pairs neighbours, as GGUF's."""
+"""DeepSeek-V3, R1 and Kimi K2: `DeepseekV3ForCausalLM`; its rope pairs neighbours, as GGUF's."""
 
 from __future__ import annotations
 
@@ -115,4 +115,5 @@ FAMILY = Family(
         ),
         "layers.{}.self_attn.o_proj": "blk.{}.attn_output",
     },
+    older={"kimi_k2": "deepseek_v3"},
 )  # fmt: skip
