@@ -116,7 +116,7 @@ def test_what_the_class_replaces_or_never_reads_changes_nothing(
 @pytest.mark.parametrize(
     ("name", "field", "value"),
     [("deepseek_v3", "head_dim", 24), ("youtu", "head_dim", 24), ("glm4_moe_lite", "head_dim", 24),
-     ("deepseek_v4", "expert_dtype", "int8")],
+     ("deepseek_v4", "expert_dtype", "int8"), ("deepseek_v3", "rms_norm_eps", 0.001)],
 )  # fmt: skip
 def test_what_the_class_takes_as_stated_is_refused(name: str, field: str, value: Any, tmp_path: Path) -> None:
     with pytest.raises(ArchitectureError, match=f"{field} is '{value}'"):

@@ -21,6 +21,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
     """Latent attention and experts."""
     config.only("topk_method", "noaux_tc")
     config.only("scoring_func", "sigmoid")
+    config.only("rms_norm_eps", 1e-5, 1e-6)  # norms of the latents have 1e-6, near enough to 1e-5
     return {**latent_keys(config), **routing_keys(config)}
 
 
