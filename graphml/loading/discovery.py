@@ -184,7 +184,8 @@ def families() -> Mapping[str, Family]:
         family = _family_of(importlib.import_module(path))
         if family is None:
             raise ArchitectureError(f"{path} has no FAMILY")
-        by_model_type |= dict.fromkeys((*family.model_types, *family.older), family)
+        older = [name for name, kind in family.older.items() if kind in family.model_types]
+        by_model_type |= dict.fromkeys((*family.model_types, *older), family)
     return by_model_type
 
 

@@ -94,3 +94,30 @@ def test_a_whole_file_beside_shards_is_the_model(tmp_path: Path) -> None:
     assert nmse(computed(path), about("llama")[2]) <= LIMIT
     files = [file.name for file in path.iterdir()]
     assert folder_files(files) == ["config.json", "model.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [("deepseek_v2", "head_dim", 24), ("deepseek_v32", "head_dim", 24), ("glm_moe_dsa", "head_dim", 24),
+     ("minicpm3", "head_dim", 24), ("deepseek_v4", "expert_dtype", "fp4"),
+     ("deepseek_v3", "model_type", "kimi_k2"),
+     *((name, "rope_parameters", {"original_max_position_embeddings": 16, "rope_theta": 7.0, "factor": 3.0})
+       for name in ("laguna", "mellum", "mimo_v2_flash"))],
+)  # fmt: skip
+def test_what_the_class_replaces_or_never_reads_changes_nothing(
+    name: str, field: str, value: Any, tmp_path: Path
+) -> None:
+    stated = about(name)[0].get(field)
+    changed = {**stated, **value} if isinstance(stated, dict) else value
+    path = folder(tmp_path, name, **{field: changed})
+    assert nmse(computed(path), about(name)[2]) <= LIMIT
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [("deepseek_v3", "head_dim", 24), ("youtu", "head_dim", 24), ("glm4_moe_lite", "head_dim", 24),
+     ("deepseek_v4", "expert_dtype", "int8"), ("deepseek_v3", "rms_norm_eps", 0.001)],
+)  # fmt: skip
+def test_what_the_class_takes_as_stated_is_refused(name: str, field: str, value: Any, tmp_path: Path) -> None:
+    with pytest.raises(ArchitectureError, match=f"{field} is '{value}'"):
+        open_path(folder(tmp_path, name, **{field: value}))

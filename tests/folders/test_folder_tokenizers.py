@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tokenizers import (
     AddedToken,
+    Regex,
     Tokenizer,
     decoders,
     models,
@@ -152,6 +153,41 @@ def test_tokens_that_only_other_files_name_are_one_token(
         assert tokenizer.encode(text, parse_special=True) == ids
         assert tokenizer.decode(ids) == theirs.decode(ids, skip_special_tokens=False)
     assert tokenizer.is_special(theirs.get_vocab_size() - 1) == flags["special"]
+
+
+def of_mistral(path: Path, kind: str, count: int, version: str | None, model_type: str) -> Ours:
+    """A tokenizer with so many tokens, one of them HelloWorld, and `fix_mistral_regex`."""
+    tokenizer = Tokenizer(models.BPE())
+    of_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    words = pre_tokenizers.Split(Regex(r"\p{L}+"), behavior="isolated")
+    steps = {"split": of_bytes, "metaspace": pre_tokenizers.Metaspace(prepend_scheme="never"),
+             "sequence": pre_tokenizers.Sequence([words, of_bytes])}  # fmt: skip
+    tokenizer.pre_tokenizer, tokenizer.decoder = steps[kind], decoders.ByteLevel()
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(initial_alphabet=letters, vocab_size=300, show_progress=False)
+    tokenizer.train_from_iterator(["HelloWorld"] * 3, trainer)
+    whole = json.loads(tokenizer.to_str())
+    vocabulary = whole["model"]["vocab"]
+    vocabulary |= {f"unused{i}": i for i in range(len(vocabulary), count)}
+    made = folder(path, "llama", transformers_version=version, model_type=model_type)
+    (made / "tokenizer.json").write_text(json.dumps(whole))
+    (made / "tokenizer_config.json").write_text(json.dumps({"fix_mistral_regex": True}))
+    return ours(made)
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "version", "model_type", "is_fixed"),
+    [("sequence", 100_001, "4.50.0", "mistral", True), ("split", 100_001, "4.50.0", "mistral", True),
+     ("metaspace", 100_001, "4.50.0", "mistral", True), ("sequence", 100_000, "4.50.0", "mistral", False),
+     ("sequence", 100_001, None, "mistral", True), ("sequence", 100_001, "5.0.0.dev0", "mistral", True),
+     ("sequence", 100_001, "5.0.0", "mistral", False), ("sequence", 100_001, "4.50.0", "llama", False)],
+)  # fmt: skip
+def test_words_of_mistral_are_those_that_the_config_asks_for(
+    kind: str, count: int, version: str | None, model_type: str, is_fixed: bool, tmp_path: Path
+) -> None:
+    tokenizer = of_mistral(tmp_path, kind, count, version, model_type)
+    parts = [tokenizer.encode(text, False) for text in ("Hello", "World", "HelloWorld")]
+    assert (parts[0] + parts[1] == parts[2]) == is_fixed
 
 
 def test_a_download_brings_the_files_that_name_tokens() -> None:

@@ -124,6 +124,17 @@ def test_a_file_beside_the_config_says_how_weights_are_packed(tmp_path: Path, fi
         open_path(packed)
 
 
+@pytest.mark.parametrize("beside", [False, True])
+def test_an_algorithm_without_a_method_is_of_modelopt(tmp_path: Path, beside: bool) -> None:
+    example = EXAMPLES["modelopt-NVFP4"]
+    config: dict[str, Any] = {"quant_algo": "MIXED_PRECISION" if beside else "NVFP4"}
+    packed = write_llama(tmp_path / "packed", example, {"quantization_config": config})
+    if beside:
+        said = {**config, "quantized_layers": {"model.layers": {"quant_algo": "NVFP4"}}}
+        (packed / "hf_quant_config.json").write_text(json.dumps({"quantization": said}))
+    assert nmse(logits(packed), logits(write_llama(tmp_path / "floats", example, {}))) < 1e-12
+
+
 def test_mixed_modules_are_in_the_file_beside_a_config_that_lacks_them(tmp_path: Path) -> None:
     example = EXAMPLES["modelopt-mixed"]
     config = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}

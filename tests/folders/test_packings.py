@@ -186,6 +186,11 @@ def modelopt_config() -> dict[str, Any]:
     return dict(EXAMPLES["modelopt-FP8"].config)
 
 
+def rotation(*locations: Any) -> dict[str, Any]:
+    """A group of `transform_config` that is applied in these places."""
+    return {"type": "hadamard", "apply": [{"location": place, "targets": ["x"]} for place in locations]}
+
+
 SCHEME = {"num_bits": 8, "strategy": "channel"}
 REFUSED: list[tuple[Any, str]] = [
     (3, "quant_method"),
@@ -221,7 +226,20 @@ REFUSED: list[tuple[Any, str]] = [
     ({"quant_method": CT, "format": "sparse-24-bitmask"}, "format"),
     ({"quant_method": CT, "format": "mxfp6-pack-quantized"}, "format"),
     ({"quant_method": CT, "sparsity_config": {"format": "sparse-bitmask"}}, r"sparsity_config\.format"),
-    ({"quant_method": CT, "transform_config": {"config_groups": {"u": {}}}}, "transform_config"),
+    *(
+        (
+            {"quant_method": CT, "transform_config": {"config_groups": {"u": group}}},
+            r"transform_config\S*\.u: ",
+        )
+        for group in (
+            {},
+            3,
+            {"apply": []},
+            {"apply": [3]},
+            rotation("weight_input", "input"),
+            rotation(["x"]),
+        )
+    ),
     (
         {"quant_method": CT, "config_groups": {"g": {"targets": ["Linear"], "weights": SCHEME}}},
         r"config_groups\.g\.format",
@@ -246,12 +264,13 @@ def test_what_is_not_read_is_refused_by_its_field(config: Any, where: str) -> No
         read_packing(PATH, config)
 
 
-def test_a_config_without_groups_or_with_groups_of_activations_alone_packs_nothing() -> None:
+def test_a_config_of_activations_alone_or_of_rotated_weights_packs_nothing() -> None:
     attention = {"g": {"targets": ["LlamaAttention"], "weights": None, "input_activations": {"num_bits": 8}}}
     for config in (
         {"format": "dense"},
         {"format": None},
         {"config_groups": attention, "kv_cache_scheme": {}},
+        {"transform_config": {"config_groups": {"u": rotation("weight_input", "weight_output")}}},
     ):
         layout = read_packing(PATH, {"quant_method": CT, **config})
         assert sorted(unpacked(PATH, layout, {"a.weight": stored(np.ones((2, 2), np.float16))})) == [

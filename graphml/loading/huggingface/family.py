@@ -57,7 +57,7 @@ class Family:
     class reads without influence on the results. logits: False for an encoder, which has no output matrix.
     numbers: our names of tensors of one element in each layer -> the whole key that has one for each layer.
     older: model_types that earlier versions wrote, with the fields of a larger model's language model among
-    its own, or under another name -> the one of `model_types` that it is.
+    its own, or under another name -> the one of `model_types` that it is; others are of no use here.
     lists: our names of tensors of whole numbers, of one layer -> the key, without its beginning.
     """
 

@@ -36,10 +36,12 @@ BESIDE = {"hf_quant_config.json": "modelopt", "quantize_config.json": "gptq", "q
 def stated_quantization(folder: Path, stated: Any, stored: Mapping[str, StoredTensor]) -> tuple[Path, Any]:
     """The `quantization_config` of a folder and its file: config.json's, else that of a file beside it.
 
-    stated: what config.json has. Of ModelOpt's the file beside it says more where config.json has no
-    algorithm, or not those of single modules.
+    stated: what config.json has; an algorithm without a method is ModelOpt's. Of those the file beside it
+    says more where config.json has no algorithm, or not those of single modules.
     """
     fields = stated if isinstance(stated, dict) else {}
+    if fields.get("quant_algo") and fields.get("quant_method") is None:
+        stated = fields = {**fields, "quant_method": "modelopt"}
     if stated is not None and (
         fields.get("quant_method") != "modelopt" or fields.get("quant_algo") not in (None, "MIXED_PRECISION")
     ):

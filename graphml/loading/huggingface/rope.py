@@ -51,7 +51,8 @@ def ropes_by_kind(
 ) -> dict[str, Value]:
     """The keys under `rope.` of a class that reads the `rope_parameters` of two kinds of layers alone.
 
-    Layers that see all may have linear or yarn; those with a window turn parts of heads of their own.
+    Layers that see all may have linear or yarn; those with a window turn parts of heads of their own. What
+    is beside the two kinds, such as a context, the class does not read.
     assumed: the parameters by kind where there are none; part: of heads that rotate, where no field says it.
     """
     config.only("rope_scaling")
@@ -60,8 +61,6 @@ def ropes_by_kind(
         stated = assumed
     if not isinstance(stated, dict) or any(not isinstance(stated.get(kind), dict) for kind in LAYER_KINDS):
         raise config.error(f"rope_parameters: wanted those of {' and of '.join(LAYER_KINDS)}")
-    if set(stated) - set(LAYER_KINDS):
-        raise config.error(f"rope_parameters: wanted {LAYER_KINDS} alone; got {sorted(stated)}")
     rope_values: dict[str, Value] = {}
     for kind, suffix in zip(LAYER_KINDS, ("", "_swa"), strict=True):
         scaling = dict(stated[kind])

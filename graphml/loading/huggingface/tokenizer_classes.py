@@ -1,11 +1,12 @@
 """What classes of tokenizers take from tokenizer_config.json, whatever tokenizer.json says of it.
 
-BERT's and RoBERTa's build their steps anew from these fields, as `AutoTokenizer` of transformers 5.24 does.
-Knows fields and steps; nothing of texts.
+BERT's and RoBERTa's build their steps anew from these fields, and `fix_mistral_regex` replaces a step, as
+`AutoTokenizer` of transformers 5.24 does. Knows fields and steps; nothing of texts.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,10 @@ OF_TYPES = {"bert": "BertTokenizer", "distilbert": "BertTokenizer", "nomic_bert"
             "roberta": "RobertaTokenizer"}  # fmt: skip
 """The classes of models by `model_type`, where tokenizer_config.json names none."""
 BERT, ROBERTA = ("BertTokenizer", "DistilBertTokenizer"), ("RobertaTokenizer",)
+MISTRAL, LARGE = (None, "mistral", "mistral3", "voxtral", "ministral", "pixtral"), 100_000
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_WORD = rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*"
+WORDS_OF_MISTRAL = rf"{_WORD}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 
 
 def class_of(settings: Mapping[str, Any], model_type: Any) -> str:
@@ -53,3 +58,25 @@ def steps_of_class(
             "normalizers": [{"type": "Lowercase"}, *filter(None, inner)],
         }
     return {name: step for name, step in steps.items() if step != whole.get(name)}
+
+
+def words_of_mistral(
+    whole: Mapping[str, Any], settings: Mapping[str, Any], config: Mapping[str, Any], n_tokens: int
+) -> dict[str, Any]:
+    """The pre-tokenizer with other words, where `fix_mistral_regex` asks for them; config: config.json.
+
+    transformers 5 wrote what is right already, so its files stay, and so do small vocabularies.
+    """
+    step, version = whole.get("pre_tokenizer"), str(config.get("transformers_version") or "0")
+    number = re.match(r"(\d+)", version)
+    is_new = (
+        number is not None and int(number[1]) >= 5 and not re.match(r"5\.0(\.0)?\.?(dev|a|b|rc)", version)
+    )
+    asked = settings.get("fix_mistral_regex") and n_tokens > LARGE and not is_new
+    if not asked or step is None or config.get("model_type") not in MISTRAL:
+        return {}
+    split = {"type": "Split", "pattern": {"Regex": WORDS_OF_MISTRAL}, "behavior": "Isolated", "invert": False}
+    if step["type"] == "Metaspace":
+        step = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    rest = step["pretokenizers"][1:] if step["type"] == "Sequence" else [step]
+    return {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, *rest]}}

@@ -17,7 +17,7 @@ from typing import Any
 from graphml.errors import WeightsError
 from graphml.loading.huggingface.added_tokens import add_tokens, numbered_tokens, special_tokens
 from graphml.loading.huggingface.json_files import read_json, read_text
-from graphml.loading.huggingface.tokenizer_classes import steps_of_class
+from graphml.loading.huggingface.tokenizer_classes import steps_of_class, words_of_mistral
 from graphml.system.read_files import guarded, plain_bytes
 from graphml.weights.metadata import StoredValue, stored
 
@@ -226,8 +226,11 @@ def _json_metadata(
     model, added = whole["model"], whole.get("added_tokens") or []
     vocabulary = _vocabulary(model)
     steps = steps_of_class(whole, settings, model_type, lowercase)
+    has_more = add_tokens(path.parent, settings, added, vocabulary)
+    n_tokens = len({*vocabulary, *(token["content"] for token in added)})
+    steps |= words_of_mistral(whole, settings, _object(path.with_name("config.json")), n_tokens)
     whole |= steps
-    if add_tokens(path.parent, settings, added, vocabulary) or steps:
+    if has_more or steps:
         text = json.dumps({**whole, "added_tokens": added}, ensure_ascii=False)
     entries = [(_name(token["content"]), int(token["id"]), bool(token.get("special"))) for token in added]
     ids = {**vocabulary, **{content: id for content, id, _ in entries}}

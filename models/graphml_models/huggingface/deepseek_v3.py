@@ -1,4 +1,4 @@
-"""DeepSeek-V3 and R1: `DeepseekV3ForCausalLM`; its rope pairs neighbours, as GGUF's."""
+"""DeepSeek-V3, R1 and Kimi K2: `DeepseekV3ForCausalLM`; its rope pairs neighbours, as GGUF's."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
     """Latent attention and experts."""
     config.only("topk_method", "noaux_tc")
     config.only("scoring_func", "sigmoid")
+    config.only("rms_norm_eps", 1e-5, 1e-6)  # norms of the latents have 1e-6, near enough to 1e-5
     return {**latent_keys(config), **routing_keys(config)}
 
 
@@ -115,4 +116,5 @@ FAMILY = Family(
         ),
         "layers.{}.self_attn.o_proj": "blk.{}.attn_output",
     },
+    older={"kimi_k2": "deepseek_v3"},
 )  # fmt: skip

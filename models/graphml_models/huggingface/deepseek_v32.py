@@ -14,6 +14,7 @@ INDEXED = "indexed_attention"
 def keys(config: HfConfig) -> dict[str, Value]:
     """As of DeepSeek-V3, with an index; a list of kinds may say how many first layers are dense."""
     config.only("rms_norm_eps", 1e-5, 1e-6)  # norms of the latents have 1e-6, near enough to 1e-5
+    config.follows("head_dim", config.size("qk_rope_head_dim"))  # whatever is stated
     metadata = {**deepseek_v3.latent_keys(config), **routing_keys(config)}
     count = int(str(metadata["block_count"]))
     config.layered("layer_types", {INDEXED: True}, count)

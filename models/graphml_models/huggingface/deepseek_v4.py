@@ -24,6 +24,7 @@ LARGEST = 1 << 16
 def keys(config: HfConfig) -> dict[str, Value]:
     """A window, groups of tokens by layer, mixed streams of residuals, and experts with limits."""
     config.activation("silu")
+    config.only("expert_dtype", "fp4", "fp8")  # how experts are stored, which their tensors say
     experts = expert_keys(config)
     metadata = decoder_keys(config, width=int(str(experts["expert_feed_forward_length"])))
     count, limit = int(str(metadata["block_count"])), config.cap("swiglu_limit")

@@ -10,7 +10,6 @@ from graphml_models.huggingface import deepseek_v3
 
 def keys(config: HfConfig) -> dict[str, Value]:
     """As of DeepSeek-V3; a list of kinds says how many first layers are dense."""
-    config.only("rms_norm_eps", 1e-5, 1e-6)  # norms of the latents have 1e-6, near enough to 1e-5
     metadata = deepseek_v3.keys(config)
     count = int(str(metadata["block_count"]))
     routed = config.layered("mlp_layer_types", {"dense": False, "sparse": True}, count)

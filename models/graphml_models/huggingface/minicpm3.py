@@ -16,9 +16,9 @@ def keys(config: HfConfig) -> dict[str, Value]:
         if config.get(name) != wanted:  # null is another number to the class
             raise config.error(f"{name}: this architecture knows {wanted} alone; got {config.get(name)!r}")
     config.only("rms_norm_eps", 1e-5, 1e-6)  # norms of the latents have 1e-6, near enough to 1e-5
-    metadata = decoder_keys(config)
     rotated = config.size("qk_rope_head_dim")
-    config.only("head_dim", rotated)
+    config.follows("head_dim", rotated)  # whatever is stated
+    metadata = decoder_keys(config)
     config.only("qk_head_dim", config.size("qk_nope_head_dim") + rotated)
     rope = rope_keys(config, metadata | {"attention.key_length": rotated})
     metadata |= {

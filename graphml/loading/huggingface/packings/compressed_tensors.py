@@ -36,6 +36,7 @@ FORMATS = (
 )  # fmt: skip
 MIXED, DENSE = "mixed-precision", "dense"
 ORDERED, NOT_ORDERED = ("group", "dynamic", "true"), ("weight", "static", "false", "none")
+STORED = ("weight_input", "weight_output")  # where a rotation is part of what the file has
 STRATEGIES = ("tensor", "channel", "group", "tensor_group", "block")
 
 
@@ -63,8 +64,7 @@ def read(fields: PackingFields) -> Layout:
     sparsity = fields.table("sparsity_config").get("format")
     if sparsity not in (None, DENSE):
         raise fields.error(f"sparsity_config.format: wanted {DENSE}; got {str(sparsity)[:60]!r}")
-    if fields.table("transform_config").get("config_groups"):
-        raise fields.error("transform_config: rotations of activations are not read; got config_groups")
+    _check_rotations(fields)
     stated = fields.text("format")
     if stated not in ("", DENSE, MIXED, *FORMATS):
         raise fields.error(f"format: wanted one of {', '.join(FORMATS)}; got {stated!r}")
@@ -84,6 +84,19 @@ def read(fields: PackingFields) -> Layout:
     unpack = partial(_unpack, Targets(fields, targets, ignored), list(dict.fromkeys(targets.values())))
     ends = ("", PACKED, SHAPE, SCALE, ZERO, ORDER, GLOBAL)
     return Layout(ends, unpack, dtypes=frozenset((*FP8, "I8", "U8")))
+
+
+def _check_rotations(fields: PackingFields) -> None:
+    """Refuse rotations of activations; those of weights are in the stored weights already."""
+    groups = PackingFields(fields.path, fields.table("transform_config")).table("config_groups")
+    for name, group in groups.items():
+        applied = group.get("apply") if isinstance(group, dict) else None
+        places = [of.get("location") if isinstance(of, dict) else None for of in applied or [None]]
+        if any(place not in STORED for place in places):
+            raise fields.error(
+                f"transform_config.config_groups.{str(name)[:60]}: rotations of activations are not read: "
+                f"wanted a location of {' or '.join(STORED)}; got {str(places)[:60]}"
+            )
 
 
 def _are_texts(value: Any) -> bool:
