@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mappin
 from typing import Any, ClassVar, Protocol
 
 from graphml.api.prompt_encoder import Prompt
-from graphml.api.token_stream import Denoised, Result, TokenStream
+from graphml.api.token_stream import Denoised, Result, SoFar, TokenStream
 from graphml.api.tokens import Token
 from graphml.errors import UsageError
 from graphml.options.argument_checks import seed_or_random
@@ -103,6 +103,10 @@ class Handle(NamesOthers):
     def done(self) -> bool:
         """Whether it has ended."""
         return self._stream.done
+
+    def so_far(self, index: int, n_gen: int | None = None) -> SoFar:
+        """Counts and seconds of a sequence now, or when `n_gen` of its tokens had come."""
+        return self._stream.so_far(index, n_gen)
 
     def cancel(self) -> None:
         """End it before the next step; what it has stays. Nothing, where it has ended."""

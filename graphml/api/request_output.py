@@ -33,8 +33,6 @@ class RequestOutput:
         self._text = GeneratedText(tokenizer, sequence.request.params)
         self._pieces: list[str] = []
         self._tokens: list[int] = []
-        self._begin = time.monotonic()
-        self._first: float | None = None
         self._scores: TokenLogprobs | None = None  # of the latest token
         self._logprobs: list[TokenLogprobs] = []
 
@@ -71,15 +69,14 @@ class RequestOutput:
         return "stop" if stopped else None
 
     def _give(self, token: int, piece: str) -> None:
-        self._first = self._first or time.monotonic()
         self._pieces.append(piece)
         self._stream.put(Token(token, piece, self._sequence.index, self._scores))
 
     def ended(self, reason: str) -> None:
         """See `Listener`."""
         self._close_drafts()
-        sequence, now = self._sequence, time.monotonic()
-        n_prompt, first = sequence.request.n_prompt, self._first or now
+        sequence, ttft = self._sequence, self._stream.so_far(self._sequence.index).first_s
+        n_prompt, total = sequence.request.n_prompt, time.monotonic() - self._stream.begin
         tokens = self._tokens
         n_cached = max(sequence.n_cached, 0) + sequence.n_source_cached
         if sequence.n_cached >= 0:  # it has run, and this is the engine's thread
@@ -88,12 +85,11 @@ class RequestOutput:
         if reason in ("cancel", "deadline"):
             self._pieces.append(self._text.flush())
         n_read = n_prompt + len(sequence.request.source)
-        ttft, rest = first - self._begin, now - first
-        timed = len(tokens) - 1
+        rest, timed = total - ttft, len(tokens) - 1
         if sequence.denoiser is not None:  # its steps are for all tokens
-            timed, rest = len(tokens), now - self._begin
+            timed, rest = len(tokens), total
         timings = Timings(
-            ttft_s=ttft, total_s=now - self._begin, prompt_tps=(n_read - n_cached) / ttft if ttft else 0.0,
+            ttft_s=ttft, total_s=total, prompt_tps=(n_read - n_cached) / ttft if ttft else 0.0,
             gen_tps=timed / rest if rest and timed > 0 else 0.0,
         )  # fmt: skip
         text, wanted = "".join(self._pieces), sequence.request.params.logprobs is not None

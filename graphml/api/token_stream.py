@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from queue import Empty
-from typing import ClassVar, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 from graphml.api.reader_wakes import TaskReader, ThreadReader, WaitingReader, Wakes
 from graphml.api.tokens import Token
@@ -138,6 +138,15 @@ class Denoised:
     answer: Denoiser
 
 
+class SoFar(NamedTuple):
+    """Of a sequence: n_read ids of its prompt in blocks; seconds to its first token and to its last one."""
+
+    n_read: int
+    n_gen: int
+    first_s: float
+    last_s: float
+
+
 class TokenStream:
     """Tokens in the order in which they came, all of them for each reader; and a result for each sequence.
 
@@ -147,6 +156,8 @@ class TokenStream:
     """
 
     def __init__(self, n_sequences: int, wakes: Wakes) -> None:
+        self.begin = time.monotonic()
+        self._times: list[list[float]] = [[] for _ in range(n_sequences)]  # of each one's tokens
         self._wakes = wakes
         self._items: list[Token | Denoised] = []
         self.n_tokens = 0  # so far, of all sequences
@@ -157,6 +168,7 @@ class TokenStream:
 
     def put(self, token: Token) -> None:
         """One more token."""
+        self._times[token.index].append(time.monotonic())
         self._items.append(token)
         self.n_tokens += 1
         self._call_readers()
@@ -185,6 +197,16 @@ class TokenStream:
     def done(self) -> bool:
         """Whether nothing follows."""
         return self._error is not None or None not in self._results
+
+    def so_far(self, index: int, n_gen: int | None = None) -> SoFar:
+        """A sequence as it is now, or as it was when `n_gen` of its tokens had come."""
+        n_read = max((count for i, count in self.progress if i == index), default=0)
+        times, result = self._times[index], self._results[index]
+        if result is not None and n_gen is None:
+            return SoFar(n_read, result.n_gen, result.timings.ttft_s, result.timings.total_s)
+        n_gen = len(times) if n_gen is None else n_gen
+        first, last = (times[0], times[n_gen - 1]) if n_gen else [time.monotonic()] * 2
+        return SoFar(n_read, n_gen, first - self.begin, last - self.begin)
 
     def wait(self, timeout: float | None = None) -> list[Result]:
         """The results of all sequences, once they have ended; raises what the request failed with."""

@@ -252,6 +252,32 @@ def test_tokens_show_their_alternatives_and_the_cached_prompt(chromium: Browser)
         assert lights[0] != lights[1]
 
 
+@pytest.mark.parametrize(
+    ("timings", "summary", "facts"),
+    [
+        ({"cache_n": 2, "prompt_n": 1, "prompt_ms": 90.4, "predicted_n": 1, "predicted_per_second": 0.0},
+         "Prompt: 3 tokens, 2 of them from the cache", "3 + 1 tokens · 2 cached · prompt 90 ms · stopped"),
+        (None, "Prompt: 3 tokens", "stopped"),
+    ],
+)  # fmt: skip
+def test_an_answer_that_was_stopped_shows_what_is_known(
+    chromium: Browser, timings: dict[str, Any] | None, summary: str, facts: str
+) -> None:
+    part = token("The", -0.1) if timings is None else {**token("The", -0.1), "timings": timings}
+    with opened(chromium, Script([[part, None]])) as page:
+        page.click("#show-settings")
+        page.check("#set-show_tokens")
+        page.keyboard.press("Escape")
+        page.fill("#message", "one two three")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".tokens .token")
+        page.click("#stop")
+        page.wait_for_selector(".prompt summary")
+        assert page.text_content(".prompt summary") == summary
+        assert page.text_content("article.assistant .facts") == facts
+        assert page.locator(".prompt .cached").text_content() == ("one two " if timings else "")
+
+
 def test_an_answer_is_seen_as_it_is_denoised(chromium: Browser) -> None:
     def step(number: int, text: str) -> dict[str, Any]:
         denoising = {"step": number, "steps": 9, "open": "░", "text": text}

@@ -16,7 +16,7 @@ from graphml.api.request_handle import Handle
 from graphml.api.token_stream import Denoised, Result
 from graphml.api.tokens import Token
 from graphml.server.engine.saved_slots import SavedSlots
-from graphml.server.observing.server_metrics import ServerMetrics
+from graphml.server.observing.server_metrics import SequenceUse, ServerMetrics
 from graphml.server.requests.sampling_settings import RequestSettings
 
 
@@ -92,16 +92,14 @@ class Generation:
         return self._with_space(token)
 
     def _all_came(self) -> None:
-        """Count what its sequences became, and keep the text of the first in its slot."""
-        for result in self.results():
-            self._access.metrics.ended(result, self.submitted - self.arrived)
-            self.stop_reasons.append(result.stop_reason)
+        """Note why its sequences ended, and keep the text of the first in its slot."""
+        self.stop_reasons += [result.stop_reason for result in self.results()]
         slot = self.slot if self._kept_as is None else self._kept_as
         self._access.slots.ended(slot, self.key, [*self.ids, *self._handle.results(0)[0].tokens])
 
     async def prompt_progress(self) -> AsyncIterator[dict[str, Any]]:
         """What `return_progress` reports: how much of the prompt is computed, at first what was cached."""
-        total, reported, begin = len(self.ids), -1, time.monotonic()
+        total, reported, begin = len(self.ids), -1, self.submitted
 
         def shown(processed: int, seconds: float) -> dict[str, Any]:
             cached = max(0, self.sequences[0].n_cached)
@@ -159,6 +157,18 @@ class Generation:
         """What the engine computes for it, to be looked at."""
         return self._handle.sequences
 
+    def used(self, index: int, n_gen: int | None = None) -> SequenceUse:
+        """What a sequence has used so far, or had when `n_gen` of its tokens had come."""
+        sequence, so_far = self.sequences[index], self._handle.so_far(index, n_gen)
+        request, cached, has_run = sequence.request, max(0, sequence.n_cached), sequence.n_cached >= 0
+        n_source, source_cached = len(request.source), sequence.n_source_cached
+        n_read = request.n_prompt if so_far.n_gen else so_far.n_read
+        return SequenceUse(
+            request.n_prompt + n_source, cached + source_cached,
+            max(0, n_read - cached) + has_run * (n_source - source_cached),
+            so_far.n_gen, so_far.first_s, so_far.last_s - so_far.first_s,
+        )  # fmt: skip
+
     @property
     def n_cached(self) -> int:
         """Tokens of the prompt that were found computed."""
@@ -180,7 +190,10 @@ class Generation:
         return self._handle.end_reasoning()
 
     def cancel(self) -> None:
-        """Nobody wants it any more."""
+        """Nobody wants it any more; what it has used is counted, once."""
         if self._access.active.pop(self.number, None) is not None:
             self._access.generated(self.key, sum(sequence.n_generated for sequence in self.sequences))
+            reasons = self.stop_reasons or ["cancel"] * len(self.sequences)
+            for index, reason in enumerate(reasons):
+                self._access.metrics.ended(self.used(index), self.submitted - self.arrived, reason)
         self._handle.cancel()

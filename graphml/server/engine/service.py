@@ -32,7 +32,7 @@ from graphml.server.engine.model_facts import listing_of, properties_of
 from graphml.server.engine.running_request import Generation
 from graphml.server.engine.stored_responses import StoredResponses
 from graphml.server.observing.request_log import ModelOperation
-from graphml.server.observing.server_metrics import ServerMetrics
+from graphml.server.observing.server_metrics import SequenceUse, ServerMetrics
 from graphml.server.options.api_keys import ApiKeys
 from graphml.server.options.chat_templates import CHATML
 from graphml.server.options.server_options import ServerOptions
@@ -319,22 +319,13 @@ async def all_finished(generations: Sequence[Generation]) -> None:
 
 
 def timings(result: Result) -> dict[str, Any]:
-    """Times of an answer as llama-server writes them.
-
-    The first token comes from the prompt's last step, so rates are of the others.
-    """
-    new, prompt_ms = result.n_prompt - result.n_cached, result.timings.ttft_s * 1e3
-    rest, predicted_ms = result.n_gen - 1, (result.timings.total_s - result.timings.ttft_s) * 1e3
+    """Times of an answer at its end, as llama-server writes them."""
+    first_s, new = result.timings.ttft_s, result.n_prompt - result.n_cached
+    rest_s = result.timings.total_s - first_s
     # Told where drafts were on, though none was made.
     drafted = {"draft_n": result.n_drafted, "draft_n_accepted": result.n_accepted}
-    return {
-        "cache_n": result.n_cached,
-        "prompt_n": new, "prompt_ms": prompt_ms, "prompt_per_token_ms": _ratio(prompt_ms, new),
-        "prompt_per_second": _ratio(1e3 * new, prompt_ms),
-        "predicted_n": result.n_gen, "predicted_ms": predicted_ms,
-        "predicted_per_token_ms": _ratio(predicted_ms, rest),
-        "predicted_per_second": _ratio(1e3 * rest, predicted_ms), **(drafted if result.drafting else {}),
-    }  # fmt: skip
+    used = SequenceUse(result.n_prompt, result.n_cached, new, result.n_gen, first_s, rest_s)
+    return used.timings | (drafted if result.drafting else {})
 
 
 def usage(results: Sequence[Result]) -> dict[str, Any]:
@@ -346,7 +337,3 @@ def usage(results: Sequence[Result]) -> dict[str, Any]:
         "total_tokens": prompt + generated,
         "prompt_tokens_details": {"cached_tokens": max(0, results[0].n_cached)},
     }
-
-
-def _ratio(numerator: float, denominator: float) -> float:
-    return numerator / denominator if numerator > 0 and denominator > 0 else 0.0

@@ -6,14 +6,15 @@ is in a label. Knows numbers; nothing of requests.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from graphml.api.stats import EngineStats
-from graphml.api.token_stream import Result
 from graphml.server.options.key_limits import KeyUse
 from graphml.system.pages import own_memory
 
@@ -43,6 +44,34 @@ TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 
 FINISHED = {"end": "stop", "stop": "stop", "length": "length", "context": "length"}
 
 
+@dataclass(frozen=True)
+class SequenceUse:
+    """Tokens of a sequence: of its prompt, of these found and computed ones, and of its answer; and seconds.
+
+    prompt_s: from submission to its first token, else to its end; predicted_s: from there to its end.
+    """
+
+    n_prompt: int
+    n_cached: int
+    n_computed: int
+    n_gen: int
+    prompt_s: float
+    predicted_s: float
+
+    @property
+    def timings(self) -> dict[str, Any]:
+        """The same as llama-server writes it; the first token comes from the prompt's last step."""
+        new, rest = self.n_computed, max(0, self.n_gen - 1)
+        return {
+            "cache_n": self.n_cached, "prompt_n": new, "prompt_ms": self.prompt_s * 1e3,
+            "prompt_per_token_ms": _rate(self.prompt_s * 1e3, new),
+            "prompt_per_second": _rate(new, self.prompt_s),
+            "predicted_n": self.n_gen, "predicted_ms": self.predicted_s * 1e3,
+            "predicted_per_token_ms": _rate(self.predicted_s * 1e3, rest),
+            "predicted_per_second": _rate(rest, self.predicted_s),
+        }  # fmt: skip
+
+
 @dataclass
 class Sums:
     """Tokens of prompts and of answers, and the seconds in which they were computed."""
@@ -62,7 +91,7 @@ class Sums:
 
 @dataclass
 class ServerMetrics:
-    """Counts and histograms; changed by the event loop's thread alone.
+    """Counts and histograms; requests end in any thread.
 
     totals: since the server began; window: since the last scrape. decodes: steps besides those of the engine,
     of embeddings. longest: tokens of the largest sequence.
@@ -76,7 +105,7 @@ class ServerMetrics:
     began: float = field(default_factory=time.time)
 
     def __post_init__(self) -> None:
-        self._registry = CollectorRegistry()
+        self._registry, self._lock = CollectorRegistry(), threading.Lock()
 
         def histogram(name: str, about: str, buckets: tuple[float, ...] = SECONDS) -> Histogram:
             return Histogram(f"vllm:{name}", about, buckets=buckets, registry=self._registry)
@@ -95,30 +124,33 @@ class ServerMetrics:
         self.n_prompt = histogram("request_prompt_tokens", "Tokens of a prompt.", TOKENS)
         self.n_generated = histogram("request_generation_tokens", "Tokens of an answer.", TOKENS)
 
-    def ended(self, result: Result, waited: float) -> None:
-        """A sequence has ended, that arrived `waited` seconds before it was submitted."""
-        timings, n_new = result.timings, result.n_prompt - result.n_cached
-        rest = timings.total_s - timings.ttft_s
-        for sums in (self.totals, self.window):
-            sums.add(n_new, timings.ttft_s, result.n_gen, rest)
-        self.cached += result.n_cached
-        self.longest = max(self.longest, result.n_prompt + result.n_gen)
-        self.finished.labels(FINISHED.get(result.stop_reason, "abort")).inc()
-        self.e2e.observe(waited + timings.total_s)
-        self.prefill.observe(timings.ttft_s)
-        self.decode.observe(rest)
-        self.n_prompt.observe(result.n_prompt)
-        self.n_generated.observe(result.n_gen)
+    def ended(self, used: SequenceUse, waited: float, reason: str) -> None:
+        """A sequence has ended, however that was, that arrived `waited` seconds before it was submitted."""
+        with self._lock:
+            for sums in (self.totals, self.window):
+                prompt_s = used.prompt_s if used.n_computed else 0.0
+                sums.add(used.n_computed, prompt_s, used.n_gen, used.predicted_s)
+            self.cached += used.n_cached
+            self.longest = max(self.longest, used.n_cached + used.n_computed + used.n_gen)
+        self.finished.labels(FINISHED.get(reason, "abort")).inc()
+        self.e2e.observe(waited + used.prompt_s + used.predicted_s)
+        if used.n_gen:
+            self.prefill.observe(used.prompt_s)
+            self.decode.observe(used.predicted_s)
+        self.n_prompt.observe(used.n_prompt)
+        self.n_generated.observe(used.n_gen)
 
     def embedded(self, n_tokens: int, seconds: float) -> None:
         """Texts were embedded, in a step or more."""
-        for sums in (self.totals, self.window):
-            sums.add(n_tokens, seconds)
-        self.decodes += 1
+        with self._lock:
+            for sums in (self.totals, self.window):
+                sums.add(n_tokens, seconds)
+            self.decodes += 1
 
     def text(self, stats: EngineStats | None) -> str:
         """All of them; rates are of the time since the last scrape."""
-        window, self.window = self.window, Sums()
+        with self._lock:
+            window, self.window = self.window, Sums()
         lines: list[str] = []
         for name, kind, about, value in (*self._llama(window, stats), *self._vllm(stats)):
             lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}", f"{name} {value:.10g}"]
@@ -205,5 +237,5 @@ def process_metrics(asleep: bool) -> str:
     )
 
 
-def _rate(count: int, seconds: float) -> float:
+def _rate(count: float, seconds: float) -> float:
     return count / seconds if seconds > 0 else 0.0

@@ -5,7 +5,6 @@ Knows that protocol; see tools/server/README.md of llama.cpp.
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Any
@@ -17,6 +16,7 @@ from graphml.api.token_stream import Result
 from graphml.api.tokens import Token
 from graphml.server.engine.running_request import Generation
 from graphml.server.engine.service import STOP_TYPES, Service, all_finished, cancel_all, merged, timings
+from graphml.server.observing.server_metrics import SequenceUse
 from graphml.server.protocols.request_body import body_of
 from graphml.server.protocols.shown_logprobs import entries
 from graphml.server.requests.request_fields import Completion, Sampling
@@ -77,7 +77,6 @@ async def _events(
                 "tokens_predicted": 0, "tokens_evaluated": len(generation.ids), "prompt_progress": progress,
                 "timings": progress_timings(progress),
             })  # fmt: skip
-    begin = time.monotonic()
     async for index, token in merged(generations):
         counts[index] = counts.get(index, 0) + 1
         held.setdefault(index, []).append(token)
@@ -93,7 +92,7 @@ async def _events(
         if scored:
             chunk["completion_probabilities"] = entries(scored, bool(sampling.post_sampling_probs))
         if sampling.timings_per_token:
-            chunk["timings"] = running_timings(generation, counts[index], begin)
+            chunk["timings"] = generation.used(index % generation.settings.n, counts[index]).timings
         yield event(chunk)
     for number, generation in enumerate(generations):
         for index in range(generation.settings.n):
@@ -104,26 +103,8 @@ async def _events(
 
 def progress_timings(progress: dict[str, Any]) -> dict[str, Any]:
     """Times while a prompt is computed."""
-    new, ms = progress["processed"] - progress["cache"], progress["time_ms"]
-    return {
-        "cache_n": progress["cache"], "prompt_n": new, "prompt_ms": ms,
-        "prompt_per_token_ms": ms / max(1, new), "prompt_per_second": 1e3 * new / ms if ms else 0.0,
-        "predicted_n": 0, "predicted_ms": 0.0, "predicted_per_token_ms": 0.0, "predicted_per_second": 0.0,
-    }  # fmt: skip
-
-
-def running_timings(generation: Generation, count: int, begin: float) -> dict[str, Any]:
-    """Times of an answer that is not at its end, as far as they are known."""
-    cached = max(0, generation.sequences[0].n_cached)
-    new, now = len(generation.ids) - cached, time.monotonic()
-    prompt_ms, predicted_ms = (begin - generation.submitted) * 1e3, (now - begin) * 1e3
-    return {
-        "cache_n": cached, "prompt_n": new, "prompt_ms": prompt_ms,
-        "prompt_per_token_ms": prompt_ms / max(1, new), "prompt_per_second": 1e3 * new / max(1e-3, prompt_ms),
-        "predicted_n": count, "predicted_ms": predicted_ms,
-        "predicted_per_token_ms": predicted_ms / max(1, count - 1),
-        "predicted_per_second": 1e3 * (count - 1) / max(1e-3, predicted_ms),
-    }  # fmt: skip
+    total, cached, new = progress["total"], progress["cache"], progress["processed"] - progress["cache"]
+    return SequenceUse(total, cached, new, 0, progress["time_ms"] / 1e3, 0.0).timings
 
 
 def final(

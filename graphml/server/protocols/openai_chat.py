@@ -20,7 +20,7 @@ from graphml.server.engine.served_models import ServedModels
 from graphml.server.engine.service import FINGERPRINT, Service, new_id, timings, usage
 from graphml.server.protocols.answers import Answering, answering
 from graphml.server.protocols.conversations import conversation_of, prompt_text
-from graphml.server.protocols.llama_completion import final, progress_timings, running_timings
+from graphml.server.protocols.llama_completion import final, progress_timings
 from graphml.server.protocols.request_body import body_of, limited_body, read_body
 from graphml.server.protocols.shown_logprobs import entries
 from graphml.server.requests.request_fields import ChatCompletion, Control, as_object, converted, decoded
@@ -114,7 +114,7 @@ async def _events(
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
         return {**shown, "choices": [choice]}
 
-    begin, counts, begun = time.monotonic(), [0] * reply.generation.settings.n, set[int]()
+    counts, begun = [0] * reply.generation.settings.n, set[int]()
     n_scored = [0] * len(counts)
     if chat.return_progress:
         async for progress in reply.generation.prompt_progress():
@@ -136,7 +136,7 @@ async def _events(
             next_chunk["choices"][0]["logprobs"] = scores(chat, scored[n_scored[index] :])
             n_scored[index] = len(scored)
             if chat.timings_per_token:
-                next_chunk["timings"] = running_timings(reply.generation, counts[index], begin)
+                next_chunk["timings"] = reply.generation.used(index, counts[index]).timings
             yield event(next_chunk)
     results = reply.results
     counted = chat.stream_options is not None and chat.stream_options.include_usage

@@ -29,7 +29,7 @@ from graphml.server.engine.service import (
     timings,
     usage,
 )
-from graphml.server.protocols.llama_completion import final, running_timings
+from graphml.server.protocols.llama_completion import final
 from graphml.server.protocols.request_body import body_of
 from graphml.server.protocols.shown_logprobs import in_lists
 from graphml.server.requests.prompts import begins_with_text
@@ -142,7 +142,7 @@ def _told(generation: Generation) -> list[tuple[Result, int]]:
 async def _events(
     service: Service, completion: Completion, generations: list[Generation], shown: dict[str, Any]
 ) -> AsyncGenerator[bytes, None]:
-    begin, each = time.monotonic(), generations[0].settings.n
+    each = generations[0].settings.n
     counts: dict[int, int] = {}
     held: dict[int, list[Token]] = {}
     told_chars: dict[int, int] = {}
@@ -173,7 +173,7 @@ async def _events(
         pieces = [service.tokenizer.piece_bytes(entry.id) for entry in scored]
         chunk = part(index, token.piece, pieces, [entry.logprobs for entry in scored])
         if completion.timings_per_token:
-            chunk["timings"] = running_timings(generations[index // each], counts[index], begin)
+            chunk["timings"] = generations[index // each].used(index % each, counts[index]).timings
         yield event(chunk)
     results = [result for generation in generations for result in generation.results()]
     wants_usage = completion.stream_options is not None and completion.stream_options.include_usage

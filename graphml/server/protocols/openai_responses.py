@@ -19,7 +19,7 @@ from graphml.server.engine.service import Service, SharedParts, new_id, timings
 from graphml.server.engine.stored_responses import StoredResponse
 from graphml.server.protocols.answers import Answering, answering
 from graphml.server.protocols.conversations import conversation_of
-from graphml.server.protocols.llama_completion import progress_timings, running_timings
+from graphml.server.protocols.llama_completion import progress_timings
 from graphml.server.protocols.openai_chat import ended
 from graphml.server.protocols.request_body import body_of, off_loop
 from graphml.server.protocols.response_events import ResponseEvents
@@ -186,7 +186,7 @@ async def _events(
     shown: dict[str, Any],
     keep: Callable[[dict[str, Any], ResponseEvents], None],
 ) -> AsyncGenerator[bytes, None]:
-    begin, count, writer, n_scored = time.monotonic(), 0, ResponseEvents(), 0
+    count, writer, n_scored = 0, ResponseEvents(), 0
     for event in writer.begun(shown):
         yield event
     if body.return_progress:
@@ -197,7 +197,7 @@ async def _events(
         count += token is not None
         scores = entries(reply.tokens[0].logprobs[n_scored:])
         n_scored = len(reply.tokens[0].logprobs)
-        timed = {"timings": running_timings(reply.generation, count, begin)} if body.timings_per_token else {}
+        timed = {"timings": reply.generation.used(0, count).timings} if body.timings_per_token else {}
         for part in events:
             of_part, scores = (scores, []) if isinstance(part, ContentDelta) else ([], scores)
             for event in writer.written(part, of_part, timed):

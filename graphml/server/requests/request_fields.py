@@ -6,6 +6,7 @@ and ranges of fields; nothing of models.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from typing import Annotated, Any, TypeVar
@@ -223,6 +224,11 @@ def chat_of(**fields: Any) -> ChatCompletion:
 
 
 _AT = re.compile(r" - at `(?:key in )?\$(?:\.)?(.*)`$", re.DOTALL)
+_EXPECTED = re.compile(r"Expected `([^`]+)`(?: ([<>]=?) (\S+?)(?:\.0)?)?(?:, got `(\w+)`)?$")
+_WORDS = {
+    "int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text", "array": "a list",
+    "object": "an object", ">=": "of at least", "<=": "of at most", ">": "above", "<": "below",
+}  # fmt: skip
 _MISSING = re.compile(r"missing required field `(\w+)`")
 
 
@@ -264,5 +270,21 @@ def converted(body: dict[str, Any], kind: type[T]) -> T:
     if missing := _MISSING.search(text):
         raise wrong_field(missing[1], "it is missing")
     place = _AT.search(text)
-    name = place[1].split("[")[0] if place else "body"
-    raise wrong_field(name if name in names else name.split(".")[0], text.split(" - at ")[0])
+    whole = place[1] if place else "body"
+    name = whole.split("[")[0]
+    name = name if name in names else name.split(".")[0]
+    where = "" if whole == name else f"{whole}: "
+    raise wrong_field(name, where + _in_words(text.split(" - at ")[0], None if where else fields.get(name)))
+
+
+def _in_words(text: str, value: Any) -> str:
+    """msgspec's text about a value as what was wanted and what came. value: None: only its type is shown."""
+    if (expected := _EXPECTED.match(text)) is None:
+        return text
+    kinds, bound, limit, got = expected.groups()
+    wanted = " or ".join(_WORDS.get(kind, kind) for kind in kinds.split(" | "))
+    wanted = wanted.replace(" or ", ", ", wanted.count(" or ") - 1)
+    wanted += f" {_WORDS[bound]} {limit}" if bound else ""
+    is_shown = isinstance(value, str | int | float)
+    came = f"{json.dumps(value, ensure_ascii=False):.40}" if is_shown else _WORDS.get(got, got)
+    return f"wanted {wanted}, got {came}" if came else f"wanted {wanted}"

@@ -3,7 +3,7 @@
 import { conversationFiles } from "./conversation_files.js";
 import { byId, button, element, tell } from "./dom.js";
 import { Files, withFiles } from "./files.js";
-import { messageElement } from "./messages.js";
+import { cachedOf, messageElement } from "./messages.js";
 import { endStream, get, post, resumed, ServerError, stream } from "./server.js";
 import { newId } from "./store.js";
 import { hideAlternatives, tokenOf } from "./tokens.js";
@@ -263,7 +263,7 @@ export class Chat {
     try {
       const { prompt } = await post("apply-template", { messages });
       const { tokens } = await post("tokenize", { content: prompt, with_pieces: true, add_special: true, parse_special: true });
-      message.prompt = { pieces: tokens, n_cached: message.usage?.prompt_tokens_details?.cached_tokens ?? 0 };
+      message.prompt = { pieces: tokens, n_cached: cachedOf(message) };
     } catch {
       delete message.prompt;
     }

@@ -81,10 +81,16 @@ function foot(message, index, actions, last, tokens) {
       button("Delete", () => actions.remove(index), { class: "link" })));
 }
 
+// Tokens of the prompt from the cache; undefined where no chunk has said it. An answer that was stopped has no usage.
+export function cachedOf({ usage, timings }) {
+  return usage?.prompt_tokens_details?.cached_tokens ?? timings?.cache_n;
+}
+
 function factsOf({ usage, timings, finish, stopped }) {
-  const cached = usage?.prompt_tokens_details?.cached_tokens;
+  const cached = cachedOf({ usage, timings });
+  const prompt = usage?.prompt_tokens ?? timings?.cache_n + timings?.prompt_n, written = usage?.completion_tokens ?? timings?.predicted_n;
   return [
-    usage ? `${usage.prompt_tokens} + ${usage.completion_tokens} tokens` : timings ? `${timings.predicted_n} tokens` : null,
+    Number.isFinite(written) ? `${Number.isFinite(prompt) ? `${prompt} + ` : ""}${written} tokens` : null,
     cached ? `${cached} cached` : null,
     timings?.predicted_per_second ? `${timings.predicted_per_second.toFixed(1)} t/s` : null,
     timings?.prompt_ms ? `prompt ${Math.round(timings.prompt_ms)} ms` : null,

@@ -70,12 +70,12 @@ export function hideAlternatives() {
   byId("alternatives").hidden = true;
 }
 
-// A prompt's tokens; the first n_cached were found computed and are shaded.
+// A prompt's tokens; the first nCached were found computed and are shaded; undefined: unknown how many.
 export function promptView(pieces, nCached) {
   const text = (all) => all.map((piece) => piece.piece).map((piece) => (typeof piece === "string" ? piece : "�")).join("");
   return element("details", { class: "prompt" },
-    element("summary", {}, `Prompt: ${pieces.length} tokens, ${nCached} of them from the cache`),
-    element("pre", { tabindex: "0" }, element("span", { class: "cached", title: "found computed" }, text(pieces.slice(0, nCached))), text(pieces.slice(nCached))));
+    element("summary", {}, `Prompt: ${pieces.length} tokens${nCached === undefined ? "" : `, ${nCached} of them from the cache`}`),
+    element("pre", { tabindex: "0" }, element("span", { class: "cached", title: "found computed" }, text(pieces.slice(0, nCached ?? 0))), text(pieces.slice(nCached ?? 0))));
 }
 
 export function legend(tokens) {
