@@ -13,6 +13,7 @@ from graphml.api.model import Model
 from graphml.authoring.verify import record as records
 from graphml.authoring.verify.record import PEERS, record_of
 from graphml.authoring.verify.runs import RecordRuns
+from graphml.authoring.verify.search import EXACT
 from graphml.authoring.verify.search import verify as verify_model
 from graphml.authoring.verify.verdict_text import as_json, as_text
 from graphml.cli.options import compared_runs as numbers
@@ -22,8 +23,10 @@ from graphml.cli.options.opening import find
 from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import Bars, write_json
 from graphml.errors import UsageError
+from graphml.inspect.bisect.coverage import windows_of
 
-EXACT, HALF, QUANTISED = 1e-6, 1e-4, 5e-3  # the NMSE that a part may have, by the weights of the model
+N_TOKENS, FAR = 16, 1024
+HALF, QUANTISED = 1e-4, 5e-3  # the NMSE that a part may have, by the weights of the model; else EXACT
 
 
 @grouped
@@ -38,7 +41,11 @@ def verify(
         ),
     ] = "",
     prompt: numbers.Prompt = numbers.TEXT,
-    tokens: Annotated[int, typer.Option("--tokens", min=1, help="Number of tokens, run in one batch.")] = 16,
+    tokens: Annotated[
+        int | None,
+        typer.Option("--tokens", min=1, show_default=f"{N_TOKENS}, more to cross each window up to {FAR}",
+                     help="Number of tokens, run in one batch."),
+    ] = None,
     limit: Annotated[
         float | None,
         typer.Option("--limit", min=0.0, metavar="NMSE", show_default=False,
@@ -93,6 +100,9 @@ def _record(
     model: Model, path: Path, against: str, prompt: str | None, tokens: int | None, python: str
 ) -> records.PeerRecord:
     if not against or against.partition(":")[0] in PEERS:
+        if tokens is None:
+            reached = [size for size in windows_of(model.graph("build")) if size <= FAR]
+            tokens = min(max(N_TOKENS, *(size + 5 for size in reached), 0), model.context_length)
         ids = tuple(numbers.ids_of(model, prompt, tokens))
         if not against:
             return RecordRuns(model.executor, ids).record(f"graphml {graphml.__version__}")

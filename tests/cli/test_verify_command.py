@@ -20,6 +20,8 @@ from graphml.authoring.verify import record as records
 from graphml.authoring.verify import search
 from graphml.cli.main import app
 from tests import golden
+from tests.authoring.planted_models import HERE
+from tests.authoring.planted_models import write_model as write_planted
 from tests.sample_models import MODELS, write_model
 
 RECORDS = Path(__file__).parents[1] / "data" / "records"
@@ -178,3 +180,36 @@ def test_a_missing_peer_is_named(by: str, package: str, wanted: str, model: Path
 @pytest.mark.skipif(importlib.util.find_spec("llama_cpp") is None, reason="needs llama-cpp-python")
 def test_against_llama_cpp_itself(model: Path) -> None:
     assert "every part agrees" in command(model, "--against", "llama.cpp").stdout
+
+
+def test_a_text_crosses_the_windows_of_a_model_or_they_are_named(tmp_path: Path) -> None:
+    """In a text that no window leaves, a window off by one and none at all are the same."""
+    model = write_planted(tmp_path / "gated.gguf", "gated", **{"attention.sliding_window": 20})
+    arch = ("--arch", HERE / "gated.py")
+    command(model, *arch, "--record", tmp_path / "long.npz")
+    command(model, *arch, "--record", tmp_path / "short.npz", "--tokens", 16)
+    long, short = (records.read(tmp_path / f"{name}.npz") for name in ("long", "short"))
+    assert (len(long.ids), len(short.ids)) == (25, 16)
+    told = command(model, *arch, "--against", tmp_path / "short.npz").stdout
+    assert (
+        "not looked at: windows or chunks of 20 tokens, which a text of 16 does not leave; --tokens 25 does"
+        in told
+    )
+    assert "not looked at" not in command(model, *arch, "--against", tmp_path / "long.npz").stdout
+    found = json.loads(command(model, *arch, "--against", tmp_path / "short.npz", "--format", "json").stdout)
+    assert (found["agrees"], found["unreached_windows"], found["outliers"]) == (True, [20], [])
+
+
+def test_a_part_that_agrees_far_worse_than_the_others_is_named(tmp_path: Path) -> None:
+    """Another form of GELU or another eps, say, may keep the limit of float32."""
+    model = write_planted(tmp_path / "plain.gguf", "plain")
+    text = (HERE / "plain.py").read_text()
+    other = tmp_path / "plain.py"
+    other.write_text(text.replace('"ffn_down")\n', '"ffn_down")\n        h_TD = g.scale(h_TD, 1.0002)\n'))
+    command(model, "--arch", HERE / "plain.py", "--record", tmp_path / "run.npz")
+    exact = command(model, "--arch", HERE / "plain.py", "--against", tmp_path / "run.npz", "--limit", 1e-6)
+    assert "more than rounding" not in exact.stdout
+    told = command(model, "--arch", other, "--against", tmp_path / "run.npz", "--limit", 1e-6).stdout
+    assert "every part agrees" in told
+    assert "more than rounding does" in told
+    assert "layer 0 (" in told

@@ -28,6 +28,7 @@ from graphml.authoring.verify.stages import (
     wrong_parts,
 )
 from graphml.errors import GraphmlError
+from graphml.inspect.bisect.coverage import windows_of
 from graphml.ir.graph import Graph
 from graphml.ir.op import Array
 from graphml.runtime.programs.executor import Executor
@@ -35,6 +36,8 @@ from graphml.runtime.programs.executor import Executor
 MOST_CAUSES = 6  # mistakes of one model that are searched, one after the other
 MOST_RIVALS = 6  # edits that make the part agree and are then compared with each other
 PAIRS_S = 60.0  # time limit of the search for pairs of mistakes, if no single one is enough
+EXACT = 1e-6  # the NMSE that a part of a model in float32 may have
+APART, ROUNDING = 1e5, 1e-15  # how much worse than the best part, or than rounding, is told
 NEARER = 10.0  # factor by which an edit must reduce the error to be reported as the nearest
 
 Report = Callable[[str, int, int], None]
@@ -75,6 +78,15 @@ class SearchResult:
     unused: list[str]
     limit: float
     steps: list[InSteps]
+    unreached: tuple[int, ...] = ()  # windows and chunks that are no shorter than the text
+
+    @property
+    def outliers(self) -> list[StageRow]:
+        """Parts that agree, but far worse than the best one: more than rounding of float32 does."""
+        if self.limit > EXACT:
+            return []
+        best = min((row.own for row in self.rows), default=0.0)
+        return [row for row in self.rows if APART * max(best, ROUNDING) < row.own <= self.limit]
 
     @property
     def agrees(self) -> bool:
@@ -98,7 +110,8 @@ def verify(
     if causes:
         mended = compare_logits(rows(runs, graph, cut, record, limit)[1], record.logits)
     steps = in_steps(executor, record.ids)
-    return SearchResult(measured, before, first, causes, mended, list(runs.unused), limit, steps)
+    windows = tuple(sorted(size for size in windows_of(runs.graph) if size >= len(record.ids)))
+    return SearchResult(measured, before, first, causes, mended, list(runs.unused), limit, steps, windows)
 
 
 def _first(measured: Sequence[StageRow], limit: float) -> StageRow | None:

@@ -23,22 +23,45 @@ def as_text(verdict: SearchResult, record: PeerRecord, model: str, architecture:
     lines = [f"# {model} ({architecture}) against {record.by}, {len(record.ids)} tokens\n", _table(verdict)]
     lines.append(_logits_text(verdict.logits))
     lines += [_steps_text(way) for way in verdict.steps if not way.agrees]
-    if verdict.first is None:
-        lines.append(f"every part agrees: NMSE at most {verdict.limit:.0e} from the same input")
-    else:
-        inside = f", at {verdict.first.part}" if verdict.first.part else ""
-        lines.append(f"\nfirst wrong: {verdict.first.stage.name}{inside}")
-        lines += [line for cause in verdict.causes for line in _cause(cause)]
-        if not any(cause.enough for cause in verdict.causes):
-            lines.append("no mistake of the catalogue explains it")
-        if verdict.mended is not None and any(cause.enough for cause in verdict.causes):
-            lines.append(f"with that undone: {_logits_text(verdict.mended)}")
-        unused = _by_part(left_out(verdict.unused))
-        if unused:
-            more = len(unused) - MOST_UNUSED
-            names = ", ".join(unused[:MOST_UNUSED]) + (f" and {more} more" if more > 0 else "")
-            lines.append(f"tensors that the architecture leaves unused: {names}")
+    lines += _agreement(verdict) if verdict.first is None else _difference(verdict)
+    if verdict.unreached:
+        sizes = ", ".join(map(str, verdict.unreached))
+        lines.append(
+            f"not looked at: windows or chunks of {sizes} tokens, which a text of {len(record.ids)} does not "
+            f"leave; --tokens {verdict.unreached[-1] + 5} does"
+        )
     return "\n".join(lines) + "\n"
+
+
+def _agreement(verdict: SearchResult) -> list[str]:
+    """The limit that all parts keep, and parts that keep it, but are much worse than rounding makes them."""
+    lines = [f"every part agrees: NMSE at most {verdict.limit:.0e} from the same input"]
+    if verdict.outliers:
+        best = min(row.own for row in verdict.rows)
+        named = ", ".join(f"{row.stage.name} ({row.own:.0e})" for row in verdict.outliers)
+        lines.append(
+            f"more than rounding does, of which the best part has {best:.0e}: {named}; an eps, a form of "
+            "GELU or a base of rope may be another: --limit 1e-10 searches for it"
+        )
+    return lines
+
+
+def _difference(verdict: SearchResult) -> list[str]:
+    """The first wrong part, what explains it, and tensors that nothing reads."""
+    assert verdict.first is not None
+    inside = f", at {verdict.first.part}" if verdict.first.part else ""
+    lines = [f"\nfirst wrong: {verdict.first.stage.name}{inside}"]
+    lines += [line for cause in verdict.causes for line in _cause(cause)]
+    if not any(cause.enough for cause in verdict.causes):
+        lines.append("no mistake of the catalogue explains it")
+    if verdict.mended is not None and any(cause.enough for cause in verdict.causes):
+        lines.append(f"with that undone: {_logits_text(verdict.mended)}")
+    unused = _by_part(left_out(verdict.unused))
+    if unused:
+        more = len(unused) - MOST_UNUSED
+        names = ", ".join(unused[:MOST_UNUSED]) + (f" and {more} more" if more > 0 else "")
+        lines.append(f"tensors that the architecture leaves unused: {names}")
+    return lines
 
 
 def _steps_text(way: InSteps) -> str:
@@ -117,6 +140,7 @@ def as_json(verdict: SearchResult, record: PeerRecord) -> dict[str, Any]:
         ],
         "mended": None if verdict.mended is None else vars(verdict.mended),
         "unused_tensors": verdict.unused,
+        "outliers": [row.stage.name for row in verdict.outliers], "unreached_windows": verdict.unreached,
         "in_steps": [{"way": step.way, "nmse": step.nmse, "token": step.token} for step in verdict.steps],
     }  # fmt: skip
     plain: dict[str, Any] = _finite(fields)

@@ -122,7 +122,7 @@ def coverage(run: Observation, steps: Sequence[ObservedStep], extremes: bool, ju
     rows: dict[int, dict[int, None]] = {}
     for step in steps:
         rows.setdefault(step.arrays.dims.get("S", 1), {})[step.arrays.dims["T"]] = None
-    windows = {size for graph in graphs for size in _windows(graph)}
+    windows = {size for graph in graphs for size in windows_of(graph)}
     return Coverage(
         spans(flat), int(judge.executor.config.n_ctx), {n: tuple(counts) for n, counts in rows.items()},
         context, -(-context // BLOCK_SIZE), {size: context > size for size in sorted(windows)},
@@ -137,7 +137,7 @@ def coverage(run: Observation, steps: Sequence[ObservedStep], extremes: bool, ju
     )  # fmt: skip
 
 
-def _windows(graph: Graph) -> set[int]:
+def windows_of(graph: Graph) -> set[int]:
     """The window sizes of attention that does not attend to all positions."""
     said = (integer(node.attributes, name) for node in graph.nodes if node.op.family == "attention"
             for name in ("window", "chunk") if name in node.attributes)  # fmt: skip
