@@ -6,8 +6,7 @@ Knows a vocabulary's size and its text; nothing of models or logits.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Literal, NoReturn, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,25 +64,29 @@ class TokenIterator(Iterator["Token"]):
             on_begun()
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class Token(str, NamesOthers):
     """A generated token: the text that became certain with it, its id, and the number of its sequence.
 
-    It is that text, its `piece`. The pieces of all tokens together are the answer: one is empty while a
-    character is not complete or a stop string may be beginning, and then holds several tokens' text. Control
-    tokens have none. logprobs: how likely it was, where `SamplingParams.logprobs` asks for that.
+    It is that text, its `piece`, and does not change. The pieces of all tokens together are the answer: one
+    is empty while a character is not complete or a stop string may be beginning, and then holds several
+    tokens' text. Control tokens have none. logprobs: how likely it was, where `SamplingParams.logprobs` asks.
     """
 
     _same: ClassVar = {**dict.fromkeys(("text", "content", "token"), "piece"), "token_id": "id"}
 
     id: int
     piece: str
-    index: int = 0  # type: ignore[assignment]  # in place of the text's method
-    logprobs: TokenLogprobs | None = None
+    index: int  # type: ignore[assignment]  # in place of the text's method
+    logprobs: TokenLogprobs | None
 
     def __new__(cls, id: int, piece: str, index: int = 0, logprobs: TokenLogprobs | None = None) -> Self:
         """The text is the piece."""
-        return super().__new__(cls, piece)
+        token = super().__new__(cls, piece)
+        token.__dict__.update(id=id, piece=piece, index=index, logprobs=logprobs)
+        return token
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a token does not change: {name} is {getattr(self, name, None)!r}")
 
     def __getnewargs__(self) -> tuple[int, str, int, TokenLogprobs | None]:  # type: ignore[override]
         """What a copy is made of."""

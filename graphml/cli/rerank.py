@@ -33,7 +33,7 @@ def rerank(
     text: Texts = None,
     file: Annotated[
         Path | None,
-        typer.Option("--file", "-f", "--documents", metavar="FILE", show_default=False,
+        typer.Option("--documents", "-f", "--file", metavar="FILE", show_default=False,
                      help="A file of texts, one a line."),
     ] = None,
     top_n: Annotated[

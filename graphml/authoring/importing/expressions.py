@@ -122,7 +122,9 @@ class Selector:
     def kept(self, expr: Expression) -> Expression:
         """This expression, or one that was made before and is the same."""
         numbers = tuple(sorted((key, repr(value)) for key, value in expr.numbers.items()))
-        key = (expr.op, tuple(map(id, expr.inputs)), expr.shape, tuple(sorted(expr.weights.items())), numbers)
+        of_layer = expr.path if expr.op == "positions" else ""  # each layer has its own
+        key = (expr.op, tuple(map(id, expr.inputs)), expr.shape, tuple(sorted(expr.weights.items())), numbers,
+               of_layer)  # fmt: skip
         return self._held.setdefault(key, expr)
 
     def taken(self, view: View, shape: tuple[int, ...] | None = None) -> Expression:

@@ -80,6 +80,9 @@ def arithmetic(walk: Walked, node: TracedNode) -> View:
 
 def combined(walk: Walked, node: TracedNode, op: str, a: str, b: str) -> View:
     """An op of two values, of which one may be a parameter, and the smaller one is repeated."""
+    for name in (a, b):
+        if not walk.is_walked(name):
+            walk.take_positions(name)
     if not walk.is_walked(a):
         if op not in COMMUTATIVE:
             raise ValueError(f"{op} of a parameter and a value of tokens, in this order")

@@ -205,6 +205,7 @@ CALLS: Mapping[str, Handler] = {
     **dict.fromkeys(WITH_NUMBER, _with_number),
     "embed": lambda of, inner, stem, numbers, owner: f'g.embed({owner}["{stem}"], g.tokens)',
     "position_rows": lambda of, inner, stem, numbers, owner: f'g.rows({owner}["{stem}"], g.positions)',
+    "positions": lambda of, inner, stem, numbers, owner: 'g.reshape(g.cast(g.positions, "f32"), 1)',
     "rms_norm": _norm,
     "l2_norm": lambda of, inner, stem, numbers, owner: f"g.l2_norm({inner[0]}, {numbers['eps']})",
     "layer_norm": _norm,

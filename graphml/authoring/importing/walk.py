@@ -15,7 +15,7 @@ from graphml.authoring.importing.aten import MOVES, SHAPES
 from graphml.authoring.importing.description import TracedNode
 from graphml.authoring.importing.evaluation import op_name
 from graphml.authoring.importing.expressions import Expression, T, View, Weight
-from graphml.authoring.importing.operations import HANDLERS
+from graphml.authoring.importing.operations import HANDLERS, scaled
 from graphml.authoring.importing.region import Recognised
 from graphml.authoring.importing.walked import Value, Walked
 from graphml.errors import ArchitectureError
@@ -49,11 +49,37 @@ class Walk(Walked):
             stack += match.entries.values() if match else self.dependence.description.nodes[name].operands
         return [node for name, node in self.dependence.description.nodes.items() if name in wanted]
 
+    def take_positions(self, name: str) -> None:
+        """Walk what leads to a number for each position, so that it is a value of tokens; else leave it."""
+        nodes, before = self.dependence.description.nodes, []
+        for leading in reversed(self.dependence.description.leading_to(name)):
+            if leading in nodes and nodes[leading].shape and self.dependence.is_positions(leading):
+                before.append(nodes[leading])
+        rows = {node.name for node in before if _is_row(node.shape or ())}
+        if not self.dependence.is_positions(name) or len(rows) < len(before):
+            return
+        self.rows |= rows
+        try:
+            for node in (each for each in nodes.values() if each.name in rows):
+                self.values[node.name] = self._value(node)
+        except ValueError:
+            self.rows -= rows  # as other values of positions
+
+    def _positions(self, node: TracedNode) -> View:
+        """The numbers of the positions, from any first one on."""
+        counted = np.asarray(self.plain.value(node.name)).reshape(-1)
+        if not np.array_equal(counted, np.arange(T) + counted[0]):
+            raise ValueError("positions that do not follow one another")
+        positions = self.made(node, "positions", (), (1,))
+        return scaled(self, node, positions.of, 1.0, float(counted[0]))
+
     def _value(self, node: TracedNode) -> Value:
         match = self.found.get(node.name)
         if match is not None:
             return self._recognised(node, match)
         name = op_name(node)
+        if name == "arange":
+            return self._positions(node)
         if name == "python.getitem":
             return self.values[node.operands[0]][node.args["1"]]  # type: ignore[index,no-any-return]
         if name in MOVES or (name == "index" and not any(map(self.is_walked, node.operands[1:]))):
@@ -156,3 +182,10 @@ class Walk(Walked):
         size = view.of.size
         codes = np.arange(T)[:, None, None] * size + np.array(unique)[None]
         return self.select.taken(View(view.of, codes), (len(unique), rows.shape[1]))
+
+
+def _is_row(shape: tuple[int | str, ...]) -> bool:
+    """Whether a value has one number for each position."""
+    return sum(isinstance(size, str) for size in shape) == 1 and all(
+        size == 1 for size in shape if not isinstance(size, str)
+    )

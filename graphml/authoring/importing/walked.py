@@ -27,6 +27,7 @@ class Walked:
         self.select = Selector()
         self.made_by: dict[int, TracedNode] = {}  # id of an expression -> the node whose value it is
         self.values: dict[str, Value] = {}
+        self.rows: set[str] = set()  # values of positions that are walked
         ids = dependence.description.with_ids(np.zeros(T, np.int64))
         for name in ids:
             self.values[name] = whole(Expression("ids", (), (1,), "", "the ids"), (1, T), 1)
@@ -47,7 +48,11 @@ class Walked:
 
     def is_walked(self, name: str) -> bool:
         """Whether a value depends on tokens, or on parameters and positions at once."""
-        return self.dependence.on_tokens(name) or self.dependence.kinds[name] >= {PARAMETERS, POSITIONS}
+        both = self.dependence.kinds[name] >= {PARAMETERS, POSITIONS}
+        return self.dependence.on_tokens(name) or both or name in self.rows
+
+    def take_positions(self, name: str) -> None:
+        """Have a number for each position walked, where it can be."""
 
     def made(
         self,

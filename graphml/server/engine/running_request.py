@@ -143,7 +143,7 @@ class Generation:
         if not known or not token.piece:
             return token
         self._spaced[token.index] = False
-        return replace(token, piece=" " + token.piece)
+        return Token(token.id, " " + token.piece, token.index, token.logprobs)
 
     def _leads(self, tokens: Sequence[int]) -> bool:
         """Whether a text of its own would drop the first token's space."""
