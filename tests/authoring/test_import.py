@@ -44,6 +44,7 @@ RIGHT = [
     "plain-f",
     "plain-i",
     "plain-j",
+    "plain-k",
 ]
 
 

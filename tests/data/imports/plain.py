@@ -231,6 +231,18 @@ class BlockJ(BlockE):  # one more score of each head, which no value has; scores
         return x + self.d(nn.functional.silu(self.u(self.n2(x))))
 
 
+class BlockK(BlockE):  # scores that grow with the logarithm of the length (scalable softmax)
+    def forward(self, x):
+        T, h = x.shape[1], self.n1(x)
+        q, k, v = [f(h).view(1, T, N, H) for f in (self.q, self.k, self.v)]
+        n = torch.arange(1, T + 1).float().log()[:, None, None]
+        q, k = self.rope(q) * self.temp * n, self.rope(k)
+        q, k, v = [each.transpose(1, 2) for each in (q, k, v)]
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.o(y.transpose(1, 2).reshape(1, T, D))
+        return x + self.d(nn.functional.silu(self.u(self.n2(x)))) * torch.arange(T)[:, None] / 64
+
+
 class Model(nn.Module):
     def __init__(self, block, pos=False, norm=Norm, scale=1.0):
         super().__init__()
@@ -293,6 +305,10 @@ def i():
 
 def j():
     return make(BlockJ)
+
+
+def k():
+    return make(BlockK)
 
 
 def in_bfloat16():
