@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 
 import graphml
@@ -25,7 +26,7 @@ from graphml.cli.terminal.console import Bars, write_json
 from graphml.errors import UsageError
 from graphml.inspect.bisect.coverage import windows_of
 
-N_TOKENS, FAR = 16, 1024
+N_TOKENS, FAR, TORCH = 16, 1024, "torch"
 HALF, QUANTISED = 1e-4, 5e-3  # the NMSE that a part may have, by the weights of the model; else EXACT
 
 
@@ -36,8 +37,9 @@ def verify(
     against: Annotated[
         str,
         typer.Option(
-            "--against", metavar="hf|llama.cpp|FILE", show_default=False,
-            help="Reference: hf[:CHECKPOINT], llama.cpp[:FILE.gguf], or a file of --record.",
+            "--against", metavar="hf|llama.cpp|module|torch|FILE", show_default=False,
+            help="Reference: hf[:CHECKPOINT], llama.cpp[:FILE.gguf], module:FILE.py:factory (which is run), "
+            "torch (the same graph by PyTorch's ops), or a file of --record.",
         ),
     ] = "",
     prompt: numbers.Prompt = numbers.TEXT,
@@ -70,8 +72,9 @@ def verify(
     if not against and recording is None:
         raise UsageError(
             "--against: wanted what to compare with: `--against llama.cpp` (by llama-cpp-python), "
-            "`--against hf:CHECKPOINT` (transformers; a folder or a name of the hub), or "
-            "`--against FILE.npz`, which --record wrote; got nothing"
+            "`--against hf:CHECKPOINT` (transformers; a folder or a name of the hub), "
+            "`--against module:FILE.py:factory`, `--against torch`, or `--against FILE.npz`, which --record "
+            "wrote; got nothing"
         )
     check_limit(limit)
     check_file("--arch", arch)
@@ -99,16 +102,25 @@ def verify(
 def _record(
     model: Model, path: Path, against: str, prompt: str | None, tokens: int | None, python: str
 ) -> records.PeerRecord:
-    if not against or against.partition(":")[0] in PEERS:
+    if not against or against == TORCH or against.partition(":")[0] in PEERS:
         if tokens is None:
             reached = [size for size in windows_of(model.graph("build")) if size <= FAR]
             tokens = min(max(N_TOKENS, *(size + 5 for size in reached), 0), model.context_length)
         ids = tuple(numbers.ids_of(model, prompt, tokens))
         if not against:
             return RecordRuns(model.executor, ids).record(f"graphml {graphml.__version__}")
+        if against == TORCH:
+            return _in_torch(model, ids)
         architecture = model.executor.file.metadata.text("general.architecture")
         return record_of(against, path, architecture, ids, python)
     return records.read(Path(against))
+
+
+def _in_torch(model: Model, ids: tuple[int, ...]) -> records.PeerRecord:
+    """The logits of the same graph by PyTorch's ops, in float64."""
+    module = graphml.to_torch(model).double()
+    logits = module(np.array(ids)).detach().numpy()
+    return records.PeerRecord("its graph by PyTorch's ops", ids, logits.astype(np.float32))
 
 
 def _limit(model: Model) -> float:

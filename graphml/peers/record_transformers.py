@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from peer_talk import RefusedError, serve
+from watched_module import watch
 
 LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blocks|block)\.(\d+)$")
 
@@ -31,50 +32,10 @@ def load(path: str) -> Any:
         raise RefusedError(f"{path}: {problem} ({str(error).splitlines()[0][:200]})") from None
 
 
-def rows(value: Any, count: int) -> Any:
-    """An input or output of a module as f32 [T, n]; None for another kind or shape."""
-    import torch
-
-    if isinstance(value, tuple | list):
-        value = value[0] if value else None
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
-        return None
-    if value.dim() == 3 and value.shape[0] == 1:
-        value = value[0]
-    return value.detach().float().numpy().copy() if value.dim() == 2 and len(value) == count else None
-
-
-def watch(model: Any, count: int) -> dict[str, Any]:
-    """Hook all linear modules and layers; their values are collected in the returned dictionary."""
-    values: dict[str, Any] = {}
-
-    def keep(name: str, value: Any) -> None:
-        array = rows(value, count)
-        if array is not None:
-            values[name] = array
-
-    def linear(name: str) -> Any:
-        def hook(module: Any, args: Any, outputs: Any) -> None:
-            keep(f"{name}.in", args)
-            keep(f"{name}.out", outputs)
-
-        return hook
-
-    def layer(index: int) -> Any:
-        def hook(module: Any, args: Any, named: Any, outputs: Any) -> None:
-            if index == 0:
-                keep("stream.0", args or named.get("hidden_states"))
-            keep(f"stream.{index + 1}", outputs)
-
-        return hook
-
-    for name, module in model.named_modules():
-        if type(module).__name__ in ("Linear", "Conv1D"):
-            module.register_forward_hook(linear(name))
-        layer_match = LAYER.search(name)
-        if layer_match:
-            module.register_forward_hook(layer(int(layer_match[1])), with_kwargs=True)
-    return values
+def layer_of(name: str) -> int | None:
+    """The number of the layer that a module's path names, as transformers' classes call their layers."""
+    match = LAYER.search(name)
+    return int(match[1]) if match else None
 
 
 def record(request: dict[str, Any]) -> dict[str, Any]:
@@ -91,7 +52,7 @@ def record(request: dict[str, Any]) -> dict[str, Any]:
 
     ids = request["ids"]
     model = load(request["model"])
-    values = watch(model, len(ids))
+    values = watch(model, len(ids), layer_of)
     with torch.no_grad():
         logits = model(torch.tensor([ids]), use_cache=False).logits[0].float().numpy()
     with Path(request["out"]).open("wb") as file:

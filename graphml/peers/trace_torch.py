@@ -11,15 +11,14 @@ whether that matters.
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import json
-import sys
 import traceback
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from module_file import made_module
 from peer_talk import RefusedError, serve
 
 LONGEST_TEXT = 4096  # tokens of the longest text whose logits are recorded
@@ -182,7 +181,7 @@ def load(source: str, trusted: bool, attention: str) -> tuple[Any, dict[str, Any
 
     kind, _, rest = source.partition(":")
     if kind == "module":
-        module = _from_file(rest)
+        module = made_module(rest)
         check_module(module, rest)
         return module.float(), {}
     fields = check_config(rest)
@@ -204,23 +203,6 @@ def load(source: str, trusted: bool, attention: str) -> tuple[Any, dict[str, Any
     if hasattr(model.config, "use_cache"):
         model.config.use_cache = False
     return _Logits(model), fields
-
-
-def _from_file(text: str) -> Any:
-    """The module that a factory without arguments returns: `FILE.py:factory`."""
-    path, _, factory = text.rpartition(":")
-    spec = importlib.util.spec_from_file_location("graphml_imported", path)
-    if not path or spec is None or spec.loader is None:
-        raise RefusedError(f"wanted module:FILE.py:factory; got module:{text}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    try:
-        spec.loader.exec_module(module)
-        return getattr(module, factory)()
-    except Exception as error:
-        raise RefusedError(
-            f"{path}: {factory}: {type(error).__name__}: {error}", "ArchitectureError"
-        ) from None
 
 
 def _Logits(model: Any) -> Any:  # noqa: N802 - a class that needs torch to be defined

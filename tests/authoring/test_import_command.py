@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 import graphml
 from graphml.cli.main import app
@@ -40,6 +40,32 @@ def test_a_plain_module_becomes_a_file_that_runs(tmp_path: Path) -> None:
     assert "def build(g: Builder" in page.read_text()
     with graphml.load(weights, "reference", kv="f32", arch=arch) as model:
         assert model.session().eval([1, 2, 3]).shape == (97,)
+
+
+@with_torch
+def test_a_file_is_held_to_the_module_that_it_came_from(tmp_path: Path) -> None:
+    """`verify --against module:`, the other module of a file that imports what lies beside it among them."""
+    arch, weights = tmp_path / "mine.py", tmp_path / "mine.gguf"
+    (tmp_path / "whole.py").write_text("import parts\n\n\ndef make():\n    return parts.a()\n")
+    shutil.copyfile(PLAIN, tmp_path / "parts.py")
+    source = f"module:{tmp_path / 'whole.py'}:make"
+    code, _, error = run(source, "-o", arch, "--weights", weights, "--python", PYTHON)
+    assert code == 0, error
+
+    def verified(against: str) -> Result:
+        given = ["verify", weights, "--arch", arch, "--against", against, "--python", PYTHON]
+        return CliRunner().invoke(app, list(map(str, given)))
+
+    done = verified(source)
+    assert done.exit_code == 0, done.output
+    parts = [line.split("|")[1].strip() for line in done.stdout.splitlines() if line.startswith("| ")][2:]
+    assert parts == ["embedding", "layer 0", "layer 1", "output"]
+    arch.write_text(arch.read_text().replace("g.sqr(g.relu(", "g.silu(g.relu("))
+    edited = verified(source)
+    assert edited.exit_code == 1
+    assert "first wrong: layer 0" in edited.stdout
+    assert verified(f"module:{PLAIN}:nothing").exit_code == 1
+    assert "has no attribute 'nothing'" in verified(f"module:{PLAIN}:nothing").output
 
 
 @with_torch

@@ -213,3 +213,9 @@ def test_a_part_that_agrees_far_worse_than_the_others_is_named(tmp_path: Path) -
     assert "every part agrees" in told
     assert "more than rounding does" in told
     assert "layer 0 (" in told
+
+
+def test_a_module_that_is_not_there_is_named(model: Path) -> None:
+    for against in ("module", "module:", "module:nowhere.py:make"):
+        told = command(model, "--against", against, code=2).stderr
+        assert f"wanted module:FILE.py:factory, a file that is there; got '{against}'" in told

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import graphml
+from graphml.cli.main import app
 from graphml.errors import UsageError
 from tests import golden, tiny_model
 from tests.stories import STORIES
@@ -103,3 +106,12 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
                 module(ids)
         with pytest.raises(UsageError, match="wanted none beside a model"):
             graphml.to_torch(model, {})
+
+
+def test_verify_holds_a_graph_to_its_ops_in_torch(tmp_path: Path) -> None:
+    options = ["verify", str(STORIES), "--against", "torch", "--tokens", "9", "--format", "json"]
+    told = json.loads(CliRunner().invoke(app, options).stdout)
+    assert told["agrees"]
+    assert told["logits"]["nmse"] < 1e-10
+    page = CliRunner().invoke(app, options[:-2]).stdout
+    assert "against its graph by PyTorch's ops, 9 tokens" in page

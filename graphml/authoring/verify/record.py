@@ -100,17 +100,23 @@ def _check_ids(ids: Any) -> None:
         raise UsageError(f"wanted a list of 1 to {MOST_TOKENS} token ids; got {str(ids)[:60]}")
 
 
-PEERS = {"llama.cpp": "record_llama_cpp.py", "hf": "record_transformers.py"}
+PEERS = {"llama.cpp": "record_llama_cpp.py", "hf": "record_transformers.py", "module": "record_module.py"}
 
 
 def record_of(
     against: str, model: Path, architecture: str, ids: tuple[int, ...], python: str = sys.executable
 ) -> PeerRecord:
-    """The record of a peer for the tokens. against: `llama.cpp` or `hf`, with `:PATH` for another file.
+    """The record of a peer for the tokens.
+
+    against: `llama.cpp` or `hf`, with `:PATH` for another file, or `module:FILE.py:factory`.
 
     python: of an environment that has the peer's package. A UsageError or BackendError names what is missing.
     """
     name, _, path = against.partition(":")
+    if name == "module" and not Path(path.rpartition(":")[0]).is_file():
+        raise UsageError(
+            f"--against: wanted module:FILE.py:factory, a file that is there; got {against!r:.80}"
+        )
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "record.npz"
         request = {"model": path or str(model), "ids": list(ids), "out": str(out)}
