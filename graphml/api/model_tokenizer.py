@@ -37,4 +37,7 @@ def tokenizer_of(metadata: Metadata, pre: str | None) -> Tokenizer | None:
 def no_tokenizer(metadata: Metadata) -> str:
     """Why it has none, for errors."""
     said = metadata.describe(VOCABULARY_KEY).preview if metadata.has(VOCABULARY_KEY) else "missing"
-    return f"the file has no vocabulary ({VOCABULARY_KEY} is {said}), so text cannot be encoded or decoded"
+    return (
+        f"the file has no vocabulary ({VOCABULARY_KEY} is {said}), so text cannot be encoded or decoded; "
+        "`graphml bench`, `graph` and `compare` want none, and Python's generate takes token ids"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Annotated
 
@@ -16,6 +17,8 @@ from graphml.inspect.dumps import explain as explanations
 from graphml.inspect.dumps.document import Document
 from graphml.inspect.dumps.selection import select
 
+_NODE = re.compile(r"(?:layers|blk|cache)\.\d+(?:\.[\w.]+)?|(?:[QKV]cur|[a-z]+_[a-z_]+)-\d+")
+"""What names a node, as here, in GGUF or in llama.cpp, and hardly a model."""
 NodeName = Annotated[
     str | None,
     typer.Option(
@@ -40,6 +43,8 @@ def explain(
     Without NODE it lists the names of nodes, on a terminal those of equal layers once.
     MODEL may be a dump. Of a model file the header is read only.
     """
+    if word is None and node is None and model is not None and _NODE.fullmatch(model):
+        model, word = None, model  # of the default model
     model, word = model_and_word(model, word, compiling)
     if word is not None and node is not None:
         raise UsageError(f"--node: wanted one node; got {word!r:.80} and {node!r:.80}")

@@ -5,8 +5,11 @@ Knows models and the parts of inspection, and how a notebook shows results.
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
 from graphml.api.capture import Patches
@@ -30,7 +33,7 @@ from graphml.options.argument_checks import text_of
 from graphml.options.option_fields import options_of
 from graphml.options.other_attributes import NamesOthers
 from graphml.runtime.programs.load_options import LoadOptions
-from graphml.system.notebook_html import html_frame, html_table
+from graphml.system.notebook_html import html_frame, html_page, html_table
 
 _OF_GRAPH = (
     "kv", "swa_full", "quant", "n_batch", "arch", "pre", "offline", "override_kv",
@@ -54,6 +57,21 @@ class ModelProfile(Profile, NamesOthers):
     def as_json(self) -> dict[str, Any]:
         """All of it as values for JSON, as `graphml profile --format json` prints it."""
         return profile_table.as_json(self, 0.0)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to FILE.html as a page, to FILE.json as values, or to FILE.md as tables."""
+        made = {
+            ".html": lambda: html_page(f"profile of {self.model}", self._repr_html_()),
+            ".json": lambda: json.dumps(self.as_json(), allow_nan=False) + "\n",
+            ".md": lambda: str(self),
+        }
+        file = Path(path)
+        if file.suffix not in made:
+            raise UsageError(f"path: wanted one that ends with {', '.join(made)}; got {str(path)!r:.80}")
+        try:
+            file.write_text(made[file.suffix](), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"path: {file}: cannot be written: {error.strerror or error}") from None
 
     def __str__(self) -> str:
         return profile_table.markdown(self, 0.0, ("op",))

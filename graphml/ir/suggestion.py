@@ -19,6 +19,7 @@ ELSEWHERE = {
     "scaled_dot_product_attention": "attend", "amax": "max_rows", "amin": "min_rows", "max": "max_rows",
     "min": "min_rows", "lt": "less", "le": "less_equal", "eq": "equal", "gt": "less", "ge": "less_equal",
     "masked_fill": "where", "to": "cast", "astype": "cast", "full": "constant", "tensor": "constant",
+    **dict.fromkeys(("build", "graph", "compile", "output", "outputs", "done"), "finish"),
     "cross_attention": "attend_source", "conv1d": "ssm_conv",
 }  # fmt: skip
 """Name in another library -> the builder's method for it."""

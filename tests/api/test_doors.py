@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -64,8 +65,19 @@ def test_an_explanation_prints_as_lines(model: graphml.Model) -> None:
         model.explain("layers.0.qq")
 
 
-def test_a_profile_of_a_prompt(stories: graphml.Model) -> None:
+def test_a_profile_of_a_prompt(stories: graphml.Model, tmp_path: Path) -> None:
     profile = stories.profile("Once upon a time", max_tokens=2, rounds=1)
+    for ending, begin in (
+        ("html", "<!doctype html>"),
+        ("json", "{"),
+        ("md", "stories260k.bin: llama on cpu"),
+    ):
+        profile.save(tmp_path / f"profile.{ending}")
+        assert (tmp_path / f"profile.{ending}").read_text().lower().startswith(begin)
+    assert json.loads((tmp_path / "profile.json").read_text()) == profile.to_dict()
+    for name, says in (("profile.txt", r"ends with \.html, \.json, \.md"), ("no/p.md", "cannot be written")):
+        with pytest.raises(graphml.UsageError, match=f"path: .*{says}"):
+            profile.save(tmp_path / name)
     assert (profile.n_prompt, profile.n_gen) == (5, 2)
     assert stories.profile(7, max_tokens=0, rounds=1).n_prompt == 7
     with pytest.raises(graphml.UsageError, match=r"no block: model.profile\(prompt, max_tokens\)"), profile:
@@ -83,7 +95,9 @@ def test_perplexity_of_a_text(model: graphml.Model) -> None:
 def test_two_backends_are_compared(model: graphml.Model, stories: graphml.Model) -> None:
     comparison = graphml.compare(stories)
     assert (comparison.a, comparison.b, comparison.n_tokens) == ("cpu", "reference", 5)
-    assert 0 < comparison.worst(1)[0].difference.nmse < 1e-6
+    (worst,) = comparison.worst(1)
+    assert 0 < worst.difference.nmse == worst.nmse < 1e-6
+    assert worst.name == worst.node
     with graphml.load(STORIES, "reference", kv="f32") as other:
         assert len(graphml.compare(stories, other, [1, 5]).rows) > 20
     with pytest.raises(graphml.UsageError, match=r"b: wanted a model of the same file .*; got one of .*tiny"):

@@ -187,4 +187,6 @@ def test_a_config_alone_is_drafted_and_a_known_type_is_told(tmp_path: Path) -> N
         "runs as it is"
         not in new_arch("mine", "--from-hf", CONFIGS / "novel.json", "-o", file, "--force").stderr
     )
+    sampled = new_arch("mine", "-o", file, "--sample", tmp_path / "s.gguf", "--force").stderr
+    assert f"`graphml bench -m {tmp_path / 's.gguf'} --arch {file}` runs it" in sampled
     assert "NAME: wanted a name before config.json, or -o NAME.py" in new_arch(config, code=2).output

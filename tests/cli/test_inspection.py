@@ -8,6 +8,7 @@ import json
 import re
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import networkx as nx
@@ -16,6 +17,7 @@ import typer.testing
 from graphml_reference.device import ReferenceDevice
 
 import graphml
+from graphml.cli.options import dumps
 from graphml.ir.text import parse
 from graphml.passes.fusion import all_ops
 from tests.cli.test_commands import REFERENCE, graphml_command
@@ -216,6 +218,18 @@ def test_explain_without_a_node_lists_their_names(monkeypatch: pytest.MonkeyPatc
     shown = graphml_command("explain", STORIES, *REFERENCE).stdout.split()
     assert "layers.0.q" in shown
     assert "layers.4.q" not in shown
+
+
+def test_a_word_that_names_a_node_alone_is_of_the_default_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    def default(model: str | None, *rest: Any) -> Any:
+        return dumps.document_of(str(STORIES) if model is None else model, *rest)
+
+    monkeypatch.setattr("graphml.cli.explain.dumps", SimpleNamespace(document_of=default))
+    for name in ("layers.3.silu", "blk.3.ffn_up.weight", "ffn_out-0", "Qcur-1"):
+        alone = graphml_command("explain", name, *REFERENCE).output
+        assert alone == graphml_command("explain", STORIES, name, *REFERENCE).output
+    for name in ("smollm3", "phi-4", "gpt-2", "layers"):
+        assert f"model '{name}'" in graphml_command("explain", name, *REFERENCE, code=2).stderr
 
 
 def test_explain_tells_a_node_s_story(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ class Script:
     files: list[str] = field(default_factory=list)
     served: str = "scripted"
     has_template: bool = True
+    unscored: bool = False  # a model that has no probabilities
     tools: list[dict[str, Any]] = field(default_factory=list)
     results: list[str | None] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
@@ -61,6 +62,9 @@ class Script:
         self.names.append(request.headers.get("x-conversation-id"))
         if "refused" in self.bodies[-1].get("grammar", ""):
             error = {"message": "Field 'grammar': wanted a rule root", "param": "grammar", "code": 400}
+            return JSONResponse({"error": error}, 400)
+        if self.unscored and "logprobs" in self.bodies[-1]:
+            error = {"message": "logprobs: a diffusion model has none", "param": "logprobs", "code": 400}
             return JSONResponse({"error": error}, 400)
         return StreamingResponse(self._events(self.answers.pop(0)), media_type="text/event-stream")
 

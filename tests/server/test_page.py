@@ -225,7 +225,27 @@ def test_settings_go_into_requests_and_wrong_ones_do_not(chromium: Browser) -> N
         assert body["temperature"] == 0.5
         assert body["stop"] == ["END", "STOP"]
         assert body["messages"][0] == {"role": "system", "content": "Be brief."}
-        assert not {"top_p", "response_format", "tools", "logprobs"} & set(body)
+        assert not {"top_p", "response_format", "tools"} & set(body)
+
+
+def test_an_answer_can_be_looked_at_by_its_tokens_afterwards(chromium: Browser) -> None:
+    """It is not written again, which may be another one."""
+    script = Script([[token("The", -0.1), token(" end", -3.0), *END]])
+    with opened(chromium, script) as page:
+        say(page, "hello")
+        assert page.locator(".tokens").count() == 0
+        page.click("article.assistant footer >> text=Tokens by probability")
+        assert page.locator(".tokens .token").all_text_contents() == ["The", " end"]
+        assert len(script.bodies) == 1
+
+
+def test_a_model_without_probabilities_is_asked_for_none(chromium: Browser) -> None:
+    script = Script([[*pieces("first"), *END], [*pieces("second"), *END]], unscored=True)
+    with opened(chromium, script, refusal="400") as page:
+        for nth, text in enumerate(("first", "second"), 1):
+            say(page, "hello", nth)
+            assert text in page.locator("article.assistant").last.text_content()
+    assert ["logprobs" in body for body in script.bodies] == [True, False, False]
 
 
 def test_tokens_show_their_alternatives_and_the_cached_prompt(chromium: Browser) -> None:

@@ -72,6 +72,32 @@ def layer_of(expr: Expression) -> int | None:
     return int(number[1]) if number else None
 
 
+def _numbers(everything: Sequence[Expression], count: int) -> dict[int, int]:
+    """The layer of each expression that has one, by its id.
+
+    What the model itself computes between its layers, such as sums with the residual stream, belongs to the
+    last layer that it reads; behind the last layer as much of it as behind the one before, op by op.
+    """
+    numbers: dict[int, int] = {}
+    own: dict[int, list[Expression]] = {number: [] for number in range(count)}
+    for expr in everything:
+        number = layer_of(expr)
+        if number is None and not expr.path:
+            number = max((numbers[id(each)] for each in expr.inputs if id(each) in numbers), default=None)
+            if number is not None:
+                own[number].append(expr)
+        if number is not None:
+            numbers[id(expr)] = number
+    if count > 1:
+        wanted = [expr.op for expr in own[count - 2]]
+        for i, expr in enumerate(own[count - 1]):
+            if i >= len(wanted) or expr.op != wanted[i]:
+                for each in own[count - 1][i:]:
+                    del numbers[id(each)]
+                break
+    return numbers
+
+
 def layered(result: Expression) -> Layered:
     """The expressions by layer; ArchitectureError where layers are not alike."""
     everything = in_order(result)
@@ -80,7 +106,8 @@ def layered(result: Expression) -> Layered:
         raise ArchitectureError(
             "no layers: wanted modules with numbers in their paths, such as those of a ModuleList"
         )
-    layers = [[expr for expr in everything if layer_of(expr) == number] for number in range(count)]
+    numbers = _numbers(everything, count)
+    layers = [[expr for expr in everything if numbers.get(id(expr)) == number] for number in range(count)]
     for number, layer in enumerate(layers):
         attends = [expr for expr in layer if expr.op == "attend"]
         if len(attends) > 1:
@@ -89,8 +116,9 @@ def layered(result: Expression) -> Layered:
                 "cache, in modules that are called once"
             )
     after_last = _descendants(everything, layers[-1])
-    before = [expr for expr in everything if layer_of(expr) is None and id(expr) not in after_last]
-    after = [expr for expr in everything if layer_of(expr) is None and id(expr) in after_last]
+    outside = [expr for expr in everything if id(expr) not in numbers]
+    before = [expr for expr in outside if id(expr) not in after_last]
+    after = [expr for expr in outside if id(expr) in after_last]
     stream = _stream(layers[0], before)
     plain = Layered(before, layers, after, stream, result, [0] * count)
     shapes = [_shape_of(plain, number) for number in range(count)]

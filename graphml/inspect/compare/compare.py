@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from graphml.inspect.compare.copies import Copied
 from graphml.inspect.compare.observe import Observation, ObservedStep
@@ -16,16 +16,21 @@ from graphml.inspect.dumps.document import Document, source_of
 from graphml.inspect.profile.text_table import aligned
 from graphml.ir.node import Node
 from graphml.ir.ops.layout import maker
+from graphml.options.other_attributes import NamesOthers
 
 LARGEST = 1e30  # in place of an infinite error, which JSON lacks
 
 
 @dataclass(frozen=True)
-class ComparedValue:
+class ComparedValue(NamesOthers):
     """A value of both runs; or of A alone, after a copy between devices and before it.
 
     copied: that copy; source: the line that built the value.
     """
+
+    _same: ClassVar = {
+        "name": "node", "nmse": "difference.nmse", "max_abs": "difference.max_abs", "to_dict": "as_json",
+    }  # fmt: skip
 
     step: str
     node: str

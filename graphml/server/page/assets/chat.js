@@ -194,10 +194,21 @@ export class Chat {
     const message = { role: "assistant", content: "", stream: `page-${newId()}`, next: 0 };
     this.messages.push(message);
     const body = { messages, stream: true, stream_options: { include_usage: true }, timings_per_token: true, return_denoising: true, ...this.settings.request() };
-    if (this.settings.values.show_tokens) Object.assign(body, { logprobs: true, top_logprobs: TOP });
     this.store.save(); // a page that is loaded anew reads the answer on
     get("engine/state?after=999999999999").catch(() => {}); // the engine view, opened later, has this answer's steps
-    await this.follow(message, messages, (signal) => stream("v1/chat/completions", body, signal, message.stream));
+    await this.follow(message, messages, (signal) => this.chunks(body, signal, message.stream));
+  }
+
+  // With probabilities, which may be looked at later, where the model has some: one that denoises has none.
+  async *chunks(body, signal, name) {
+    const scores = this.unscored ? {} : { logprobs: true, top_logprobs: TOP };
+    try {
+      yield* stream("v1/chat/completions", { ...body, ...scores }, signal, name);
+    } catch (error) {
+      if (this.unscored || !(error.field in scores)) throw error;
+      this.unscored = true;
+      yield* stream("v1/chat/completions", body, signal, name);
+    }
   }
 
   // Read on what was being written when the page was left.
@@ -236,7 +247,7 @@ export class Chat {
     delete message.stream;
     delete message.next;
     delete message.denoising;
-    if (message.tokens) await this.findPrompt(message, messages);
+    if (message.tokens && this.settings.values.show_tokens) await this.findPrompt(message, messages);
     this.store.save();
     if (conversation === this.store.current) atEnd(byId("messages"), () => this.draw());
     else this.draw();
