@@ -45,6 +45,7 @@ RIGHT = [
     "plain-i",
     "plain-j",
     "plain-k",
+    "plain-lists",
 ]
 
 

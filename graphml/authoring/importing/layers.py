@@ -75,27 +75,29 @@ def layer_of(expr: Expression) -> int | None:
 def _numbers(everything: Sequence[Expression], count: int) -> dict[int, int]:
     """The layer of each expression that has one, by its id.
 
-    What the model itself computes between its layers, such as sums with the residual stream, belongs to the
-    last layer that it reads; behind the last layer as much of it as behind the one before, op by op.
+    What modules without a number and the model itself compute between layers, such as sums with the residual
+    stream, belongs to the last layer that it reads; behind the last layer as much of it as behind another.
     """
     numbers: dict[int, int] = {}
-    own: dict[int, list[Expression]] = {number: [] for number in range(count)}
+    own: list[list[Expression]] = [[] for _ in range(count)]
     for expr in everything:
         number = layer_of(expr)
-        if number is None and not expr.path:
+        if number is None and count > 1:
             number = max((numbers[id(each)] for each in expr.inputs if id(each) in numbers), default=None)
             if number is not None:
                 own[number].append(expr)
         if number is not None:
             numbers[id(expr)] = number
-    if count > 1:
-        wanted = [expr.op for expr in own[count - 2]]
-        for i, expr in enumerate(own[count - 1]):
-            if i >= len(wanted) or expr.op != wanted[i]:
-                for each in own[count - 1][i:]:
-                    del numbers[id(each)]
-                break
+    last = [expr.op for expr in own[-1]]
+    alike = max((_common(last, [expr.op for expr in others]) for others in own[:-1]), default=0)
+    for expr in own[-1][alike:]:
+        del numbers[id(expr)]
     return numbers
+
+
+def _common(a: Sequence[str], b: Sequence[str]) -> int:
+    """How many of the first ones are the same; none unless they are all of b."""
+    return len(b) if list(a[: len(b)]) == list(b) else 0
 
 
 def layered(result: Expression) -> Layered:

@@ -262,6 +262,29 @@ class Model(nn.Module):
         return self.head(self.norm(x))
 
 
+class Lists(nn.Module):  # lists of parts, summed with the stream by the model itself
+    def __init__(self):
+        super().__init__()
+        self.tok, self.head = nn.Embedding(V, D), nn.Linear(D, V, bias=False)
+        self.n1, self.n2 = (nn.ModuleList(Norm(D) for _ in range(L)) for _ in range(2))
+        self.qkv, self.o = (nn.ModuleList(nn.Linear(D, k * D, bias=False) for _ in range(L)) for k in (3, 1))
+        self.u, self.d = (
+            nn.ModuleList(nn.Linear(D, F) for _ in range(L)),
+            nn.ModuleList(nn.Linear(F, D) for _ in range(L)),
+        )
+        self.rope, self.norm = RopeInterleaved(H), Norm(D)
+
+    def forward(self, ids):
+        x, T = self.tok(ids), ids.shape[1]
+        for i in range(L):
+            q, k, v = [t.view(1, T, N, H) for t in self.qkv[i](self.n1[i](x)).split(D, 2)]
+            q, k, v = [t.transpose(1, 2) for t in (self.rope(q), self.rope(k), v)]
+            y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.o[i](y.transpose(1, 2).reshape(1, T, D))
+            x = x + self.d[i](nn.functional.gelu(self.u[i](self.n2[i](x))))
+        return self.head(self.norm(x))
+
+
 def make(*a, **k):
     torch.manual_seed(3)
     return Model(*a, **k)
@@ -309,6 +332,11 @@ def j():
 
 def k():
     return make(BlockK)
+
+
+def lists():
+    torch.manual_seed(3)
+    return Lists()
 
 
 def in_bfloat16():
