@@ -46,6 +46,7 @@ RIGHT = [
     "plain-j",
     "plain-k",
     "plain-lists",
+    "plain-shared",
 ]
 
 
@@ -363,3 +364,9 @@ def test_what_reads_a_shape_alone_asks_for_no_numbers(folder: Path) -> None:
     assert value.shape == tuple(11 if isinstance(size, str) else size for size in node.shape or ())
     assert not value.any()
     assert node.operands[0] not in evaluator.held
+
+
+def test_keys_of_another_layer_are_read_where_they_were_written(folder: Path) -> None:
+    text = imported("plain-shared", folder).text
+    assert "g.attend(q_TNH, None, None, layer.index - 1, config.scale)" in text
+    assert 'if layer.get("attn_k"):' in text

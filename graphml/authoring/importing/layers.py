@@ -13,7 +13,7 @@ from graphml.authoring.importing.expressions import Expression
 from graphml.errors import ArchitectureError
 
 MOST_KINDS = 4
-OF_EACH_LAYER = ("window", "frequencies", "magnitude")  # numbers that lists of the configuration have
+OF_EACH_LAYER = ("window", "frequencies", "magnitude", "attention")  # numbers that do not make kinds
 _NUMBER = re.compile(r"(?:^|\.)(\d{1,6})(?=\.|$)")
 
 
@@ -40,6 +40,14 @@ class Layered:
     def like(self, number: int) -> Sequence[Expression]:
         """The first layer of the same kind, whose expressions have names."""
         return self.layers[self.firsts[self.kinds[number]]]
+
+    def keys_before(self, number: int, attend: Expression) -> int:
+        """How many layers before the keys and values of an attention were written; 0: in its own layer."""
+        written = attend.numbers.get("keys_of", attend.numbers["attention"])
+        return number - next(
+            i for i, layer in enumerate(self.layers) for expr in layer
+            if expr.op == "attend" and expr.numbers["attention"] == written
+        )  # fmt: skip
 
     def entering(self, number: int) -> Expression:
         """What enters a layer."""
@@ -88,9 +96,14 @@ def _numbers(everything: Sequence[Expression], count: int) -> dict[int, int]:
                 own[number].append(expr)
         if number is not None:
             numbers[id(expr)] = number
-    last = [expr.op for expr in own[-1]]
-    alike = max((_common(last, [expr.op for expr in others]) for others in own[:-1]), default=0)
-    for expr in own[-1][alike:]:
+    read = {number: set[int]() for number in range(count)}  # by what modules of the layer compute
+    for expr in reversed(everything):
+        number = numbers.get(id(expr))
+        if number is not None and (layer_of(expr) is not None or id(expr) in read[number]):
+            read[number] |= set(map(id, expr.inputs))
+    behind = [[expr for expr in exprs if id(expr) not in read[i]] for i, exprs in enumerate(own)]
+    last, *others = ([expr.op for expr in exprs] for exprs in (behind[-1], *behind[:-1]))
+    for expr in behind[-1][max((_common(last, ops) for ops in others), default=0) :]:
         del numbers[id(expr)]
     return numbers
 
@@ -160,7 +173,11 @@ def _shape_of(model: Layered, number: int) -> list[tuple[object, ...]]:
                     f"{expr.told}: layer {number} reads a value of another layer besides the residual stream"
                 )
         roles = tuple(sorted((role, weight.shape, weight.rows) for role, weight in expr.weights.items()))
-        numbers = tuple((name, value) for name, value in expr.numbers.items() if name not in OF_EACH_LAYER)
+        numbers = tuple(
+            (name, model.keys_before(number, expr) if name == "keys_of" else value)
+            for name, value in expr.numbers.items()
+            if name not in OF_EACH_LAYER
+        )
         shape.append(
             (
                 expr.op,

@@ -57,7 +57,7 @@ def _attention(layer: Sequence[Expression], named: Named) -> None:
     for attend in (expr for expr in layer if expr.op == "attend"):
         if attend.weights:
             named[id(attend)] = "attn_sinks"
-        for role, x in zip("qkv", attend.inputs, strict=True):
+        for role, x in zip("qkv", attend.inputs, strict=False):
             while x.op in THROUGH and x.inputs:
                 if x.op in ("rms_norm", "layer_norm"):
                     named[id(x)] = f"attn_{role}_norm"

@@ -171,7 +171,8 @@ def _attend(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[st
         f", {name}={numbers[name]}" for name in ("window", "softcap", "max_bias", "chunk") if name in numbers
     )
     more += f', sinks={owner}["{stem}"]' if of.weights else ""
-    return f"g.attend({', '.join(inner)}, layer.index, {numbers['scale']}{more})"
+    keys = numbers.get("keys") or f"{', '.join(inner[1:])}, layer.index"
+    return f"g.attend({inner[0]}, {keys}, {numbers['scale']}{more})"
 
 
 def _linear(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str, str], owner: str) -> str:

@@ -169,7 +169,13 @@ class Walk(Walked):
         if kept[1].shape[0] != kept[2].shape[0]:
             raise ValueError("attention with other numbers of heads for keys than for values")
         weights = {role: Weight(name, (heads,)) for role, name in match.weights.items()}
-        return self.made(node, "attend", tuple(kept), (heads * kept[2].shape[1],), weights, numbers)
+        shape, pair = (heads * kept[2].shape[1],), (id(kept[1]), id(kept[2]))
+        numbers["attention"] = len(self.attended)
+        if pair in self.attended.values():  # its keys and values are written by another attention
+            numbers["keys_of"] = list(self.attended.values()).index(pair)
+            kept = kept[:1]
+        self.attended[node.name] = pair
+        return self.made(node, "attend", tuple(kept), shape, weights, numbers)
 
     def _shared_heads(self, view: View, count: int, heads: int) -> Expression:
         """The heads of keys or values, each once."""

@@ -28,6 +28,7 @@ class Walked:
         self.made_by: dict[int, TracedNode] = {}  # id of an expression -> the node whose value it is
         self.values: dict[str, Value] = {}
         self.rows: set[str] = set()  # values of positions that are walked
+        self.attended: dict[str, tuple[int, int]] = {}  # attention's node -> ids of its keys and values
         ids = dependence.description.with_ids(np.zeros(T, np.int64))
         for name in ids:
             self.values[name] = whole(Expression("ids", (), (1,), "", "the ids"), (1, T), 1)

@@ -251,7 +251,7 @@ class Writer:
     def _heads(self, of: Expression) -> str:
         for layer in self.attends:
             for attend in layer:
-                for role, x in zip("qkv", attend.inputs, strict=True):
+                for role, x in zip("qkv", attend.inputs, strict=False):
                     while x is not of and x.inputs:
                         x = x.inputs[0]
                     if x is of:
@@ -275,6 +275,9 @@ class Writer:
         kind = next(
             (kind for kind, first in enumerate(self.found.firsts) if of in self.found.layers[first]), 0
         )
+        if "keys_of" in of.numbers:
+            before = self.found.keys_before(self.found.firsts[kind], of)
+            numbers["keys"] = f"None, None, layer.index - {before}"
         if any(window for window, other in zip(windows, self.found.kinds, strict=True) if other == kind):
             numbers["window"] = "config.windows[layer.index]"
             self._add_windows(windows)

@@ -285,6 +285,25 @@ class Lists(nn.Module):  # lists of parts, summed with the stream by the model i
         return self.head(self.norm(x))
 
 
+class Shared(Lists):  # odd layers read the keys and values of the layer before (cross-layer attention)
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.ModuleList(nn.Linear(D, (1 if i % 2 else 3) * D, bias=False) for i in range(L))
+
+    def forward(self, ids):
+        x, T = self.tok(ids), ids.shape[1]
+        for i in range(L):
+            h = self.qkv[i](self.n1[i](x))
+            q = self.rope(h[..., :D].view(1, T, N, H)).transpose(1, 2)
+            if i % 2 == 0:
+                k, v = (t.view(1, T, N, H) for t in h[..., D:].split(D, 2))
+                k, v = self.rope(k).transpose(1, 2), v.transpose(1, 2)
+            y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.o[i](y.transpose(1, 2).reshape(1, T, D))
+            x = x + self.d[i](nn.functional.gelu(self.u[i](self.n2[i](x))))
+        return self.head(self.norm(x))
+
+
 def make(*a, **k):
     torch.manual_seed(3)
     return Model(*a, **k)
@@ -337,6 +356,11 @@ def k():
 def lists():
     torch.manual_seed(3)
     return Lists()
+
+
+def shared():
+    torch.manual_seed(3)
+    return Shared()
 
 
 def in_bfloat16():
