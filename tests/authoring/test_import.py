@@ -46,6 +46,7 @@ RIGHT = [
     "plain-j",
     "plain-k",
     "plain-lists",
+    "plain-m",
     "plain-shared",
 ]
 

@@ -26,6 +26,8 @@ Array = NDArray[Any]
 EXPERTS = {
     "router": "ffn_gate_inp",
     "gate_up": "ffn_gate_up_exps",
+    "gate": "ffn_gate_exps",
+    "up": "ffn_up_exps",
     "down": "ffn_down_exps",
     "bias": "exp_probs_b",
 }
@@ -103,7 +105,7 @@ def value_of(
 ) -> Array:
     """A weight's numbers in graphml's layout."""
     value = np.asarray(Evaluator(dependence.description, {}, parameters).value(weight.source))
-    value = value.T if weight.transposed else value
+    value = np.swapaxes(value, -1, -2) if weight.transposed else value
     value = value if weight.rows is None else value[list(weight.rows)]
     return value.reshape(weight.shape)
 

@@ -128,7 +128,8 @@ class Walk(Walked):
         return self.laid(node, joined)
 
     def _recognised(self, node: TracedNode, match: Recognised) -> View:
-        weights = {role: self.weight(name) for role, name in match.weights.items()}
+        transposed = match.numbers.get("transposed", ())
+        weights = {role: self.weight(name, role in transposed) for role, name in match.weights.items()}
         if match.op == "attend":
             return self._attention(node, match)
         view = self.view(match.entries["x"])

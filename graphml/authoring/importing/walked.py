@@ -105,4 +105,4 @@ class Walked:
         if not self.dependence.is_parameters(name):
             raise ValueError("reads a value that is neither of tokens nor of parameters alone")
         shape = np.asarray(self.plain.value(name)).shape
-        return Weight(name, shape[::-1] if transposed else shape, transposed)
+        return Weight(name, (*shape[:-2], *shape[:-3:-1]) if transposed else shape, transposed)

@@ -243,6 +243,28 @@ class BlockK(BlockE):  # scores that grow with the logarithm of the length (scal
         return x + self.d(nn.functional.silu(self.u(self.n2(x)))) * torch.arange(T)[:, None] / 64
 
 
+class BlockM(BlockE):  # all experts computed, those of the highest biased scores weighted; matrices [in, out]
+    def __init__(self):
+        super().__init__()
+        self.r, self.bias = nn.Linear(D, 6, bias=False), nn.Parameter(torch.randn(6) * 0.3)
+        self.wg, self.wu = (nn.Parameter(torch.randn(6, D, 20) * D**-0.5) for _ in range(2))
+        self.wd = nn.Parameter(torch.randn(6, 20, D) * 20**-0.5)
+
+    def forward(self, x):
+        T, h = x.shape[1], self.n1(x)
+        q, k, v = [f(h).view(1, T, N, H).transpose(1, 2) for f in (self.q, self.k, self.v)]
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.o(y.transpose(1, 2).reshape(1, T, D))
+        h = self.n2(x)
+        p = torch.sigmoid(self.r(h))
+        i = (p + self.bias).topk(2, -1).indices
+        w = torch.zeros_like(p).scatter(-1, i, p.gather(-1, i))
+        w = 1.5 * w / w.sum(-1, keepdim=True)
+        g, u = (torch.einsum("btd,edf->btef", h, m) for m in (self.wg, self.wu))
+        y = torch.einsum("btef,efd->bted", nn.functional.silu(g) * u, self.wd)
+        return x + torch.einsum("bted,bte->btd", y, w)
+
+
 class Model(nn.Module):
     def __init__(self, block, pos=False, norm=Norm, scale=1.0):
         super().__init__()
@@ -361,6 +383,10 @@ def lists():
 def shared():
     torch.manual_seed(3)
     return Shared()
+
+
+def m():
+    return make(BlockM)
 
 
 def in_bfloat16():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
+from itertools import permutations, product
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,9 @@ LARGEST = 1 << 28  # numbers of the experts' matrices that are tried
 
 
 def looks(region: Region) -> bool:
-    """A choice of the largest, matrices by index, and rows of the same shape [.., T, D] at both ends."""
+    """A choice of the largest, and rows of the same shape [.., T, D] at both ends."""
     return (
-        {"topk", "index"} <= region.ops
+        "topk" in region.ops
         and isinstance(region.shape[-1], int)
         and region.shape[-1:] == region.shape_last[-1:]
         and sum(isinstance(size, str) for size in region.shape_last) == 1
@@ -38,39 +39,81 @@ def matches(region: Region) -> Recognised | None:
     """Scores, choice, weights and activation, if all of it agrees on random rows."""
     names = region.others(region.dependence.is_parameters)
     shapes = {name: _shape(region, name) for name in names}
-    width = region.shape[-1]
+    width = int(region.shape[-1])
     routers = [name for name, shape in shapes.items() if len(shape) == 2 and shape[1] == width]
     three = [name for name, shape in shapes.items() if len(shape) == 3]
     count = shapes[routers[0]][0] if routers else 0
     biases = [name for name, shape in shapes.items() if np.prod(shape) == max(shape) == count]
-    if len(routers) != 1 or len(three) != 2 or len(biases) > 1 or len(names) != 3 + len(biases):
+    if len(routers) != 1 or len(three) not in (2, 3) or len(names) != 1 + len(three) + len(biases[:1]):
         return None
     if any(np.prod(shapes[name]) > LARGEST for name in three):
         raise ArchitectureError(
             f"{region.nodes[-1].told}: experts of more than {LARGEST} numbers a layer: import a smaller "
             "checkpoint of the class, whose file runs larger ones"
         )
-    inner, outer = sorted(three, key=lambda name: shapes[name][1] == width)
-    if shapes[inner][2] != width or shapes[outer][1] != width or shapes[inner][1] != 2 * shapes[outer][2]:
-        return None
     x = region.random(T, 0)
     y = region.run(x, T)
-    if y.size != T * int(width):
+    if y.size != T * width:
         return None
     rows = x.reshape(T, width)
     values = {name: run(region.dependence, {}, name, T) for name in names}
     bias = values[biases[0]].reshape(-1) if biases else 0.0
-    for routing in _routings(region):
-        chosen = routing.chosen(rows @ values[routers[0]].T, bias)
-        for activation in ACTIVATIONS:
-            wanted = _mixed(rows, *chosen, activation, values[inner], values[outer])
+    for matrices in _matrices(three, shapes, width, count):
+        inner, outer = matrices.inner(values), matrices.outer(values)
+        for routing, activation in product(_routings(region), ACTIVATIONS):
+            wanted = _mixed(
+                rows, *routing.chosen(rows @ values[routers[0]].T, bias), activation, inner, outer
+            )
             scale = float(f"{float(np.vdot(wanted, y) / np.vdot(wanted, wanted)):.6g}")
             if same(y.reshape(T, width), scale * wanted, LIMIT):
-                weights = {"router": routers[0], "gate_up": inner, "down": outer}
+                weights = {"router": routers[0], **matrices.names}
                 weights |= {"bias": biases[0]} if biases else {}
-                numbers = {**vars(routing), "scale": scale, "activation": activation}
+                numbers = {**vars(routing), "scale": scale, "activation": activation,
+                           "transposed": matrices.transposed}  # fmt: skip
                 return Recognised("experts", region.last, {"x": region.entry}, weights, numbers)
     return None
+
+
+@dataclass(frozen=True)
+class _Matrices:
+    """Which tensor is which, by role; transposed: the roles of those that are [experts, in, out]."""
+
+    names: dict[str, str]
+    transposed: tuple[str, ...]
+
+    def _value(self, role: str, values: dict[str, Array]) -> Array:
+        value = values[self.names[role]]
+        return np.swapaxes(value, 1, 2) if role in self.transposed else value
+
+    def inner(self, values: dict[str, Array]) -> Array:
+        """Gates and, behind them, what they are multiplied with: [experts, 2 * hidden, width]."""
+        if "gate_up" in self.names:
+            return self._value("gate_up", values)
+        return np.concatenate([self._value(role, values) for role in ("gate", "up")], 1)
+
+    def outer(self, values: dict[str, Array]) -> Array:
+        """[experts, width, hidden]."""
+        return self._value("down", values)
+
+
+def _matrices(
+    three: list[str], shapes: dict[str, tuple[int, ...]], width: int, count: int
+) -> Iterator[_Matrices]:
+    """All that the shapes allow."""
+    roles = ("gate_up", "down") if len(three) == 2 else ("gate", "up", "down")
+    for names in permutations(three):
+        for turned in product((False, True), repeat=len(roles)):
+            sizes = {}
+            for role, name, is_turned in zip(roles, names, turned, strict=True):
+                experts, out, inner = shapes[name]
+                sizes[role] = (experts, inner, out) if is_turned else (experts, out, inner)
+            hidden = sizes["down"][2]
+            wanted = {
+                role: (count, 2 * hidden if role == "gate_up" else hidden, width) for role in roles[:-1]
+            }
+            if sizes == {**wanted, "down": (count, width, hidden)}:
+                turned_roles = tuple(role for role, is_turned in zip(roles, turned, strict=True) if is_turned)
+                yield _Matrices(dict(zip(roles, names, strict=True)), turned_roles)
 
 
 @dataclass(frozen=True)
