@@ -47,6 +47,7 @@ RIGHT = [
     "plain-k",
     "plain-lists",
     "plain-m",
+    "plain-tables",
     "plain-shared",
 ]
 

@@ -48,7 +48,7 @@ def config_class(fields: Mapping[str, tuple[str, str]], layered: bool) -> str:
 
 
 def _wrapped(line: str) -> list[str]:
-    """A line that is too long, with the arguments of its outermost call on lines of their own."""
+    """A line that is too long, with the arguments of its outermost calls on lines of their own."""
     start = line.find("(")
     if len(line) <= WIDE or start < 0 or not line.endswith(")"):
         return [line]
@@ -56,7 +56,10 @@ def _wrapped(line: str) -> list[str]:
     if not parts:
         return [line]  # the call ends before the line does
     inner = f"{indent}    {', '.join(parts)}"
-    lines = [inner] if len(inner) <= WIDE else [f"{indent}    {part}," for part in parts]
+    lines = [inner] if len(inner) <= WIDE else []
+    for part in () if lines else parts:
+        *begun, last = _wrapped(f"{indent}    {part}")
+        lines += [*begun, f"{last},"]
     return [line[: start + 1], *lines, f"{indent})"]
 
 

@@ -21,8 +21,8 @@ _NUMBER = re.compile(r"(?:^|\.)(\d{1,6})(?=\.|$)")
 class Layered:
     """The expressions before, in and after the layers, in order; layers of a kind are alike by place.
 
-    kinds: of each layer, counted by their first layers. stream: the expression that enters the first layer.
-    result: the logits.
+    kinds: of each layer, counted by their first layers. stream: the expression that enters the first layer;
+    beside: values from before the layers that they read besides. result: the logits.
     """
 
     before: Sequence[Expression]
@@ -31,6 +31,7 @@ class Layered:
     stream: Expression
     result: Expression
     kinds: Sequence[int]
+    beside: Sequence[Expression] = ()
 
     @property
     def firsts(self) -> list[int]:
@@ -40,6 +41,16 @@ class Layered:
     def like(self, number: int) -> Sequence[Expression]:
         """The first layer of the same kind, whose expressions have names."""
         return self.layers[self.firsts[self.kinds[number]]]
+
+    def own_columns(self, number: int, expr: Expression) -> int | None:
+        """Where the columns of a layer begin in a value beside the stream, less those of the layers before.
+
+        None for another expression.
+        """
+        if expr.op != "columns" or not any(expr.inputs[0] is each for each in self.beside):
+            return None
+        start, stop = expr.numbers["start"], expr.numbers["stop"]
+        return int(start - number * (stop - start))
 
     def keys_before(self, number: int, attend: Expression) -> int:
         """How many layers before the keys and values of an attention were written; 0: in its own layer."""
@@ -96,6 +107,7 @@ def _numbers(everything: Sequence[Expression], count: int) -> dict[int, int]:
                 own[number].append(expr)
         if number is not None:
             numbers[id(expr)] = number
+    _own_columns(everything, numbers)
     read = {number: set[int]() for number in range(count)}  # by what modules of the layer compute
     for expr in reversed(everything):
         number = numbers.get(id(expr))
@@ -106,6 +118,20 @@ def _numbers(everything: Sequence[Expression], count: int) -> dict[int, int]:
     for expr in behind[-1][max((_common(last, ops) for ops in others), default=0) :]:
         del numbers[id(expr)]
     return numbers
+
+
+def _own_columns(everything: Sequence[Expression], numbers: dict[int, int]) -> None:
+    """Columns of a value from before the layers belong to the layer that alone reads them."""
+    readers: dict[int, set[int | None]] = {}
+    for expr in everything:
+        for each in expr.inputs:
+            readers.setdefault(id(each), set()).add(numbers.get(id(expr)))
+    for expr in everything:
+        read_by = readers.get(id(expr), set())
+        if expr.op == "columns" and id(expr) not in numbers and len(read_by) == 1:
+            number = next(iter(read_by))
+            if number is not None:
+                numbers[id(expr)] = number
 
 
 def _common(a: Sequence[str], b: Sequence[str]) -> int:
@@ -134,8 +160,8 @@ def layered(result: Expression) -> Layered:
     outside = [expr for expr in everything if id(expr) not in numbers]
     before = [expr for expr in outside if id(expr) not in after_last]
     after = [expr for expr in outside if id(expr) in after_last]
-    stream = _stream(layers[0], before)
-    plain = Layered(before, layers, after, stream, result, [0] * count)
+    stream, beside = _entering(layers, before)
+    plain = Layered(before, layers, after, stream, result, [0] * count, beside)
     shapes = [_shape_of(plain, number) for number in range(count)]
     unlike = [shape for i, shape in enumerate(shapes) if shape not in shapes[:i]]
     if len(unlike) > MOST_KINDS:
@@ -151,20 +177,30 @@ def _descendants(everything: Sequence[Expression], of: Sequence[Expression]) -> 
     return descendants
 
 
-def _stream(layer: Sequence[Expression], before: Sequence[Expression]) -> Expression:
+def _entering(
+    layers: Sequence[Sequence[Expression]], before: Sequence[Expression]
+) -> tuple[Expression, list[Expression]]:
+    """The residual stream, which the first layer alone reads from before the layers; and what others read."""
     known = {id(expr) for expr in before}
-    entering = dict.fromkeys(each for expr in layer for each in expr.inputs if id(each) in known)
-    if len(entering) != 1:
+    first, *later = (
+        list(dict.fromkeys(each for expr in layer for each in expr.inputs if id(each) in known))
+        for layer in layers
+    )
+    beside = list(dict.fromkeys(each for values in later for each in values))
+    streams = [each for each in first if len(first) == 1 or each not in beside]
+    if len(streams) != 1:
         raise ArchitectureError(
-            f"{len(entering)} values enter the first layer: wanted one, the residual stream"
+            f"{len(first)} values enter the first layer: wanted one, the residual stream, and others that "
+            "later layers read as well"
         )
-    return next(iter(entering))
+    return streams[0], beside
 
 
 def _shape_of(model: Layered, number: int) -> list[tuple[object, ...]]:
     """What a layer is, whatever its weights."""
     layer = model.layers[number]
-    places: dict[int, object] = {id(model.entering(number)): "stream"}
+    places: dict[int, object] = {id(each): f"beside {i}" for i, each in enumerate(model.beside)}
+    places[id(model.entering(number))] = "stream"
     shape: list[tuple[object, ...]] = []
     for i, expr in enumerate(layer):
         for each in expr.inputs:
@@ -173,10 +209,15 @@ def _shape_of(model: Layered, number: int) -> list[tuple[object, ...]]:
                     f"{expr.told}: layer {number} reads a value of another layer besides the residual stream"
                 )
         roles = tuple(sorted((role, weight.shape, weight.rows) for role, weight in expr.weights.items()))
-        numbers = tuple(
-            (name, model.keys_before(number, expr) if name == "keys_of" else value)
-            for name, value in expr.numbers.items()
-            if name not in OF_EACH_LAYER
+        columns = model.own_columns(number, expr)
+        numbers = (
+            (("columns", columns, expr.shape),)
+            if columns is not None
+            else tuple(
+                (name, model.keys_before(number, expr) if name == "keys_of" else value)
+                for name, value in expr.numbers.items()
+                if name not in OF_EACH_LAYER
+            )
         )
         shape.append(
             (

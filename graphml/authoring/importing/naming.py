@@ -12,7 +12,7 @@ from graphml.authoring.importing.aten import SHAPES
 from graphml.authoring.importing.description import TracedModule
 from graphml.authoring.importing.evaluation import op_name
 from graphml.authoring.importing.expressions import Expression
-from graphml.authoring.importing.layers import Layered
+from graphml.authoring.importing.layers import Layered, in_order
 
 Named = dict[int, str]
 """id of an expression -> the name of its tensors."""
@@ -153,8 +153,9 @@ def _readers(of: Expression, layer: Sequence[Expression]) -> list[Expression]:
 
 
 def _ends(layered: Layered, named: Named) -> None:
+    of_stream = set(map(id, in_order(layered.stream)))
     for expr in layered.before:
-        if expr.op == "embed":
+        if expr.op == "embed" and id(expr) in of_stream and "token_embd" not in named.values():
             named[id(expr)] = "token_embd"
         elif expr.op == "position_rows":
             named[id(expr)] = "position_embd"

@@ -220,7 +220,8 @@ CALLS: Mapping[str, Handler] = {
     ),
     "softcap": lambda of, inner, stem, numbers, owner: f"g.softcap({inner[0]}, {numbers['limit']})",
     "columns": lambda of, inner, stem, numbers, owner: (
-        f"g.columns({inner[0]}, {of.numbers['start']}, {of.numbers['stop']})"
+        f"g.columns({inner[0]}, {numbers.get('start', of.numbers['start'])}, "
+        f"{numbers.get('stop', of.numbers['stop'])})"
     ),
     "clamp": lambda of, inner, stem, numbers, owner: (
         f"g.clamp({inner[0]}, {numbers['low']}, {numbers['high']})"

@@ -124,7 +124,7 @@ def loop_lines(
     inside = {id(expr) for part in layer_parts for expr in part.inside}
     calls = {id(part.last): (calls_of[part.name], part.entry) for part in layer_parts}
     body = Body(named, numbers, "layer", [expr for expr in layer if id(expr) not in inside], calls)
-    body.held["x_TD"] = model.entering(number)
+    body.held |= {"x_TD": model.entering(number), **_beside(model)}
     last = layer[-1]
     for expr in layer:
         if id(expr) in inside and id(expr) not in calls:
@@ -155,7 +155,14 @@ def before_lines(model: Layered, named: Named, numbers: Numbers) -> list[str]:
     """The lines before the loop."""
     body = Body(named, numbers, "weights", model.before)
     body.assign("x_TD", model.stream)
+    for name, expr in _beside(model).items():
+        body.assign(name, expr)
     return body.lines
+
+
+def _beside(model: Layered) -> dict[str, Expression]:
+    """The values beside the stream by their variables."""
+    return {f"e{i or ''}_TE": expr for i, expr in enumerate(model.beside)}
 
 
 def after_lines(model: Layered, named: Named, numbers: Numbers) -> list[str]:
@@ -224,6 +231,8 @@ class Writer:
         if of.op in ("rms_norm", "layer_norm"):
             eps = of.numbers["eps"]
             numbers["eps"] = "config.norm_eps" if near(eps, self.eps) else literal(eps)
+        elif of.op == "columns" and self.found.beside:
+            numbers |= self._columns(of)
         elif of.op == "l2_norm":
             numbers["eps"] = literal(of.numbers["eps"])
         elif of.op == "reshape" and len(of.shape) == 2:
@@ -247,6 +256,16 @@ class Writer:
                 for name, value in of.numbers.items()
             }
         return numbers
+
+    def _columns(self, of: Expression) -> dict[str, str]:
+        """Of a value beside the stream: each layer's own."""
+        for number in self.found.firsts:
+            begin = self.found.own_columns(number, of) if of in self.found.layers[number] else None
+            if begin is not None:
+                width = of.numbers["stop"] - of.numbers["start"]
+                more = f" + {begin}" if begin else ""
+                return {"start": f"layer.index * {width}{more}", "stop": f"(layer.index + 1) * {width}{more}"}
+        return {}
 
     def _heads(self, of: Expression) -> str:
         for layer in self.attends:

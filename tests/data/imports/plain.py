@@ -326,6 +326,23 @@ class Shared(Lists):  # odd layers read the keys and values of the layer before 
         return self.head(self.norm(x))
 
 
+class Tables(Model):  # columns of a second table for each layer, gated; the embedding in every layer
+    def __init__(self):
+        super().__init__(BlockE)
+        self.more = nn.Embedding(V, L * 8)
+        self.gate, self.out = (
+            nn.ModuleList(nn.Linear(a, b, bias=False) for _ in range(L)) for a, b in ((D, 8), (8, D))
+        )
+
+    def forward(self, ids):
+        x = first = self.tok(ids)
+        more = self.more(ids).unflatten(-1, (L, 8))
+        for i, b in enumerate(self.blocks):
+            x = b(x)
+            x = x + self.out[i](nn.functional.gelu(self.gate[i](x)) * more[:, :, i]) + first
+        return self.head(self.norm(x))
+
+
 def make(*a, **k):
     torch.manual_seed(3)
     return Model(*a, **k)
@@ -387,6 +404,11 @@ def shared():
 
 def m():
     return make(BlockM)
+
+
+def tables():
+    torch.manual_seed(3)
+    return Tables()
 
 
 def in_bfloat16():
