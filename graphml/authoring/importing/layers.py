@@ -188,6 +188,8 @@ def _entering(
     )
     beside = list(dict.fromkeys(each for values in later for each in values))
     streams = [each for each in first if len(first) == 1 or each not in beside]
+    if not streams:  # later layers read the first one's stream, too
+        streams = [each for each in first if each.shape == layers[0][-1].shape]
     if len(streams) != 1:
         raise ArchitectureError(
             f"{len(first)} values enter the first layer: wanted one, the residual stream, and others that "
