@@ -69,8 +69,8 @@ def new_arch(
         assert known.sample is not None
         write_tiny(sample, name, known.sample(name)[0])
         shown, run = f"`graphml graph {sample} --arch {path}`", f"`graphml bench -m {sample} --arch {path}`"
-        told = f"graphml: {sample}: random weights, no vocabulary; {shown} shows it, {run} runs it"
-        print(told, file=sys.stderr)
+        remark = f"graphml: {sample}: random weights, no vocabulary; {shown} shows it, {run} runs it"
+        print(remark, file=sys.stderr)
     if from_hf is not None:
         kind = read_json(from_hf).get("model_type")
         if kind in discovery.families():

@@ -60,16 +60,16 @@ class ModelProfile(Profile, NamesOthers):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to FILE.html as a page, to FILE.json as values, or to FILE.md as tables."""
-        made = {
+        contents = {
             ".html": lambda: html_page(f"profile of {self.model}", self._repr_html_()),
             ".json": lambda: json.dumps(self.as_json(), allow_nan=False) + "\n",
             ".md": lambda: str(self),
         }
         file = Path(path)
-        if file.suffix not in made:
-            raise UsageError(f"path: wanted one that ends with {', '.join(made)}; got {str(path)!r:.80}")
+        if file.suffix not in contents:
+            raise UsageError(f"path: wanted one that ends with {', '.join(contents)}; got {str(path)!r:.80}")
         try:
-            file.write_text(made[file.suffix](), encoding="utf-8")
+            file.write_text(contents[file.suffix](), encoding="utf-8")
         except OSError as error:
             raise UsageError(f"path: {file}: cannot be written: {error.strerror or error}") from None
 
