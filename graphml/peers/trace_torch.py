@@ -172,6 +172,16 @@ WINDOWS = (
     "attention_window",
 )
 LONGEST_SAMPLE = 4096  # tokens of the longer of the two texts whose logits are recorded
+FAR_SAMPLES = (
+    1500,
+    1024,
+    700,
+    512,
+    300,
+    256,
+    128,
+)  # and of a third one, of which the first that can be is taken
+SMALL = 1 << 26  # parameters of a module that has a third one
 SHORT = 24
 
 
@@ -282,6 +292,30 @@ def _export(torch: Any, module: Any, config: dict[str, Any], dynamic: str) -> tu
         return exported.run_decompositions({}), length, others
 
 
+def _samples(
+    torch: Any, module: Any, config: dict[str, Any], length: int, others: dict[int, str], vocabulary: int
+) -> dict[str, Any]:
+    """Random ids of some lengths and the module's logits: also of a text far longer than the traced one."""
+    sizes = {SHORT, min(max(length + 3, 32), LONGEST_SAMPLE, _most(config))}
+    small = sum(each.numel() for each in module.parameters()) <= SMALL
+    far = [size for size in FAR_SAMPLES if small and size <= _most(config) and size * vocabulary <= 1 << 25]
+    samples: dict[str, Any] = {}
+    for size in [*sorted(sizes | set(others)), *far]:
+        generator = torch.Generator().manual_seed(size)
+        ids = torch.randint(0, vocabulary, (1, size), generator=generator)
+        try:
+            with torch.no_grad():
+                logits = module(ids)[0].float().numpy()
+        except Exception:
+            if size in sizes:
+                raise
+            continue  # a text that the module does not take either
+        samples |= {f"sample.{size}.ids": ids[0].numpy(), f"sample.{size}.logits": logits}
+        if size in far:
+            break  # the longest one that the module takes
+    return samples
+
+
 def _write(
     torch: Any,
     module: Any,
@@ -330,18 +364,7 @@ def _write(
     if len(shape) != 3 or shape[0] != 1 or (isinstance(shape[1], int) and shape[1] != length):
         problem = f"wanted logits [1, T, vocabulary]; got {[str(part) for part in shape]}"
         raise RefusedError(f"{source}: {problem}", "ArchitectureError")
-    sizes = {SHORT, min(max(length + 3, 32), LONGEST_SAMPLE, _most(config))}
-    for size in sorted(sizes | set(others)):
-        generator = torch.Generator().manual_seed(size)
-        ids = torch.randint(0, int(vocabulary), (1, size), generator=generator)
-        try:
-            with torch.no_grad():
-                logits = module(ids)[0].float().numpy()
-        except Exception:
-            if size in sizes:
-                raise
-            continue  # a text that the module does not take either
-        values |= {f"sample.{size}.ids": ids[0].numpy(), f"sample.{size}.logits": logits}
+    values |= _samples(torch, module, config, length, others, int(vocabulary))
     description = {
         "format": FORMAT,
         "by": f"torch {torch.__version__}",

@@ -224,3 +224,20 @@ def test_a_process_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert error.startswith("graphml: import: its process ended with 1")
     assert not arch.exists()
     assert not weights.exists()
+
+
+@with_torch
+def test_what_begins_far_behind_the_traced_text_is_refused(tmp_path: Path) -> None:
+    """Scores of distances from 1000 on are halved, which is no mask, and no number of a text of 24 tokens."""
+    shutil.copyfile(PLAIN, tmp_path / "plain.py")
+    changed = (tmp_path / "plain.py").read_text().replace(
+        "s = s - s.max(-1, keepdim=True).values",
+        "far = torch.arange(T)[:, None] - torch.arange(T) >= 1000\n"
+        "        s = torch.cat([torch.where(far, 0.5 * s[..., :-1], s[..., :-1]), s[..., -1:]], -1)",
+    )  # fmt: skip
+    (tmp_path / "far.py").write_text(changed)
+    given = ("-o", tmp_path / "mine.py", "--weights", tmp_path / "mine.gguf", "--python", PYTHON)
+    code, _, error = run(f"module:{tmp_path / 'far.py'}:j", *given)
+    assert code == 2
+    assert re.search(r"1500 tokens: NMSE|attention", error), error
+    assert not (tmp_path / "mine.gguf").exists()

@@ -22,6 +22,7 @@ from graphml.errors import ArchitectureError
 from graphml.loading.huggingface.config_names import SIZES
 
 Array = NDArray[Any]
+BIASED = 1 << 13  # far positions of masks that are numbers end here: half of it is less than what hides
 HIDDEN = -1e4  # a score below it is not seen
 LARGEST = 4100  # tokens of a mask that can be looked at
 NO_DISTANCE = 1 << 20  # numbers from here on are no distances
@@ -53,6 +54,13 @@ def reach(
     numbers = sorted({each for name in masks for each in _distances(dependence, name)} - {0})
     far = _far_positions(dependence, numbers)
     far_masks = [_values_at(dependence, name, far) for name in masks]
+    if any(
+        mask is not None and mask.dtype != bool for mask in far_masks
+    ):  # a bias may hide as a mask, far away
+        far = far[far < BIASED]
+        far_masks = [_values_at(dependence, name, far) for name in masks]
+        if max(numbers, default=0) >= BIASED:
+            far_masks = [None for _ in masks]
     is_near = any(mask is None for mask in far_masks)  # only texts of all positions can be looked at
     if is_near:
         _check_numbers(dependence, node, numbers)
