@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphml.authoring.importing.aten import softmax
+from graphml.authoring.importing.aten import MOVES, softmax
 from graphml.authoring.importing.dependence import Dependence
 from graphml.authoring.importing.description import TracedNode
 from graphml.authoring.importing.evaluation import op_name
@@ -22,6 +22,7 @@ from graphml.errors import ArchitectureError
 
 Array = NDArray[Any]
 T = 7
+SIZES = (1.0, 100.0)  # of queries that are tried: limits of scores show in large ones alone
 
 
 @dataclass(frozen=True)
@@ -124,14 +125,7 @@ def _sinks(dependence: Dependence, joined: TracedNode) -> str:
     name = next((each for each in joined.operands if not dependence.is_mixing(each)), "")
     while name and not dependence.is_parameters(name):
         node = dependence.description.nodes.get(name)
-        moves = node is not None and op_name(node) in (
-            "expand",
-            "view",
-            "reshape",
-            "unsqueeze",
-            "clone",
-            "repeat",
-        )
+        moves = node is not None and op_name(node) in MOVES
         name = node.operands[0] if node is not None and moves else ""
     if not name:
         raise ArchitectureError(
@@ -234,7 +228,8 @@ def _fitted(dependence: Dependence, node: TracedNode, roles: _AttentionNodes) ->
         held = np.asarray(run(dependence, {}, roles.sinks, n)).reshape(-1)
         if held.shape != sinks.shape or not same(held, sinks, 1e-6):
             raise ArchitectureError(f"{node.told}: wanted a parameter of each head beside the scores")
-    _check(runs, node, numbers, (heads, kv, width, wide), sinks)
+    for size in SIZES:
+        _check(runs, node, numbers, (heads, kv, width, wide), sinks, size)
     entries = {"q": roles.query, "k": roles.key, "v": roles.value}
     of_heads = {"weight": roles.sinks} if roles.sinks else {}
     return Recognised("attend", roles.last, entries, of_heads, numbers)
@@ -293,15 +288,16 @@ def _check(
     numbers: dict[str, Any],
     sizes: tuple[int, int, int, int],
     sinks: Array | None,
+    size: float,
 ) -> None:
-    """Attention with these numbers, on random values, must agree."""
+    """Attention with these numbers, on random values, must agree. size: of the queries."""
     heads, kv, width, wide = sizes
     n = 9
     generator = np.random.default_rng(6)
     q, k, v = (
-        generator.standard_normal((n, count, size))
-        for count, size in ((heads, width), (kv, width), (kv, wide))
+        generator.standard_normal((n, count, d)) for count, d in ((heads, width), (kv, width), (kv, wide))
     )
+    q *= size
     scores = np.einsum("ihd,jhd->hij", q, np.repeat(k, heads // kv, 1)) * numbers["scale"]
     if numbers["softcap"]:
         scores = numbers["softcap"] * np.tanh(scores / numbers["softcap"])

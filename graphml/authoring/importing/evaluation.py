@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import operator
 import zlib
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -112,7 +113,7 @@ class Evaluator:
         sized = _sized(self.description, node)
         if sized in self.held:
             sized = None
-        known = self.held if sized is None else {**self.held, sized: self._of_its_size(sized)}
+        known = self.held if sized is None else ChainMap({sized: self._of_its_size(sized)}, self.held)
         a = {key: self._argument(argument, known) for key, argument in node.args.items()}
         try:
             if name in PYTHON:

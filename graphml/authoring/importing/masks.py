@@ -110,9 +110,7 @@ def _visible(node: TracedNode, mask: Array) -> Array:
 
 def _far_positions(dependence: Dependence, numbers: Sequence[int]) -> Array:
     """The first positions, some at random up to the context's end, and those that lie a number before any."""
-    config = dependence.description.config
-    lengths = [config[name] for name in SIZES["context_length"] if isinstance(config.get(name), int)]
-    end = min([FURTHEST, *(length for length in lengths if length > 0)])
+    end = min(FURTHEST, _context(dependence))
     generator = np.random.default_rng(7)
     most = numbers[-6:]
     ends = {
@@ -227,11 +225,16 @@ def _values(dependence: Dependence, name: str, n: int) -> Array:
     raise AssertionError("unreachable")
 
 
+def _context(dependence: Dependence) -> int:
+    """The model's own context, as config.json says; else what is more than any distance."""
+    config = dependence.description.config
+    lengths = [config[name] for name in SIZES["context_length"] if isinstance(config.get(name), int)]
+    return min((length for length in lengths if length > 0), default=NO_DISTANCE)
+
+
 def _check_numbers(dependence: Dependence, node: TracedNode, numbers: Sequence[int]) -> None:
     """ArchitectureError for a number on the way to a mask that may be a window too long to be looked at."""
-    config = dependence.description.config
-    context_lengths = [config[name] for name in SIZES["context_length"] if isinstance(config.get(name), int)]
-    distances = [each for each in numbers if each < min(context_lengths, default=NO_DISTANCE)]
+    distances = [each for each in numbers if each < _context(dependence)]
     if max(distances, default=0) > max(LARGEST, dependence.description.length):
         raise ArchitectureError(
             f"{node.told}: its mask has numbers for a distance of {max(distances) - 1} tokens: windows that "

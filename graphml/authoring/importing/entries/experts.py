@@ -19,6 +19,7 @@ from graphml.errors import ArchitectureError
 Array = NDArray[Any]
 T = 6
 ACTIVATIONS = ("silu", "gelu", "gelu_erf", "relu")
+LARGE = 100.0  # rows so large show limits of what is between the matrices
 LIMIT = 1e-5  # what is added to a sum of weights, against division by 0, is not seen
 LARGEST = 1 << 28  # numbers of the experts' matrices that are tried
 
@@ -65,7 +66,12 @@ def matches(region: Region) -> Recognised | None:
                 rows, *routing.chosen(rows @ values[routers[0]].T, bias), activation, inner, outer
             )
             scale = float(f"{float(np.vdot(wanted, y) / np.vdot(wanted, wanted)):.6g}")
-            if same(y.reshape(T, width), scale * wanted, LIMIT):
+            if not same(y.reshape(T, width), scale * wanted, LIMIT):
+                continue
+            large = LARGE * rows
+            chosen = routing.chosen(large @ values[routers[0]].T, bias)
+            wanted = scale * _mixed(large, *chosen, activation, inner, outer)
+            if same(region.run(LARGE * x, T).reshape(T, width), wanted, LIMIT):
                 weights = {"router": routers[0], **matrices.names}
                 weights |= {"bias": biases[0]} if biases else {}
                 numbers = {**vars(routing), "scale": scale, "activation": activation,

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphml.authoring.importing.entries.activations import SCALAR
+from graphml.authoring.importing.entries.norms import is_of_rows
 from graphml.authoring.importing.region import CatalogueEntry, Recognised, Region, same
 
 Array = NDArray[Any]
@@ -18,16 +19,7 @@ T = 5
 
 def looks(region: Region) -> bool:
     """A sum over the last dimension and scalar ops, without parameters and positions."""
-    return (
-        len(region.nodes) <= 10
-        and bool(region.ops & SUMS)
-        and region.ops <= ALLOWED
-        and region.shape == region.shape_last
-        and len(region.shape) > 1
-        and isinstance(region.shape[-1], int)
-        and not region.has_positions()
-        and not region.others(region.dependence.is_parameters)
-    )
+    return is_of_rows(region, 10, SUMS, ALLOWED) and not region.others(region.dependence.is_parameters)
 
 
 def matches(region: Region) -> Recognised | None:

@@ -19,10 +19,15 @@ T = 5
 
 def looks(region: Region) -> bool:
     """A sum over the last dimension, and scalar ops; at most one weight and one bias."""
+    return is_of_rows(region, 16, SUMS, ALLOWED)
+
+
+def is_of_rows(region: Region, most: int, sums: frozenset[str], allowed: frozenset[str]) -> bool:
+    """Whether a region of at most so many nodes keeps its shape, has a sum, these ops alone, no positions."""
     return (
-        len(region.nodes) <= 16
-        and bool(region.ops & SUMS)
-        and region.ops <= ALLOWED
+        len(region.nodes) <= most
+        and bool(region.ops & sums)
+        and region.ops <= allowed
         and region.shape == region.shape_last
         and len(region.shape) > 1
         and isinstance(region.shape[-1], int)
