@@ -44,6 +44,7 @@ if _typing.TYPE_CHECKING:
     from graphml.api.session import Session
     from graphml.api.token_stream import Result
     from graphml.api.tokens import Token
+    from graphml.finetuning.run import finetune
     from graphml.runtime.blocks.row_patches import PatchRows
     from graphml.runtime.programs.load_options import LoadOptions
     from graphml.sampling import SamplingParams
@@ -83,6 +84,7 @@ __all__ = [
     "compare",
     "compile",
     "fill",
+    "finetune",
     "load",
     "load_tokenizer",
     "sampling",
@@ -105,6 +107,7 @@ _LAZY = {
     "compare": "graphml.api.inspected_model",
     "compile": "graphml.api.compiling",
     "fill": "graphml.api.fill_gap",
+    "finetune": "graphml.finetuning.run",
     "load": "graphml.api.load_model",
     "load_tokenizer": "graphml.api.model_tokenizer",
     "to_torch": "graphml.torch_module",

@@ -33,6 +33,7 @@ TITLES = {
     ),
     "Measure": ("perplexity", "profile", "bench", "tune"),
     "Graphs and numbers": ("graph", "diff", "explain", "compare", "bisect"),
+    "Train": ("finetune",),
     "Write architectures, ops and backends": (
         "verify", "new-arch", "import", "test-backend", "test-op", "fuzz", "report",
     ),

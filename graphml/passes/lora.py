@@ -22,6 +22,7 @@ from graphml.ir.ops.index import get_rows
 from graphml.ir.ops.layout import columns, reshape
 from graphml.ir.ops.leaf import input_leaf, weight_leaf
 from graphml.ir.ops.linear import mul_mat, mul_mat_id
+from graphml.ir.shape import bounds
 
 FACTORS = "adapter_factors"
 """The input of the factors: float32 [T, adapters]; a row's factor of an adapter, 0 where it has no part."""
@@ -67,6 +68,22 @@ class Adapter:
             for tensor, pair in self.pairs.items()
             for name, array in zip(self.weight_names(tensor), pair, strict=True)
         }
+
+
+def adaptable(graph: Graph) -> dict[str, tuple[int, ...]]:
+    """The tensors whose pairs `adapted` takes, but the embedding's: name -> shape, in the graph's order."""
+    products: dict[str, tuple[int, ...]] = {}
+    others = set()
+    for node in graph.nodes:
+        for number, source in enumerate(node.inputs):
+            leaf = _undecoded(source)
+            if leaf.op is not weight_leaf or node.op.name == "dequantize":
+                continue
+            if number == 0 and node.op in (mul_mat, mul_mat_id):
+                products[leaf.name] = bounds(leaf.shape)
+            else:
+                others.add(leaf.name)
+    return {name: shape for name, shape in products.items() if name not in others}
 
 
 def adapted(graph: Graph, adapters: Sequence[Adapter]) -> Graph:

@@ -26,6 +26,7 @@ WORK: Final = {
     "testing": ("Testing ops", "groups of cases"),
     "trying": ("Trying mistakes", "mistakes"),
     "tune": ("Tuning kernels", "products"),
+    "training": ("Training", "steps"),
     "graphs": ("Random graphs", "graphs"),
 }
 """Name of the work -> its label, and the unit of its counts; "" for bytes."""

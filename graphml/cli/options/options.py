@@ -149,5 +149,7 @@ Talking = Annotated[Opening, Shown(*_GENERATING)]
 """The same, and the chat template and the draft model. For commands that answer messages."""
 Tokenizing = Annotated[Opening, Shown("named", "hf", "offline", "pre")]
 """For commands that read no more than a file's vocabulary."""
+Trained = Annotated[Opening, Shown("named", "hf", "offline", "arch", "pre", "template", *OVERRIDES)]
+"""For the command that trains adapters."""
 Compared = Annotated[Opening, Shown("named", "hf", "offline", "kv", "threads", "arch", "place", *OVERRIDES)]
 """What both sides of a comparison have in common; and where the nodes of the judged one go."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from graphml.ir.dtype import dtype
 from graphml.ir.op import Attributes, integer, number, text
@@ -66,6 +67,7 @@ def attended(inputs: Sequence[Tensor], attributes: Attributes, bias: Bias | None
     sinks, lengths = extras(inputs, attributes)
     block, n_group = integer(attributes, "block_size"), k.shape[1]
     room, each = table.shape[1] * block, q.shape[1] // n_group
+    scale, softcap = number(attributes, "scale"), number(attributes, "softcap")
     slopes = torch.from_numpy(alibi_slopes(q.shape[1], number(attributes, "max_bias"))).to(q)
     y = q.new_zeros(*q.shape[:2], v.shape[2])
     for sequence in torch.unique(sequences).tolist():
@@ -80,22 +82,34 @@ def attended(inputs: Sequence[Tensor], attributes: Attributes, bias: Bias | None
         seen = torch.arange(n, device=q.device)
         cells = cells_of(seen, table[sequence], block)
         keys, values = (rows_at(cache, cells) for cache in (k, v))
+        visible = _visible(at, ends, n, attributes)
+        plain = bias is None and sinks is None and not softcap and not bool(slopes.any())
+        if plain and bool(visible.any(1).all()):
+            y = y.index_put((own,), _by_torch(q[own], keys, values, visible, scale))
+            continue
         heads = q[own].reshape(len(own), n_group, each, -1)
         scores = torch.einsum("tgjd,pgd->gjtp", heads, keys).reshape(q.shape[1], len(own), n)
-        scores = scores * number(attributes, "scale")
-        if softcap := number(attributes, "softcap"):
+        scores = scores * scale
+        if softcap:
             scores = softcap * torch.tanh(scores / softcap)
         distances = seen - at[:, None]
         if bool(slopes.any()):
             scores = scores - slopes[:, None, None] * distances.abs()
         if bias is not None:
             scores = scores + bias(distances)
-        scores = scores.masked_fill(~_visible(at, ends, n, attributes), float("-inf"))
+        scores = scores.masked_fill(~visible, float("-inf"))
         weights = softmax_with_sinks(scores, None if sinks is None else sinks[:, None, None])
         grouped = weights.reshape(n_group, each, len(own), n)
         result = torch.einsum("gjtp,pgd->tgjd", grouped, values).reshape(len(own), *y.shape[1:])
         y = y.index_put((own,), result)
     return y
+
+
+def _by_torch(q: Tensor, k: Tensor, v: Tensor, visible: Tensor, scale: float) -> Tensor:
+    """Plain attention by torch's own function, which keeps no scores: q [t, head, d] -> [t, head, d of v]."""
+    heads = [x.transpose(0, 1)[None] for x in (q, k, v)]
+    y = functional.scaled_dot_product_attention(*heads, attn_mask=visible, scale=scale, enable_gqa=True)
+    return y[0].transpose(0, 1)
 
 
 def _with_plain_caches(inputs: Sequence[Tensor], attributes: Attributes) -> list[Tensor]:
