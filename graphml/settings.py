@@ -6,6 +6,7 @@ The table in docs/cpu.md is derived from these values. Knows nothing of what the
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -81,6 +82,13 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _hashes(text: str) -> frozenset[str]:
+    hashes = [word.strip().lower() for word in text.split(",")]
+    if not all(re.fullmatch("[0-9a-f]{64}", word) for word in hashes):
+        raise ValueError
+    return frozenset(hashes)
+
+
 def one_of(*words: str) -> Kind[str]:
     """The type of variables that are one of these words."""
     *others, last = words
@@ -105,6 +113,10 @@ config = Setting(
 ops = Setting(
     "GRAPHML_OPS", TEXT, "",
     f"Python files that declare ops of one's own, `{os.pathsep}` between them; they are run.", shown="none",
+)  # fmt: skip
+trusted_archs = Setting(
+    "GRAPHML_TRUSTED_ARCHS", Kind("SHA-256 hashes with commas between them", _hashes), frozenset(),
+    "Hashes of definitions of architectures that model files carry and that are run.", shown="none",
 )  # fmt: skip
 offline = Setting(
     "GRAPHML_OFFLINE", SWITCH, False, "Download nothing and ask no server.", same_as="HF_HUB_OFFLINE"

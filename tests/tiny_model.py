@@ -40,12 +40,13 @@ def write(
     ahead: bool = False,
     sampling: Mapping[str, float] | None = None,
     denoises: bool = False,
+    texts: Mapping[str, str] | None = None,
 ) -> Path:
     """Write the model; without `tokenizer` it says that it has no vocabulary.
 
     architecture: what it calls itself; its tensors are llama's. more: control tokens at the vocabulary's end.
     ahead: one more layer, for multi-token prediction. denoises: a diffusion model, LLaDA, with `MASK` as the
-    last token. sampling: `general.sampling.NAME` -> value.
+    last token. sampling: `general.sampling.NAME` -> value. texts: further keys.
     """
     writer = gguf.GGUFWriter(path, "llada" if denoises else architecture)
     more = [*more, MASK] if denoises else more
@@ -75,6 +76,8 @@ def write(
         writer.add_add_bos_token(add_bos)
     if template is not None:
         writer.add_chat_template(template)
+    for key, text in (texts or {}).items():
+        writer.add_string(key, text)
     for name, setting in (sampling or {}).items():
         add = writer.add_int32 if isinstance(setting, int) else writer.add_float32
         add(f"general.sampling.{name}", setting)

@@ -63,6 +63,7 @@ def load(
     pin: bool | None = None,
     n_batch: int = 512,
     arch: AnyPath | None = None,
+    trust_arch: bool = False,
     pre: str | None = None,
     template: AnyPath | None = None,
     progress: Progress | None = None,
@@ -97,7 +98,8 @@ def load(
     pin: each worker thread stays on a core of its own (Linux, the backend "cpu"); None: GRAPHML_PIN.
     n_batch: most tokens of one evaluation.
     arch: a Python file that defines the architecture, in place of the known one (it is run, so it must be
-    trusted). pre: name of the pre-tokenizer, in place of the file's. template: Jinja text of a chat template,
+    trusted). trust_arch: the definition that the file itself carries is run (`graphml import --weights`).
+    pre: name of the pre-tokenizer, in place of the file's. template: Jinja text of a chat template,
     or as a `Path` a file of it, in place of the file's. progress: called as progress(what, done, total);
     None: in a notebook a line of output while the model is opened, elsewhere nothing.
     fuse: which fusions are on ("none", "-swiglu,+linear"); "": what GRAPHML_FUSE says, else all. place: where
@@ -120,8 +122,8 @@ def load(
     """
     options = LoadOptions(
         backend=backend, threads=threads, kv=kv, swa_full=swa_full, quant=quant, pages=pages, numa=numa,
-        pin=pin, n_batch=n_batch, arch=arch, pre=pre, template=template, fuse=fuse, place=place,
-        strict=strict,
+        pin=pin, n_batch=n_batch, arch=arch, trust_arch=trust_arch, pre=pre, template=template, fuse=fuse,
+        place=place, strict=strict,
         tuned=tuned, deterministic=deterministic, gpu_layers=gpu_layers, lora=lora,
         control_vectors=control_vectors, control_layers=control_layers, draft_model=draft_model,
         offline=offline, override_kv=override_kv,

@@ -14,7 +14,7 @@ from graphml.cli.options.opening import find, load, model_and_word
 from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import Bars, say, write_json
 from graphml.errors import UsageError
-from graphml.finetuning.run import Finetuning, Prepared
+from graphml.finetuning.run import FinetunePlan, Finetuning
 from graphml.finetuning.settings import FinetuneSettings
 from graphml.finetuning.step import Step, check_plot, draw, mean_loss, row
 from graphml.system.progress_labels import size
@@ -68,8 +68,8 @@ def finetune(
         raise UsageError(f"--output: {output} is there already; --force overwrites it")
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         work = Finetuning(opened, Path(data), output, settings, validation)
-        _announce(work.prepared)
-        shown = _Shown(work.prepared.n_steps, bars, json)
+        _announce(work.plan)
+        shown = _Shown(work.plan.n_steps, bars, json)
         try:
             done = work.run(shown.step)
         except KeyboardInterrupt:
@@ -88,8 +88,8 @@ def finetune(
     print(f"{done.path}: {size(done.path.stat().st_size)}; graphml run {opened.path.name} --lora {done.path}")
 
 
-def _announce(prepared: Prepared) -> None:
-    examples = prepared.examples
+def _announce(plan: FinetunePlan) -> None:
+    examples = plan.examples
     cut = f"; {examples.n_cut} longer ones are cut" if examples.n_cut else ""
     left_out = f"; {examples.n_left_out} have nothing to learn" if examples.n_left_out else ""
     say(
@@ -97,11 +97,11 @@ def _announce(prepared: Prepared) -> None:
         f"{cut}{left_out}"
     )
     say(
-        f"{prepared.n_matrices} matrices get a pair, {prepared.n_factors:,} numbers; {prepared.n_steps} "
-        f"steps; about {size(prepared.memory)} of memory"
+        f"{plan.n_matrices} matrices get a pair, {plan.n_factors:,} numbers; {plan.n_steps} "
+        f"steps; about {size(plan.memory)} of memory"
     )
-    if prepared.n_done:
-        say(f"goes on after step {prepared.n_done}, from the checkpoint")
+    if plan.n_done:
+        say(f"goes on after step {plan.n_done}, from the checkpoint")
 
 
 class _Shown:

@@ -27,6 +27,11 @@ def import_(
         typer.Option("--weights", metavar="FILE.gguf", show_default=False,
                      help="Also write the weights; required for a plain module."),
     ] = None,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option("--tokenizer", metavar="FOLDER|FILE", show_default=False,
+                     help="Tokenizer of a plain module: a folder of transformers, or a GGUF file."),
+    ] = None,
     page: Annotated[
         Path | None,
         typer.Option("--report", metavar="FILE.html", show_default=False, help="Write the report as HTML."),
@@ -50,8 +55,12 @@ def import_(
             raise UsageError(f"{option}: {path} is there already; --force overwrites it")
     if source.startswith("module:") and weights is None:
         raise UsageError("--weights: a plain module has its weights in no file: wanted FILE.gguf")
+    if tokenizer is not None and not source.startswith("module:"):
+        raise UsageError("--tokenizer: wanted for a plain module; a folder has its own")
+    if tokenizer is not None and not tokenizer.exists():
+        raise UsageError(f"--tokenizer: {tokenizer}: no such file or folder")
     try:
-        done = import_source(source, output.stem, python, trust_remote_code, weights)
+        done = import_source(source, output.stem, python, trust_remote_code, weights, tokenizer)
     except (ArchitectureError, BackendError, WeightsError) as error:
         raise UsageError(str(error)) from None
     write_file(output, done.text, "--output")

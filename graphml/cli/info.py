@@ -11,8 +11,9 @@ import typer
 from graphml.cli.options import options
 from graphml.cli.options.opening import open_header
 from graphml.cli.options.typer_options import grouped
-from graphml.cli.terminal.console import Bars, write_json
-from graphml.errors import WeightsError
+from graphml.cli.terminal.console import Bars, write, write_json
+from graphml.errors import UsageError, WeightsError
+from graphml.loading.carried_definition import carried_definition
 from graphml.system.progress_labels import size
 from graphml.weights import Metadata, ModelFile, Tensor
 from graphml.weights.requantise import checked, choose, memory_of
@@ -31,6 +32,10 @@ def info(
     tensors: Annotated[
         bool, typer.Option("--tensors", help="List each tensor; by default those of layers are grouped.")
     ] = False,
+    definition: Annotated[
+        bool,
+        typer.Option("--definition", help="Print the source of the architecture that the file carries."),
+    ] = False,
 ) -> None:
     """Show a model file's metadata with types, its tensors, and how much of it is quantised how.
 
@@ -40,7 +45,12 @@ def info(
     with Bars() as bars:
         file = open_header(model, source, bars)
     with file:
-        if json:
+        if definition:
+            own = carried_definition(file)
+            if own is None:
+                raise UsageError(f"--definition: {file.path} carries none; its architecture is known by name")
+            write(own.text)
+        elif json:
             write_json(_as_json(file, quant))
         else:
             _print(file, quant, tensors)

@@ -65,7 +65,7 @@ from graphml.text.template_process import PROCESSES
 
 DEFAULT_PARALLEL = 8
 SAME_OF_LOAD = (
-    "arch", "backend", "swa_full", "deterministic", "offline", "rope_scaling", "rope_freq_base",
+    "arch", "trust_arch", "backend", "swa_full", "deterministic", "offline", "rope_scaling", "rope_freq_base",
     "rope_freq_scale", "draft_model", "control_layers", "quant", "kv",
     "yarn_orig_ctx", "yarn_ext_factor", "yarn_attn_factor", "yarn_beta_slow", "yarn_beta_fast",
 )  # fmt: skip

@@ -63,6 +63,7 @@ def verify(
     ] = sys.executable,
     format: numbers.Format = "md",
     arch: options.Architecture = None,
+    trust_arch: options.TrustArchitecture = False,
 ) -> None:  # fmt: skip
     """Compare a model with a reference implementation, and locate the first difference and its cause.
 
@@ -81,7 +82,9 @@ def verify(
     check_target("--record", recording, ".npz")
     with Bars() as bars:
         path = find(model, source, bars)
-        with graphml.load(path, "reference", kv="f32", arch=arch, progress=bars.report) as opened:
+        with graphml.load(
+            path, "reference", kv="f32", arch=arch, trust_arch=trust_arch, progress=bars.report
+        ) as opened:
             executor = opened.executor
             record = _record(opened, path, against, prompt, tokens, python)
             if recording is not None:

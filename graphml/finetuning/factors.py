@@ -34,7 +34,10 @@ def targets(model: Model, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
     executor = model.executor
     graphs = ModelGraphs(executor.file, executor.graphs.architecture, executor.config, "f32", True)
     known = adaptable(graphs.build(2, 2))
-    short = {name: match[1] if (match := _OF_LAYER.fullmatch(name)) else name for name in known}
+    short = {
+        name: match[1] if (match := _OF_LAYER.fullmatch(name)) else name.removesuffix(".weight")
+        for name in known
+    }
     if not names:
         return {
             name: shape

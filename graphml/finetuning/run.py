@@ -48,7 +48,7 @@ class Finetuned:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class FinetunePlan:
     """What a fine-tuning will do, before it starts. n_done: steps of a checkpoint that it goes on with."""
 
     examples: Examples
@@ -61,7 +61,7 @@ class Prepared:
 
 
 class Finetuning:
-    """One fine-tuning of a model: `prepared` says what it will do, `run` does it.
+    """One fine-tuning of a model: `plan` says what it will do, `run` does it.
 
     data, validation: files of JSON lines, or mappings. UsageError for examples, targets and a checkpoint that
     do not fit; without PyTorch; for a model that was opened with adapters.
@@ -94,7 +94,7 @@ class Finetuning:
         self._first_loss: float | None = None
         if self._checkpoint.exists():
             self._restore()
-        self.prepared = Prepared(
+        self.plan = FinetunePlan(
             self._examples, self._apart, sum(a.size + b.size for a, b in pairs.values()), len(pairs),
             self._training.n_steps, len(self._steps), self._training.memory,
         )  # fmt: skip

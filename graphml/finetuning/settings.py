@@ -30,7 +30,7 @@ class FinetuneSettings:
     out of their range.
     """
 
-    rank: int = option(16, "Rank of the factors.", "--lora-rank", "--rank", "-r", range=Whole(1))
+    rank: int = option(16, "Rank of the factors.", "--rank", "-r", range=Whole(1))
     alpha: float | None = option(
         None, "The change of a matrix is ALPHA / rank times the product of its factors.", "--alpha",
         range=POSITIVE, shown="the rank",

@@ -15,7 +15,8 @@ ROOT = Path(__file__).parents[2]
 RUNS = {
     "ops": ["tests/torch_module/test_ops_in_torch.py"],
     "models": ["tests/torch_module/test_model_module.py", "tests/torch_module/test_graph_module.py"],
-    "page": ["tests/docs/test_docs.py", "-k", "examples and torch"],
+    "finetuning": ["tests/finetuning"],
+    "page": ["tests/docs/test_docs.py", "-k", "examples and (torch or finetuning)"],
 }
 
 

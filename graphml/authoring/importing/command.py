@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from graphml.authoring.importing.description import TracedModule, read_description
 from graphml.authoring.importing.importing import Imported, import_description
 from graphml.authoring.importing.proof import LIMIT, Proof, prove, write_checkpoint, write_weights
+from graphml.authoring.importing.vocabulary import tokenizer_keys
 from graphml.authoring.peer_process import ask
 from graphml.authoring.verify.verdict_text import as_text
 from graphml.errors import ArchitectureError, UsageError
@@ -165,9 +166,16 @@ class Done:
 
 
 def import_source(
-    source: str, name: str, python: str = sys.executable, trusted: bool = False, weights: Path | None = None
+    source: str,
+    name: str,
+    python: str = sys.executable,
+    trusted: bool = False,
+    weights: Path | None = None,
+    tokenizer: Path | None = None,
 ) -> Done:
     """Import a source. name: of the file without .py; weights: the GGUF file to write.
+
+    tokenizer: of a plain module, see `vocabulary`.
 
     ArchitectureError names what cannot be imported, or what the proof found wrong.
     """
@@ -185,7 +193,9 @@ def import_source(
         if weights is not None:
             stored = Path(directory) / "weights.gguf"
             if folder is None:
-                write_weights(imported, stored)
+                n_vocab = int(imported.layers.result.shape[-1])
+                keys = None if tokenizer is None else tokenizer_keys(tokenizer, n_vocab)
+                write_weights(imported, stored, tokenizer=keys)
             else:
                 lines = write_checkpoint(imported, file, folder, stored)
                 proof = replace(proof, lines=(*proof.lines, *lines))

@@ -30,6 +30,7 @@ from graphml.authoring.verify.search import SearchResult
 from graphml.authoring.verify.search import verify as verify_model
 from graphml.authoring.verify.stages import nmse
 from graphml.errors import ArchitectureError
+from graphml.loading.carried_definition import SOURCE
 from graphml.loading.discovery import DEFINITION
 from graphml.loading.open_file import open_path
 
@@ -200,8 +201,10 @@ def _fused(folder: Path, arch: Path) -> tuple[str, tuple[str, ...], tuple[tuple[
     return backend, fusions, tuple(sorted((fusion.fusion, fusion.reason) for fusion in log.refused))
 
 
-def write_weights(imported: Imported, path: Path, random: bool = False) -> None:
-    """The tensors of a plain module as a GGUF file, or random ones in their place."""
+def write_weights(
+    imported: Imported, path: Path, random: bool = False, tokenizer: Mapping[str, Any] | None = None
+) -> None:
+    """The tensors of a plain module as a GGUF file, or random ones in their place; and a tokenizer."""
     description = imported.dependence.description
 
     def traced(leaf: Any) -> Array:
@@ -210,7 +213,7 @@ def write_weights(imported: Imported, path: Path, random: bool = False) -> None:
     listed = list(_tensors(imported, random_parameter if random else traced))
     if imported.factors is not None:
         listed.append(("rope_freqs.weight", imported.factors))
-    _write(imported, path, imported.keys, {}, listed)
+    _write(imported, path, imported.keys, tokenizer or {}, listed)
 
 
 def write_checkpoint(imported: Imported, arch: Path, folder: Path, path: Path) -> list[Line]:
@@ -240,7 +243,8 @@ def _write(
     """A file whose architecture has a name of its own: the definition says how its tensors are laid out."""
     name = imported.file_architecture
     definition = hashlib.sha256(imported.text.encode()).hexdigest()
-    named = {f"{name}.{key}": value for key, value in keys.items()} | {DEFINITION: definition}
+    named = {f"{name}.{key}": value for key, value in keys.items()}
+    named |= {DEFINITION: definition, SOURCE: imported.text}
     write_gguf(path, name, {**rest, **named}, tensors)
 
 

@@ -40,6 +40,7 @@ def stated(name: str) -> Any:
 Threads = Annotated[int | None, stated("threads")]
 Quant = Annotated[str | None, stated("quant")]
 Architecture = Annotated[Path | None, stated("arch")]
+TrustArchitecture = Annotated[bool, stated("trust_arch")]
 Context = Annotated[
     int | None,
     typer.Option(
@@ -129,9 +130,10 @@ class Opening(LoadOptions):
 
 OVERRIDES = ("override_kv", *(name for name, option in options_of(LoadOptions).items() if option.key))
 """Those that change the file's metadata."""
+_ARCHITECTURE = ("arch", "trust_arch")
 _COMPILED = (
-    "hf", "offline", "backend", "threads", "kv", "swa_full", "arch", "fuse", "place", "gpu_layers", "strict",
-    "lora", "control_vectors", "control_layers", *OVERRIDES,
+    "hf", "offline", "backend", "threads", "kv", "swa_full", *_ARCHITECTURE, "fuse", "place", "gpu_layers",
+    "strict", "lora", "control_vectors", "control_layers", *OVERRIDES,
 )  # fmt: skip
 _HEADER = ("named", *_COMPILED, "n_batch")
 _RUNNING = (*_HEADER, "quant", "pre", "pages", "numa", "pin", "tuned", "deterministic")
@@ -149,7 +151,9 @@ Talking = Annotated[Opening, Shown(*_GENERATING)]
 """The same, and the chat template and the draft model. For commands that answer messages."""
 Tokenizing = Annotated[Opening, Shown("named", "hf", "offline", "pre")]
 """For commands that read no more than a file's vocabulary."""
-Trained = Annotated[Opening, Shown("named", "hf", "offline", "arch", "pre", "template", *OVERRIDES)]
+Trained = Annotated[Opening, Shown("named", "hf", "offline", *_ARCHITECTURE, "pre", "template", *OVERRIDES)]
 """For the command that trains adapters."""
-Compared = Annotated[Opening, Shown("named", "hf", "offline", "kv", "threads", "arch", "place", *OVERRIDES)]
+Compared = Annotated[
+    Opening, Shown("named", "hf", "offline", "kv", "threads", *_ARCHITECTURE, "place", *OVERRIDES)
+]
 """What both sides of a comparison have in common; and where the nodes of the judged one go."""

@@ -94,6 +94,9 @@ class LoadOptions:
         None, "A Python file that defines the architecture; it is run.", "--arch",
         metavar="FILE.py", on_command_line=Path | None,
     )  # fmt: skip
+    trust_arch: bool = option(
+        False, "Run the definition of the architecture that the file carries, Python code.", "--trust-arch",
+    )  # fmt: skip
     pre: str | None = option(None, "Name of the pre-tokenizer, in place of the file's.", "--pre")
     template: str | os.PathLike[str] | None = option(
         None, "A Jinja chat template in place of the model's own.", "--template",

@@ -23,6 +23,7 @@ from graphml.compiler.offload import place_layers, with_host
 from graphml.errors import ArchitectureError, BackendError, GraphmlError, UsageError, WeightsError
 from graphml.loading import discovery
 from graphml.loading.architecture import EMBEDDING, Architecture, Keys, described
+from graphml.loading.carried_definition import trusted_definition
 from graphml.loading.open_file import open_path
 from graphml.loading.own_ops import load_own_ops
 from graphml.options.argument_checks import path_of
@@ -129,6 +130,8 @@ def open_executor(
         arch_file = None if options.arch is None else Path(path_of("arch", options.arch))
         file = path if isinstance(path, ModelFile) else open_path(path, arch_file)
         undo.callback(file.close)
+        if arch_file is None:
+            arch_file = trusted_definition(file, options.trust_arch)
         if options.overrides:
             file = file.with_metadata(overridden(file.metadata, options.overrides))
         architecture, config = read_architecture(file, arch_file)

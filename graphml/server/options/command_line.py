@@ -82,6 +82,7 @@ FLAGS: Final = (
     Flag("-dr --docker-repo", "docker_repo", help="Refused: Docker Hub is not read."),
     Flag("--offline", "offline", None, "Ask no server for models."),
     Flag("--arch", "arch", help="A Python file with the architecture."),
+    Flag("--trust-arch", "trust_arch", None, "Run the definition of the architecture in the file."),
     Flag("--backend", "backend", help="What computes: cpu, or another installed backend."),
     Flag("-t --threads", "threads", int, "Threads of the CPU backend."),
     Flag("-c --ctx-size --ctx", "ctx", int, "Tokens of context, of all slots together unless -kvu."),
