@@ -49,6 +49,9 @@ RIGHT = [
     "plain-m",
     "plain-tables",
     "plain-shared",
+    "plain-past",
+    "plain-maps",
+    "plain-first",
 ]
 
 

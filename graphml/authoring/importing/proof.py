@@ -2,8 +2,8 @@
 
 Fresh norms are 1 and biases 0, which hides mistakes: part by part the file is compared with parameters that
 are random everywhere, at lengths on both sides of every window, at once, in steps and in odd splits. With
-attention's outputs given, a token may change no other. Knows runs and records; nothing of how the file came
-about.
+the outputs of attention, shifts and convolutions given, a token may change no other. Knows runs and records;
+nothing of how the file came about.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 import graphml
 from graphml.authoring.gguf_file import write_gguf
+from graphml.authoring.importing.aten import cast
 from graphml.authoring.importing.description import TracedNode
 from graphml.authoring.importing.evaluation import Evaluator, random_parameter
 from graphml.authoring.importing.expressions import Expression
@@ -76,7 +77,7 @@ def evaluator_of(imported: Imported, ids: Array, values: dict[str, Any] | None =
 
 
 def tokens_alone(imported: Imported, ids: Array) -> float:
-    """How much a token changes others if attention's outputs are given: 0.
+    """How much a token changes others if the outputs of attention, shifts and convolutions are given: 0.
 
     One token and its rows of these outputs are changed; ArchitectureError names the first op in which
     another token's values change.
@@ -86,15 +87,18 @@ def tokens_alone(imported: Imported, ids: Array) -> float:
     changed[at] = (ids[at] + 1) % imported.layers.result.shape[-1]
     nodes = imported.dependence.description.nodes
     outputs = [name for name, recognised in imported.recognised.items() if recognised.op == "attend"]
+    outputs += [name for name in nodes if name in imported.neighbours and _axis(nodes[name]) is not None]
     runs = []
     for tokens in (ids, changed):
         entries = {}
         for i, name in enumerate(outputs):
             axis = _axis(nodes[name])
             shape = [len(ids) if isinstance(size, str) else size for size in nodes[name].shape or ()]
-            values = np.moveaxis(np.random.default_rng(i).standard_normal(shape), axis or 0, 0)
+            numbers = np.random.default_rng(i).standard_normal(shape)
+            numbers = cast(numbers, nodes[name].dtype)
+            values: Array = np.moveaxis(numbers, axis or 0, 0)
             if tokens is changed:
-                values[at] += 1.0
+                values[at] += 1
             entries[name] = np.moveaxis(values, 0, axis or 0)
         runs.append(evaluator_of(imported, tokens, entries))
         runs[-1].value(imported.dependence.description.result)
@@ -321,9 +325,12 @@ def _values(imported: Imported, evaluator: Evaluator, count: int) -> dict[str, A
 
     values: dict[str, Array] = {}
     layers = imported.layers
+    unclear = {i + 1 for i, layer in enumerate(layers.layers) if any(expr in layers.kept for expr in layer)}
+    if any(each in layers.beside for expr in layers.layers[0] for each in expr.inputs):
+        unclear.add(0)  # `verify` could take the value beside it for the stream
     for number, layer in enumerate(layers.layers):
         entering = value(layers.entering(number))
-        if entering is not None:
+        if entering is not None and number not in unclear:
             values[f"stream.{number}"] = entering
         for expr, like in zip(layer, layers.like(number), strict=True):
             name = imported.named.get(id(like), "")
@@ -332,6 +339,6 @@ def _values(imported: Imported, evaluator: Evaluator, count: int) -> dict[str, A
                 if array is not None:
                     values[f"blk.{number}.{name}.out"] = array
     leaving = value(layers.leaving(-1))
-    if leaving is not None:
+    if leaving is not None and len(layers.layers) not in unclear:
         values[f"stream.{len(layers.layers)}"] = leaving
     return values
