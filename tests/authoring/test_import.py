@@ -52,6 +52,7 @@ RIGHT = [
     "plain-past",
     "plain-maps",
     "plain-first",
+    "plain-latent",
 ]
 
 

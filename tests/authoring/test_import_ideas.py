@@ -132,6 +132,12 @@ def test_a_layer_whose_values_others_read_is_a_kind_of_its_own(folder: Path) -> 
     assert text.index("kept_TNH = ") < text.index("g.mul(kept_TNH, ")
 
 
+def test_a_head_that_all_heads_share_is_repeated_and_a_router_may_have_a_bias(folder: Path) -> None:
+    latent = imported("plain-latent", folder)
+    assert "g.repeat(g.rope(" in latent.text
+    assert "blk.{}.ffn_gate_inp.bias" in {place.name for place in latent.tensors}
+
+
 def limited(at: str, **limits: float) -> Change:
     """A clamp before a node whose name begins so."""
 

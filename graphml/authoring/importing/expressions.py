@@ -148,8 +148,9 @@ class Selector:
             return of
         if of.op == "reshape":
             return self._elements(of.inputs[0], wanted)
-        if len(np.unique(wanted)) != len(wanted):
-            raise ValueError("elements are repeated where graphml has no op for it")
+        unique = len(np.unique(wanted))
+        if unique != len(wanted):
+            return self._repeated(of, wanted, unique)
         if of.op == "linear" and len(of.shape) == 1:
             return self._rows(of, wanted)
         if of.op in BY_ELEMENT:
@@ -166,6 +167,15 @@ class Selector:
             if selected is not None:
                 return selected
         raise ValueError("elements are taken in an order that graphml has no op for")
+
+    def _repeated(self, of: Expression, wanted: Codes, unique: int) -> Expression:
+        """The first elements again and again, as of a head that all heads share."""
+        if len(wanted) % unique or np.any(wanted.reshape(-1, unique) != wanted[:unique]):
+            raise ValueError("elements are repeated where graphml has no op for it")
+        inner, n = self.shaped(self._elements(of, wanted[:unique]), (1, unique)), len(wanted) // unique
+        return self.kept(
+            replace(of, op="repeat", inputs=(inner,), shape=(n, unique), weights={}, numbers={"n": n})
+        )
 
     def _columns_of_each(self, of: Expression, wanted: Codes) -> Expression | None:
         """The same columns of each head, or of each of some neighbouring heads."""

@@ -17,8 +17,8 @@ from graphml.authoring.importing.layers import Layered, in_order
 Named = dict[int, str]
 """id of an expression -> the name of its tensors."""
 THROUGH = (
-    "reshape", "rope", "rms_norm", "layer_norm", "l2_norm", "columns", "permute", "scale", "clamp", "softcap",
-    "mul", "add",
+    "reshape", "rope", "rms_norm", "layer_norm", "l2_norm", "columns", "permute", "repeat", "scale", "clamp",
+    "softcap", "mul", "add",
 )  # fmt: skip
 ACTIVATIONS = ("silu", "gelu", "gelu_erf", "gelu_quick", "relu", "sigmoid", "tanh", "sqr")
 

@@ -25,6 +25,7 @@ from graphml.errors import ArchitectureError
 Array = NDArray[Any]
 EXPERTS = {
     "router": "ffn_gate_inp",
+    "router_bias": "ffn_gate_inp",
     "gate_up": "ffn_gate_up_exps",
     "gate": "ffn_gate_exps",
     "up": "ffn_up_exps",
@@ -64,7 +65,7 @@ class ParameterPlace:
 def tensor_name(stem: str, role: str) -> str:
     """Our name of a weight of an expression named `stem`."""
     if stem == "experts":
-        return f"{EXPERTS[role]}.{'bias' if role == 'bias' else 'weight'}"
+        return f"{EXPERTS[role]}.{'bias' if role.endswith('bias') else 'weight'}"
     return f"{stem}.bias" if role == "bias" else f"{stem}.weight"
 
 

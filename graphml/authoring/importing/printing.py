@@ -237,6 +237,7 @@ CALLS: Mapping[str, Handler] = {
     "l2_norm": lambda of, inner, stem, numbers, owner: f"g.l2_norm({inner[0]}, {numbers['eps']})",
     "layer_norm": _norm,
     "reshape": _reshape,
+    "repeat": lambda of, inner, stem, numbers, owner: f"g.repeat({inner[0]}, {of.numbers['n']})",
     "permute": lambda of, inner, stem, numbers, owner: f"g.permute({inner[0]}, 0, 2, 1)",
     "attend": _attend,
     "linear": _linear,

@@ -74,6 +74,41 @@ class First(nn.Module):
         return x + einsum("bnth,ndh->btd", y, self.w[3]), first
 
 
+def rotated(x):
+    half = x.shape[-1] // 2
+    angle = torch.arange(x.shape[-2])[:, None] * 10000.0 ** (-torch.arange(half) / half)
+    a, b = x[..., :half], x[..., half:]
+    return torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], -1)
+
+
+class Latent(nn.Module):
+    """Latent attention with one rotated key for all heads; experts by the softmax of the best scores alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.norm2, self.norm_k = nn.RMSNorm(D, 1e-6), nn.RMSNorm(D, 1e-6), nn.RMSNorm(12, 1e-6)
+        self.q, self.down = nn.Linear(D, N * 2 * H, bias=False), nn.Linear(D, 12 + H, bias=False)
+        self.up, self.o = nn.Linear(12, N * 2 * H, bias=False), nn.Linear(N * H, D, bias=False)
+        self.router = nn.Linear(D, 6)
+        self.gates, self.ups = nn.Parameter(torch.randn(6, 16, D)), nn.Parameter(torch.randn(6, 16, D))
+        self.outs = nn.Parameter(torch.randn(6, D, 16))
+
+    def forward(self, x):
+        h = self.norm(x)
+        q, rotary = heads(self.q(h)).split([H, H], -1)
+        latent, shared = self.down(h).split([12, H], -1)
+        k, v = heads(self.up(self.norm_k(latent))).split([H, H], -1)
+        shared = rotated(shared[:, None]).expand(-1, N, -1, -1)
+        q, k = torch.cat([q, rotated(rotary)], -1), torch.cat([k, shared], -1)
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.o(y.transpose(1, 2).flatten(2))
+        h = self.norm2(x).flatten(0, 1)
+        scores, chosen = self.router(h).topk(2, -1)
+        gate, up = (einsum("td,tkfd->tkf", h, each[chosen]) for each in (self.gates, self.ups))
+        y = einsum("tkf,tkdf->tkd", functional.silu(gate) * up, self.outs[chosen])
+        return x + (y * scores.softmax(-1)[..., None]).sum(1).view_as(x)
+
+
 class Net(nn.Module):
     def __init__(self, blocks, table=0):
         super().__init__()
@@ -106,3 +141,8 @@ def maps():
 def first():
     torch.manual_seed(0)
     return Net([First(i) for i in range(3)])
+
+
+def latent():
+    torch.manual_seed(0)
+    return Net([Latent() for _ in range(L)])
