@@ -16,12 +16,12 @@ from graphml.authoring.importing.evaluation import op_name
 from graphml.authoring.importing.expressions import Codes, Expression, T, View, Weight, whole
 from graphml.authoring.importing.products import Einsum, einsum_of
 from graphml.authoring.importing.region import Recognised, concrete
-from graphml.authoring.importing.walked import Term, Walked
+from graphml.authoring.importing.walked import MapTerm, Walked
 
 PRODUCTS = ("matmul", "bmm", "einsum")
 
 
-Terms = tuple[Term, ...]
+Terms = tuple[MapTerm, ...]
 Rows = tuple[View, Codes]
 """A view and, for each head, its elements."""
 
@@ -31,7 +31,7 @@ def softmax_map(match: Recognised, shape: tuple[int | str, ...]) -> Terms:
     heads = match.numbers["head"]
     query, head, key = np.arange(T)[:, None], np.arange(heads)[:, None, None], np.arange(T)
     rest = [size for size in shape if not isinstance(size, str)]
-    return (Term(match, (query * heads * T + head * T + key).reshape(*rest, T, T)),)
+    return (MapTerm(match, (query * heads * T + head * T + key).reshape(*rest, T, T)),)
 
 
 def combined_maps(walk: Walked, node: TracedNode) -> Terms:
@@ -116,7 +116,7 @@ def _in_order(letters: Einsum, terms: Terms, value: View) -> tuple[Terms, View]:
     return terms, View(value.of, codes)
 
 
-def _attended(walk: Walked, node: TracedNode, term: Term, value: View) -> Expression:
+def _attended(walk: Walked, node: TracedNode, term: MapTerm, value: View) -> Expression:
     """One term of the sum, [heads, width of the values]."""
     rest, heads = term.codes.shape[:-2], _heads(term)
     if value.axis != value.codes.ndim - 2:
@@ -140,7 +140,7 @@ def _attended(walk: Walked, node: TracedNode, term: Term, value: View) -> Expres
     return y
 
 
-def _heads(term: Term) -> Codes:
+def _heads(term: MapTerm) -> Codes:
     """The head of the softmax that each map is of; ValueError unless each one is whole and in order."""
     heads = term.match.numbers["head"]
     rows = term.codes.reshape(-1, T, term.codes.shape[-1])

@@ -325,7 +325,8 @@ def _values(imported: Imported, evaluator: Evaluator, count: int) -> dict[str, A
 
     values: dict[str, Array] = {}
     layers = imported.layers
-    unclear = {i + 1 for i, layer in enumerate(layers.layers) if any(expr in layers.kept for expr in layer)}
+    flat = [expr for expr in layers.kept if len(expr.shape) == 1]
+    unclear = {i + 1 for i, layer in enumerate(layers.layers) if any(expr in flat for expr in layer)}
     if any(each in layers.beside for expr in layers.layers[0] for each in expr.inputs):
         unclear.add(0)  # `verify` could take the value beside it for the stream
     for number, layer in enumerate(layers.layers):

@@ -22,7 +22,7 @@ Value = View | tuple[View, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Term:
+class MapTerm:
     """A map with a factor and a weight of each head.
 
     codes: query * heads * T + head * T + key, in the traced value's shape; weight: a parameter, "" for none.
@@ -45,7 +45,7 @@ class Walked:
         self.rows: set[str] = set()  # values of positions that are walked
         self.neighbours: set[str] = set()  # nodes whose values are of tokens before, too
         self.attended: list[tuple[int, int]] = []  # ids of keys and values, by attention
-        self.maps: dict[str, tuple[Term, ...]] = {}  # weights of attention before they meet values
+        self.maps: dict[str, tuple[MapTerm, ...]] = {}  # weights of attention before they meet values
         ids = dependence.description.with_ids(np.zeros(T, np.int64))
         for name in ids:
             self.values[name] = whole(Expression("ids", (), (1,), "", "the ids"), (1, T), 1)

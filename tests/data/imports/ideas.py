@@ -82,7 +82,7 @@ def rotated(x):
 
 
 class Latent(nn.Module):
-    """Latent attention with one rotated key for all heads; experts by the softmax of the best scores alone."""
+    """Latent attention with one rotated key for all heads; experts by a softmax of the best scores."""
 
     def __init__(self):
         super().__init__()
