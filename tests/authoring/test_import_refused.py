@@ -20,7 +20,7 @@ REFUSED = {
     "ministral3": r" in model\.layers\.\d\.self_attn \(modeling_ministral3\.py:\d+\): .*llama_4_scaling_beta",
     "doge": r" in model\.layers\.0\.self_attn \(modeling_doge\.py:304\): .*depends on values of tokens",
     "gpt_oss": r"topk.* in model\.layers\.0\.mlp\.router \(modeling_gpt_oss\.py:\d+\): has no counterpart",
-    "youtu": r"mul.* in model\.layers\.0\.self_attn \(modeling_youtu\.py:\d+\): .*latent attention",
+    "youtu": r"mul.* in model\.layers\.0\.self_attn \(modeling_youtu\.py:\d+\): .*neither a rope",
     "plain-g": r"scaled_dot_product_attention.* in blocks\.0 \(plain\.py:\d+\): a bias that does not grow",
     "mamba": r" in backbone\.embeddings \(modeling_mamba\.py:\d+\): was traced at one length alone, 29",
 }

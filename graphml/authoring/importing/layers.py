@@ -204,8 +204,8 @@ def _entering(
         streams = [each for each in first if each.shape == layers[0][-1].shape]
     if len(streams) != 1:
         raise ArchitectureError(
-            f"{len(first)} values enter the first layer: wanted one, the residual stream, and others that "
-            "later layers read as well"
+            f"{first[-1].told if first else layers[0][0].told}: {len(first)} values enter the first layer: "
+            "wanted one, the residual stream, and others that later layers read as well"
         )
     return streams[0], beside
 
@@ -237,9 +237,13 @@ def _shape_of(model: Layered, number: int) -> list[tuple[object, ...]]:
     for i, expr in enumerate(layer):
         for each in expr.inputs:
             if id(each) not in places:
-                raise ArchitectureError(
-                    f"{expr.told}: layer {number} reads a value of another layer besides the residual stream"
+                is_behind = any(each in other for other in model.layers[number + 1 :])
+                why = (
+                    "of a layer behind it: are modules called more than once?"
+                    if is_behind
+                    else ("of another layer besides the residual stream")
                 )
+                raise ArchitectureError(f"{expr.told}: layer {number} reads a value {why}")
         roles = tuple(sorted((role, weight.shape, weight.rows) for role, weight in expr.weights.items()))
         columns = model.own_columns(number, expr)
         numbers = (

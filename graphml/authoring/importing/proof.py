@@ -30,7 +30,7 @@ from graphml.authoring.verify.record import PeerRecord
 from graphml.authoring.verify.search import SearchResult
 from graphml.authoring.verify.search import verify as verify_model
 from graphml.authoring.verify.stages import nmse
-from graphml.errors import ArchitectureError
+from graphml.errors import ArchitectureError, GraphError, WeightsError
 from graphml.loading.discovery import DEFINITION
 from graphml.loading.open_file import open_path
 
@@ -160,26 +160,35 @@ class Proof:
 
 def prove(imported: Imported, arch: Path, folder: Path | None) -> Proof:
     """Compare an imported file. folder: the checkpoint, which the file must run as it is."""
+    with tempfile.TemporaryDirectory() as directory:
+        try:
+            return _proved(imported, arch, folder, Path(directory))
+        except (GraphError, WeightsError) as error:
+            text = str(error).replace(f"{directory}/", "")
+            raise ArchitectureError(f"the imported file does not run: {text}") from None
+
+
+def _proved(imported: Imported, arch: Path, folder: Path | None, directory: Path) -> Proof:
+    """The comparisons. directory: for files of weights."""
     description = imported.dependence.description
     lines: list[Line] = []
-    with tempfile.TemporaryDirectory() as directory:
-        if folder is None and description.samples:
-            folder = Path(directory) / "weights.gguf"
-            write_weights(imported, folder)
-        if folder is not None and description.samples:
-            with graphml.load(folder, "reference", kv="f32", quant="fp32", arch=arch) as model:
-                for ids, wanted in description.samples:
-                    lines += _compared(model, ids, wanted, "PyTorch's logits")
-        kept, shortened = first_layers(imported, LARGEST)
-        verdicts = []
-        if kept is not None:
-            context = imported.keys["context_length"]
-            path = Path(directory) / "random.gguf"
-            write_weights(kept, path, random=True)
-            for count in sorted({min(SHORT, context), min(_beyond(kept) + 5, context)}):
-                verdicts.append(_by_parts(kept, arch, path, count, lines))
-            folder = folder or path
-        fused = ("", (), ()) if folder is None else _fused(folder, arch)
+    if folder is None and description.samples:
+        folder = directory / "weights.gguf"
+        write_weights(imported, folder)
+    if folder is not None and description.samples:
+        with graphml.load(folder, "reference", kv="f32", quant="fp32", arch=arch) as model:
+            for ids, wanted in description.samples:
+                lines += _compared(model, ids, wanted, "PyTorch's logits")
+    kept, shortened = first_layers(imported, LARGEST)
+    verdicts = []
+    if kept is not None:
+        context = imported.keys["context_length"]
+        path = directory / "random.gguf"
+        write_weights(kept, path, random=True)
+        for count in sorted({min(SHORT, context), min(_beyond(kept) + 5, context)}):
+            verdicts.append(_by_parts(kept, arch, path, count, lines))
+        folder = folder or path
+    fused = ("", (), ()) if folder is None else _fused(folder, arch)
     return Proof(tuple(lines), tuple(verdicts), shortened, *fused)
 
 

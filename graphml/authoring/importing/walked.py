@@ -133,8 +133,8 @@ class Walked:
         """A value of parameters alone."""
         if self.dependence.is_positions(name):
             raise ValueError(
-                "combines tokens with values of positions, and is no rope of whole heads that is known: "
-                "latent attention, whose rope writes its pairs in another order, cannot be imported"
+                "combines tokens with values of positions that are neither a rope of whole heads, with "
+                "pairs in a known order, nor numbers of each position that graphml's ops compute"
             )
         if not self.dependence.is_parameters(name):
             raise ValueError("reads a value that is neither of tokens nor of parameters alone")
