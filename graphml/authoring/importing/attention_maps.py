@@ -67,6 +67,8 @@ def _scaled(walk: Walked, node: TracedNode, terms: Terms) -> Terms:
         return _times(terms, 1 / number if op_name(node) == "div" else number)
     if op_name(node) == "div" or any(term.weight for term in terms):
         raise ValueError("attention's weights are divided by a parameter, or multiplied with two")
+    if not walk.dependence.is_parameters(other["node"]):
+        raise ValueError("attention's weights times a value that is no parameter")
     return tuple(replace(term, weight=other["node"]) for term in terms)
 
 

@@ -116,7 +116,6 @@ def _numbers(everything: Sequence[Expression], count: int) -> dict[int, int]:
                 own[number].append(expr)
         if number is not None:
             numbers[id(expr)] = number
-    _own_columns(everything, numbers)
     read = {number: set[int]() for number in range(count)}  # by what modules of the layer compute
     for expr in reversed(everything):
         number = numbers.get(id(expr))
@@ -126,6 +125,7 @@ def _numbers(everything: Sequence[Expression], count: int) -> dict[int, int]:
     last, *others = ([expr.op for expr in exprs] for exprs in (behind[-1], *behind[:-1]))
     for expr in behind[-1][max((_common(last, ops) for ops in others), default=0) :]:
         del numbers[id(expr)]
+    _own_columns(everything, numbers)
     return numbers
 
 

@@ -70,8 +70,8 @@ def evaluator_of(imported: Imported, ids: Array, values: dict[str, Any] | None =
     """The traced module on ids with random parameters; what is after the layers follows the last one kept."""
     description = imported.dependence.description
     evaluator = Evaluator(description, {**description.with_ids(ids), **(values or {})}, random_parameter)
-    last, kept = (imported.made_by[id(expr)] for expr in (imported.last, imported.layers.leaving(-1)))
-    if last.name != kept.name:
+    if imported.last is not imported.layers.leaving(-1):
+        last, kept = (imported.made_by[id(expr)] for expr in (imported.last, imported.layers.leaving(-1)))
         evaluator.held[last.name] = evaluator.value(kept.name)
     return evaluator
 
