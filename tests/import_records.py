@@ -5,7 +5,8 @@
     PYTHONPATH=.:quant:models python -m tests.import_records NAME=TRACED ...
 
 A record is a description without the values of parameters: tests draw them by name. Those of transformers
-were made with torch 2.13.0 and transformers 5.23.0; the plain modules are in data/imports/plain.py.
+were made with torch 2.13.0 and transformers 5.23.0; the plain modules are in data/imports, plain.py and
+ideas.py.
 """
 
 from __future__ import annotations

@@ -49,6 +49,10 @@ RIGHT = [
     "plain-m",
     "plain-tables",
     "plain-shared",
+    "plain-past",
+    "plain-maps",
+    "plain-first",
+    "plain-latent",
 ]
 
 

@@ -101,6 +101,21 @@ def _linear(a: Arguments) -> Array:
     return y if a.get("bias") is None else y + a["bias"]
 
 
+def _conv1d(a: Arguments) -> Array:
+    """Of [.., channels, T]; each output channel reads the input channels of its group."""
+    x, weight, groups = a["input"], a["weight"], a.get("groups", 1)
+    (stride,), (padding,), (apart,) = (
+        a.get(name) or [default] for name, default in (("stride", 1), ("padding", 0), ("dilation", 1))
+    )
+    x = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(padding, padding)])
+    count = x.shape[-1] - apart * (weight.shape[-1] - 1)
+    taps = np.stack([x[..., i * apart : i * apart + count : stride] for i in range(weight.shape[-1])], -1)
+    parts = taps.reshape(*x.shape[:-2], groups, -1, *taps.shape[-2:])
+    matrix = weight.reshape(groups, -1, *weight.shape[1:])
+    y = np.einsum("...gctk,gdck->...gdt", parts, matrix).reshape(*x.shape[:-2], -1, taps.shape[-2])
+    return y if a.get("bias") is None else y + a["bias"][:, None]
+
+
 def _variance(a: Arguments) -> Array:
     free = a.get("correction", 1) if "unbiased" not in a else int(a["unbiased"])
     return np.var(a["self"], axis=axes(a.get("dim")), keepdims=a.get("keepdim", False), ddof=free)
@@ -254,6 +269,7 @@ NUMBERS: Mapping[str, Callable[[Arguments], Any]] = {
     "dot": lambda a: a["self"] @ a["tensor"],
     "addmm": _addmm,
     "baddbmm": _addmm,
+    "conv1d": _conv1d,
     "scaled_dot_product_attention": attention,
     "embedding": lambda a: a["weight"][a["indices"]],
     "topk": _topk,
@@ -361,12 +377,16 @@ def flattened(x: Array, start: int, end: int) -> Array:
 
 
 def padded(a: Arguments) -> Array:
-    """Constants around; pairs count from the last dimension."""
-    pads = a["pad"]
-    widths = [(0, 0)] * a["self"].ndim
+    """Constants around, or less where they are negative; pairs count from the last dimension."""
+    if a.get("mode", "constant") not in ("constant", {"text": "constant"}):
+        raise ValueError("padding with other values than a constant")
+    x, pads = a["self"], a["pad"]
     for i in range(0, len(pads), 2):
-        widths[-1 - i // 2] = (pads[i], pads[i + 1])
-    return np.pad(a["self"], widths, constant_values=a.get("value") or 0)
+        before, behind, axis = pads[i], pads[i + 1], x.ndim - 1 - i // 2
+        x = sliced(x, axis, max(-before, 0), x.shape[axis] - max(-behind, 0))
+        widths = [(max(before, 0), max(behind, 0)) if at == axis else (0, 0) for at in range(x.ndim)]
+        x = np.pad(x, widths, constant_values=a.get("value") or 0)
+    return x
 
 
 MOVES: Mapping[str, Callable[[Arguments], Any]] = {

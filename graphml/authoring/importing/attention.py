@@ -22,6 +22,7 @@ from graphml.errors import ArchitectureError
 
 Array = NDArray[Any]
 T = 7
+WIDE = 16  # of values that softmax maps are tried with
 SIZES = (1.0, 100.0)  # of queries that are tried: limits of scores show in large ones alone
 
 
@@ -58,8 +59,58 @@ def attentions(dependence: Dependence) -> list[Recognised]:
                 )
             )
         elif op_name(node) in ("softmax", "_softmax") and dependence.is_mixing(node.name):
-            recognised.append(_fitted(dependence, node, _by_products(dependence, node)))
+            combined = _is_combined(dependence, node.name)
+            roles = _softmax_map(dependence, node) if combined else _by_products(dependence, node)
+            recognised.append(_fitted(dependence, node, roles))
     return recognised
+
+
+def _is_combined(dependence: Dependence, softmax_node: str) -> bool:
+    """Whether attention's weights are added to others, or multiplied with several values."""
+    stack, known, products = [softmax_node], {softmax_node}, 0
+    while stack:
+        for user in dependence.users.get(stack.pop(), ()):
+            if not dependence.is_mixing(user):
+                products += dependence.on_tokens(user) and user not in known
+            elif sum(map(dependence.is_mixing, dependence.token_operands(user))) > 1:
+                return True
+            elif user not in known:
+                stack.append(user)
+            known.add(user)
+    return products > 1
+
+
+def _softmax_map(dependence: Dependence, at: TracedNode) -> _AttentionNodes:
+    """The connected nodes before a softmax, whose weights are combined before they meet values."""
+    nodes, inside, stack = dependence.description.nodes, set[str](), [at.name]
+    while stack:
+        name = stack.pop()
+        inside.add(name)
+        stack += [operand for operand in nodes[name].operands if dependence.is_mixing(operand)]
+    scores = [name for name in nodes if name in inside and len(_outside(dependence, name, inside)) > 1]
+    read = {operand for name in inside for operand in _outside(dependence, name, inside)}
+    if len(scores) != 1 or len(read) != 2:
+        raise ArchitectureError(f"{at.told}: scores that are no product of one query and one key")
+    if any(op_name(nodes[name]) == "cat" for name in inside):
+        raise ArchitectureError(f"{at.told}: sinks of attention whose weights are combined with others")
+    query, key = _outside(dependence, scores[0], inside)
+    return _AttentionNodes(query, key, "", at.name, _masks(dependence, inside), False)
+
+
+def _outside(dependence: Dependence, name: str, inside: set[str]) -> list[str]:
+    """The operands of tokens that are not inside."""
+    return [operand for operand in dependence.token_operands(name) if operand not in inside]
+
+
+def _masks(dependence: Dependence, inside: set[str]) -> tuple[str, ...]:
+    """The values of pairs of positions that come in, in order."""
+    nodes = dependence.description.nodes
+    read = (operand for name in nodes if name in inside for operand in nodes[name].operands)
+    return tuple(dict.fromkeys(
+        operand for operand in read
+        if dependence.is_positions(operand)
+        and sum(isinstance(size, str) for size in nodes[operand].shape or ()) > 1
+    ))  # fmt: skip
 
 
 def _by_products(dependence: Dependence, at: TracedNode) -> _AttentionNodes:
@@ -78,35 +129,23 @@ def _by_products(dependence: Dependence, at: TracedNode) -> _AttentionNodes:
                 stack.append(user)
             elif dependence.on_tokens(user):
                 lasts.append(user)
-    scores = [
-        nodes[name]
-        for name in nodes
-        if name in inside
-        and len([operand for operand in dependence.token_operands(name) if operand not in inside]) == 2
-    ]
+    scores = [name for name in nodes if name in inside and len(_outside(dependence, name, inside)) == 2]
     joined = [nodes[name] for name in nodes if name in inside and op_name(nodes[name]) == "cat"]
     if len(scores) != 1 or len(set(lasts)) != 1:
         raise ArchitectureError(
             f"{at.told}: mixes tokens in a way that is no attention that `graphml import` knows"
         )
-    query, key = (operand for operand in dependence.token_operands(scores[0].name))
-    values = [operand for operand in dependence.token_operands(lasts[0]) if operand not in inside]
+    query, key = dependence.token_operands(scores[0])
+    values = _outside(dependence, lasts[0], inside)
     if len(values) != 1:
         raise ArchitectureError(f"{nodes[lasts[0]].told}: wanted attention's weights times one value")
     members = [nodes[name] for name in nodes if name in inside]
     for node in members:
-        others = [operand for operand in dependence.token_operands(node.name) if operand not in inside]
-        if set(others) - {query, key, values[0]}:
+        if set(_outside(dependence, node.name, inside)) - {query, key, values[0]}:
             raise _mask_of_tokens(dependence, node.name)
-    masks = dict.fromkeys(
-        operand
-        for node in members
-        for operand in node.operands
-        if dependence.is_positions(operand)
-        and sum(isinstance(size, str) for size in nodes[operand].shape or ()) > 1
-    )
+    masks = _masks(dependence, inside)
     sinks = _sinks(dependence, joined[0]) if joined else ""
-    return _AttentionNodes(query, key, values[0], lasts[0], tuple(masks), False, sinks)
+    return _AttentionNodes(query, key, values[0], lasts[0], masks, False, sinks)
 
 
 def _is_of_rows(dependence: Dependence, name: str) -> bool:
@@ -149,25 +188,22 @@ class _Runs:
         self.shapes = {
             role: nodes[name].shape or ()
             for role, name in (("query", match.query), ("key", match.key), ("value", match.value))
+            if name
         }
         self.last = nodes[match.last].shape or ()
 
     def sizes(self, role: str) -> tuple[int, int]:
         """Heads and their width, as this operand has them."""
         rest = [size for size in self.shapes[role] if isinstance(size, int)]
-        while len(rest) > 2 and rest[0] == 1:
-            rest = rest[1:]
-        if len(rest) == 1:
-            rest = [1, *rest]
-        if len(rest) != 2:
+        if not rest:
             problem = f"attention reads a {role} of shape {list(self.shapes[role])}: wanted heads and widths"
             raise ArchitectureError(f"{self.dependence.description.nodes[self.found.last].told}: {problem}")
-        return rest[0], rest[1]
+        return int(np.prod(rest[:-1])), rest[-1]
 
-    def __call__(self, q: Array, k: Array, v: Array) -> Array:
-        """Out [T, head, d]."""
+    def run(self, q: Array, k: Array, v: Array) -> Array:
+        """The last node's value."""
         entries = {}
-        for (role, shape), x in zip(self.shapes.items(), (q, k, v), strict=True):
+        for (role, shape), x in zip(self.shapes.items(), (q, k, v), strict=False):
             axis = next(i for i, size in enumerate(shape) if isinstance(size, str))
             rest = tuple(size for size in shape if isinstance(size, int))
             if np.prod(rest) * len(x) != x.size:
@@ -176,7 +212,11 @@ class _Runs:
                     f"shape {list(shape)}: wanted heads and widths"
                 )
             entries[getattr(self.found, role)] = np.moveaxis(x.reshape(len(x), *rest), 0, axis)
-        out = run(self.dependence, entries, self.found.last, len(q))
+        return run(self.dependence, entries, self.found.last, len(q))
+
+    def __call__(self, q: Array, k: Array, v: Array) -> Array:
+        """Out [T, head, d]."""
+        out = self.run(q, k, v)
         axis = next(i for i, size in enumerate(self.last) if isinstance(size, str))
         return np.moveaxis(out.reshape(concrete(self.last, len(q))), axis, 0).reshape(
             len(q), *self.out_sizes()
@@ -187,8 +227,22 @@ class _Runs:
         return self.sizes("query")[0], self.sizes("value")[1]
 
 
+class _MapRuns(_Runs):
+    """Runs a softmax map, whose weights are multiplied with values here."""
+
+    def sizes(self, role: str) -> tuple[int, int]:
+        """Heads and their width, as this operand has them; values are as wide as they must be."""
+        return (super().sizes("key")[0], WIDE) if role == "value" else super().sizes(role)
+
+    def __call__(self, q: Array, k: Array, v: Array) -> Array:
+        """Out [T, head, d]."""
+        shares = self.run(q, k, v).reshape(-1, len(q), len(q))
+        out: Array = np.einsum("hij,jhd->ihd", shares, np.repeat(v, len(shares) // v.shape[1], 1))
+        return out
+
+
 def _fitted(dependence: Dependence, node: TracedNode, roles: _AttentionNodes) -> Recognised:
-    runs = _Runs(dependence, roles)
+    runs = _Runs(dependence, roles) if roles.value else _MapRuns(dependence, roles)
     (heads, width), (kv, _), (_, wide) = (runs.sizes(role) for role in ("query", "key", "value"))
 
     def weights(q: Array, k: Array) -> Array:
@@ -231,6 +285,8 @@ def _fitted(dependence: Dependence, node: TracedNode, roles: _AttentionNodes) ->
     for size in SIZES:
         _check(runs, node, numbers, (heads, kv, width, wide), sinks, size)
     entries = {"q": roles.query, "k": roles.key, "v": roles.value}
+    if not roles.value:
+        return Recognised("softmax map", roles.last, {"q": roles.query, "k": roles.key}, {}, numbers)
     of_heads = {"weight": roles.sinks} if roles.sinks else {}
     return Recognised("attend", roles.last, entries, of_heads, numbers)
 

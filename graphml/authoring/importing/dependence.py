@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from graphml.authoring.importing.aten import SIZE_ONLY
+from graphml.authoring.importing.aten import MOVES, SIZE_ONLY
 from graphml.authoring.importing.description import TracedModule, TracedNode
 from graphml.authoring.importing.evaluation import is_ignored, op_name
 
@@ -48,6 +48,8 @@ class Dependence:
     def is_mixing(self, name: str) -> bool:
         """Whether the value has a number for each pair of tokens."""
         node = self.description.nodes.get(name)
+        if node is not None and node.shape is None and op_name(node) in MOVES:  # several parts
+            return self.is_mixing(node.operands[0])
         return bool(
             node and self.on_tokens(name) and sum(isinstance(size, str) for size in node.shape or ()) > 1
         )

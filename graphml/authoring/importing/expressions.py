@@ -20,14 +20,15 @@ Codes = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Weight:
-    """A tensor that depends on parameters alone: a node or input, transposed, and some of its rows.
+    """A tensor that depends on parameters alone: a node or input, its dimensions in order, some of its rows.
 
-    shape: as graphml stores it; rows: of the matrix after it was transposed, None for all.
+    shape: as graphml stores it; order: of the source's dimensions, None as they are; rows: of the matrix
+    after that, None for all.
     """
 
     source: str
     shape: tuple[int, ...]
-    transposed: bool = False
+    order: tuple[int, ...] | None = None
     rows: tuple[int, ...] | None = None
 
 
@@ -147,8 +148,9 @@ class Selector:
             return of
         if of.op == "reshape":
             return self._elements(of.inputs[0], wanted)
-        if len(np.unique(wanted)) != len(wanted):
-            raise ValueError("elements are repeated where graphml has no op for it")
+        unique = len(np.unique(wanted))
+        if unique != len(wanted):
+            return self._repeated(of, wanted, unique)
         if of.op == "linear" and len(of.shape) == 1:
             return self._rows(of, wanted)
         if of.op in BY_ELEMENT:
@@ -160,23 +162,47 @@ class Selector:
             return self.kept(
                 replace(of, op="columns", inputs=(flat,), shape=(len(wanted),), weights={}, numbers=numbers)
             )
-        columns = self._columns_of_each(of, wanted)
-        if columns is not None:
-            return columns
+        for select in (self._columns_of_each, self._transposed):
+            selected = select(of, wanted)
+            if selected is not None:
+                return selected
         raise ValueError("elements are taken in an order that graphml has no op for")
 
-    def _columns_of_each(self, of: Expression, wanted: Codes) -> Expression | None:
-        """The same columns of each head."""
-        if len(of.shape) != 2 or len(wanted) % of.shape[0]:
-            return None
-        rows = wanted.reshape(of.shape[0], -1)
-        start, count = int(rows[0, 0]), rows.shape[1]
-        expected = np.arange(of.shape[0])[:, None] * of.shape[1] + start + np.arange(count)[None]
-        if start + count > of.shape[1] or not np.array_equal(rows, expected):
-            return None
-        numbers = {"start": start, "stop": start + count}
+    def _repeated(self, of: Expression, wanted: Codes, unique: int) -> Expression:
+        """The first elements again and again, as of a head that all heads share."""
+        if len(wanted) % unique or np.any(wanted.reshape(-1, unique) != wanted[:unique]):
+            raise ValueError("elements are repeated where graphml has no op for it")
+        inner, n = self.shaped(self._elements(of, wanted[:unique]), (1, unique)), len(wanted) // unique
         return self.kept(
-            replace(of, op="columns", inputs=(of,), shape=(of.shape[0], count), weights={}, numbers=numbers)
+            replace(of, op="repeat", inputs=(inner,), shape=(n, unique), weights={}, numbers={"n": n})
+        )
+
+    def _columns_of_each(self, of: Expression, wanted: Codes) -> Expression | None:
+        """The same columns of each head, or of each of some neighbouring heads."""
+        steps = np.flatnonzero(np.diff(wanted) != 1)
+        start, count = int(wanted[0]), int(steps[0]) + 1
+        width = int(wanted[count]) - start
+        if width <= 0 or of.size % width or start + count > width:
+            return None
+        rows = np.arange(of.size // width)[:, None] * width + start + np.arange(count)
+        if not np.array_equal(wanted, rows.reshape(-1)):
+            return None
+        inner, numbers = self.shaped(of, (len(rows), width)), {"start": start, "stop": start + count}
+        shape = (len(rows), count)
+        return self.kept(replace(of, op="columns", inputs=(inner,), shape=shape, weights={}, numbers=numbers))
+
+    def _transposed(self, of: Expression, wanted: Codes) -> Expression | None:
+        """All elements with two dimensions exchanged."""
+        step = int(wanted[1] - wanted[0]) if len(wanted) == of.size > 1 else 0
+        if (
+            step < 2
+            or of.size % step
+            or not np.array_equal(wanted, np.arange(of.size).reshape(-1, step).T.reshape(-1))
+        ):
+            return None
+        inner = self.shaped(of, (of.size // step, step))
+        return self.kept(
+            replace(of, op="permute", inputs=(inner,), shape=inner.shape[::-1], weights={}, numbers={})
         )
 
     def _rows(self, of: Expression, wanted: Codes) -> Expression:

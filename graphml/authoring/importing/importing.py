@@ -277,6 +277,7 @@ class Imported:
     factors: Array | None
     made_by: Mapping[int, TracedNode]
     last: Expression  # which leaves the last of the traced layers
+    neighbours: frozenset[str]  # nodes that read tokens before by shifts and convolutions
 
     @property
     def made_by_expression(self) -> list[Expression]:
@@ -337,5 +338,6 @@ def import_description(description: TracedModule, held: Mapping[str, Callable[[]
     keys, factors = traced_keys(writer), rope_factors(writer)
     made_by, last = walk.made_by, layers.leaving(-1)
     return Imported(
-        text, kind, dependence, recognised_nodes, layers, named, tuple(tensors), keys, factors, made_by, last
-    )
+        text, kind, dependence, recognised_nodes, layers, named, tuple(tensors), keys, factors,
+        made_by, last, frozenset(walk.neighbours),
+    )  # fmt: skip

@@ -13,7 +13,13 @@ from graphml.authoring.importing.expressions import Expression
 from graphml.errors import ArchitectureError
 
 MOST_KINDS = 4
-OF_EACH_LAYER = ("window", "frequencies", "magnitude", "attention")  # numbers that do not make kinds
+OF_EACH_LAYER = (
+    "window",
+    "frequencies",
+    "magnitude",
+    "attention",
+    "factor",
+)  # numbers that do not make kinds
 _NUMBER = re.compile(r"(?:^|\.)(\d{1,6})(?=\.|$)")
 
 
@@ -22,7 +28,8 @@ class Layered:
     """The expressions before, in and after the layers, in order; layers of a kind are alike by place.
 
     kinds: of each layer, counted by their first layers. stream: the expression that enters the first layer;
-    beside: values from before the layers that they read besides. result: the logits.
+    beside: values from before the layers that they read besides; kept: values of single layers that others
+    or what follows the layers read besides. result: the logits.
     """
 
     before: Sequence[Expression]
@@ -32,6 +39,7 @@ class Layered:
     result: Expression
     kinds: Sequence[int]
     beside: Sequence[Expression] = ()
+    kept: Sequence[Expression] = ()
 
     @property
     def firsts(self) -> list[int]:
@@ -52,13 +60,14 @@ class Layered:
         start, stop = expr.numbers["start"], expr.numbers["stop"]
         return int(start - number * (stop - start))
 
-    def keys_before(self, number: int, attend: Expression) -> int:
-        """How many layers before the keys and values of an attention were written; 0: in its own layer."""
+    def cache_of(self, number: int, attend: Expression) -> tuple[int, int]:
+        """How many layers before the keys and values were written, and by which attention of that layer."""
         written = attend.numbers.get("keys_of", attend.numbers["attention"])
-        return number - next(
-            i for i, layer in enumerate(self.layers) for expr in layer
-            if expr.op == "attend" and expr.numbers["attention"] == written
-        )  # fmt: skip
+        attends = [
+            [expr.numbers["attention"] for expr in layer if expr.op == "attend"] for layer in self.layers
+        ]
+        layer = next(i for i, numbers in enumerate(attends) if written in numbers)
+        return number - layer, attends[layer].index(written)
 
     def entering(self, number: int) -> Expression:
         """What enters a layer."""
@@ -107,7 +116,6 @@ def _numbers(everything: Sequence[Expression], count: int) -> dict[int, int]:
                 own[number].append(expr)
         if number is not None:
             numbers[id(expr)] = number
-    _own_columns(everything, numbers)
     read = {number: set[int]() for number in range(count)}  # by what modules of the layer compute
     for expr in reversed(everything):
         number = numbers.get(id(expr))
@@ -117,26 +125,35 @@ def _numbers(everything: Sequence[Expression], count: int) -> dict[int, int]:
     last, *others = ([expr.op for expr in exprs] for exprs in (behind[-1], *behind[:-1]))
     for expr in behind[-1][max((_common(last, ops) for ops in others), default=0) :]:
         del numbers[id(expr)]
+    _own_columns(everything, numbers)
     return numbers
 
 
 def _own_columns(everything: Sequence[Expression], numbers: dict[int, int]) -> None:
-    """Columns of a value from before the layers belong to the layer that alone reads them."""
-    readers: dict[int, set[int | None]] = {}
+    """Columns of a value from before the layers belong to the layer that alone reads them.
+
+    So does what the model itself computes there, if nothing but the model's own sums reads it.
+    """
+    readers: dict[int, list[Expression]] = {}
     for expr in everything:
         for each in expr.inputs:
-            readers.setdefault(id(each), set()).add(numbers.get(id(expr)))
-    for expr in everything:
-        read_by = readers.get(id(expr), set())
-        if expr.op == "columns" and id(expr) not in numbers and len(read_by) == 1:
-            number = next(iter(read_by))
+            readers.setdefault(id(each), []).append(expr)
+    for expr in reversed(everything):
+        read_by = readers.get(id(expr), [])
+        read_in = {numbers.get(id(each)) for each in read_by}
+        is_mixed = bool(expr.inputs) and all(layer_of(each) is None for each in read_by)
+        if (expr.op == "columns" or is_mixed) and id(expr) not in numbers and len(read_in) == 1:
+            number = next(iter(read_in))
             if number is not None:
                 numbers[id(expr)] = number
 
 
 def _common(a: Sequence[str], b: Sequence[str]) -> int:
-    """How many of the first ones are the same; none unless they are all of b."""
-    return len(b) if list(a[: len(b)]) == list(b) else 0
+    """How many of the first ones are the same: all of b, or those up to a sum."""
+    same = next((i for i, ops in enumerate(zip(a, b, strict=False)) if ops[0] != ops[1]), min(len(a), len(b)))
+    if same < len(b):
+        same = max((i + 1 for i in range(same) if a[i] == "add"), default=0)
+    return same
 
 
 def layered(result: Expression) -> Layered:
@@ -149,19 +166,14 @@ def layered(result: Expression) -> Layered:
         )
     numbers = _numbers(everything, count)
     layers = [[expr for expr in everything if numbers.get(id(expr)) == number] for number in range(count)]
-    for number, layer in enumerate(layers):
-        attends = [expr for expr in layer if expr.op == "attend"]
-        if len(attends) > 1:
-            raise ArchitectureError(
-                f"{attends[1].told}: layer {number} has {len(attends)} attentions: wanted one for its "
-                "cache, in modules that are called once"
-            )
     after_last = _descendants(everything, layers[-1])
     outside = [expr for expr in everything if id(expr) not in numbers]
     before = [expr for expr in outside if id(expr) not in after_last]
     after = [expr for expr in outside if id(expr) in after_last]
     stream, beside = _entering(layers, before)
-    plain = Layered(before, layers, after, stream, result, [0] * count, beside)
+    beside += [each for each in _read_by(after, before) if each not in (stream, *beside)]
+    kept = _kept(layers, after)
+    plain = Layered(before, layers, after, stream, result, [0] * count, beside, kept)
     shapes = [_shape_of(plain, number) for number in range(count)]
     unlike = [shape for i, shape in enumerate(shapes) if shape not in shapes[:i]]
     if len(unlike) > MOST_KINDS:
@@ -192,31 +204,53 @@ def _entering(
         streams = [each for each in first if each.shape == layers[0][-1].shape]
     if len(streams) != 1:
         raise ArchitectureError(
-            f"{len(first)} values enter the first layer: wanted one, the residual stream, and others that "
-            "later layers read as well"
+            f"{first[-1].told if first else layers[0][0].told}: {len(first)} values enter the first layer: "
+            "wanted one, the residual stream, and others that later layers read as well"
         )
     return streams[0], beside
+
+
+def _read_by(readers: Sequence[Expression], of: Sequence[Expression]) -> list[Expression]:
+    """The values of some expressions that others read, in the order in which they are read."""
+    known = {id(expr) for expr in of}
+    return list(dict.fromkeys(each for expr in readers for each in expr.inputs if id(each) in known))
+
+
+def _kept(layers: Sequence[Sequence[Expression]], after: Sequence[Expression]) -> list[Expression]:
+    """Values of a layer that later ones, or what follows the layers, read besides the residual stream."""
+    kept: dict[Expression, None] = {}
+    for number, layer in enumerate(layers):
+        readers = [expr for other in layers[number + 2 :] for expr in other]
+        kept |= dict.fromkeys(_read_by([*readers, *(after if number < len(layers) - 1 else ())], layer))
+        following = layers[number + 1] if number < len(layers) - 1 else after
+        kept |= dict.fromkeys(each for each in _read_by(following, layer) if each is not layer[-1])
+    return list(kept)
 
 
 def _shape_of(model: Layered, number: int) -> list[tuple[object, ...]]:
     """What a layer is, whatever its weights."""
     layer = model.layers[number]
     places: dict[int, object] = {id(each): f"beside {i}" for i, each in enumerate(model.beside)}
+    places |= {id(each): f"kept {i}" for i, each in enumerate(model.kept) if each not in layer}
     places[id(model.entering(number))] = "stream"
     shape: list[tuple[object, ...]] = []
     for i, expr in enumerate(layer):
         for each in expr.inputs:
             if id(each) not in places:
-                raise ArchitectureError(
-                    f"{expr.told}: layer {number} reads a value of another layer besides the residual stream"
+                is_behind = any(each in other for other in model.layers[number + 1 :])
+                why = (
+                    "of a layer behind it: are modules called more than once?"
+                    if is_behind
+                    else ("of another layer besides the residual stream")
                 )
+                raise ArchitectureError(f"{expr.told}: layer {number} reads a value {why}")
         roles = tuple(sorted((role, weight.shape, weight.rows) for role, weight in expr.weights.items()))
         columns = model.own_columns(number, expr)
         numbers = (
             (("columns", columns, expr.shape),)
             if columns is not None
             else tuple(
-                (name, model.keys_before(number, expr) if name == "keys_of" else value)
+                (name, model.cache_of(number, expr) if name == "keys_of" else value)
                 for name, value in expr.numbers.items()
                 if name not in OF_EACH_LAYER
             )
@@ -228,6 +262,7 @@ def _shape_of(model: Layered, number: int) -> list[tuple[object, ...]]:
                 expr.shape,
                 roles,
                 numbers,
+                model.kept.index(expr) if expr in model.kept else None,
             )
         )
         places[id(expr)] = i

@@ -143,7 +143,7 @@ def _values_at(dependence: Dependence, name: str, positions: Array) -> Array | N
             elif op in ("tril", "triu") and all(isinstance(size, str) for size in node.shape[-2:]):
                 above = positions - positions[:, None] - node.args.get("diagonal", 0)
                 kept = above <= 0 if op == "tril" else above >= 0
-                evaluator.held[node.name] = evaluator.value(source) * kept
+                evaluator.held[node.name] = np.where(kept, evaluator.value(source), 0)
             elif op == "slice":  # of all positions alone
                 if not dependence.is_positions(source) or np.shape(evaluator.value(source)) != np.shape(
                     evaluator.value(node.name)

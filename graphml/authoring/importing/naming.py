@@ -17,8 +17,8 @@ from graphml.authoring.importing.layers import Layered, in_order
 Named = dict[int, str]
 """id of an expression -> the name of its tensors."""
 THROUGH = (
-    "reshape", "rope", "rms_norm", "layer_norm", "l2_norm", "columns", "scale", "clamp", "softcap", "mul",
-    "add",
+    "reshape", "rope", "rms_norm", "layer_norm", "l2_norm", "columns", "permute", "repeat", "scale", "clamp",
+    "softcap", "mul", "add",
 )  # fmt: skip
 ACTIVATIONS = ("silu", "gelu", "gelu_erf", "gelu_quick", "relu", "sigmoid", "tanh", "sqr")
 
@@ -45,22 +45,23 @@ def users(of: Expression, among: Sequence[Expression]) -> list[Expression]:
 
 
 def _attention(layer: Sequence[Expression], named: Named) -> None:
-    for attend in (expr for expr in layer if expr.op == "attend"):
+    attends = [expr for expr in layer if expr.op == "attend"]
+    for more, attend in ((f"_{i + 1}" if i else "", expr) for i, expr in enumerate(attends)):
         if attend.weights:
-            named[id(attend)] = "attn_sinks"
+            named[id(attend)] = f"attn_sinks{more}"
         for role, x in zip("qkv", attend.inputs, strict=False):
             while x.op in THROUGH and x.inputs:
                 if x.op in ("rms_norm", "layer_norm"):
-                    named[id(x)] = f"attn_{role}_norm"
+                    named.setdefault(id(x), f"attn_{role}_norm{more}")
                 x = x.inputs[0]
             if x.op == "linear":
-                named.setdefault(id(x), f"attn_{role}")
+                named.setdefault(id(x), f"attn_{role}{more}")
         for expr in _below(attend, layer):
             if expr.op == "linear":
-                named.setdefault(id(expr), "attn_output")
+                named.setdefault(id(expr), f"attn_output{more}")
                 break
             if expr.op in ("rms_norm", "layer_norm"):
-                named.setdefault(id(expr), "attn_sub_norm")
+                named.setdefault(id(expr), f"attn_sub_norm{more}")
 
 
 def _below(of: Expression, layer: Sequence[Expression]) -> Iterator[Expression]:

@@ -10,10 +10,14 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from graphml.authoring.importing.convolutions import convolution
 from graphml.authoring.importing.description import TracedNode
 from graphml.authoring.importing.evaluation import op_name
 from graphml.authoring.importing.expressions import Expression, T, View, Weight
+from graphml.authoring.importing.products import einsum, product
+from graphml.authoring.importing.token_shifts import padded
 from graphml.authoring.importing.walked import Walked
+from graphml.authoring.importing.whole_numbers import check_whole, remainder
 
 UNARY = {
     "silu": "silu",
@@ -142,42 +146,17 @@ def _with_weight(
     return walk.made(node, op, (x,), x.shape, {"weight": Weight(name, tuple(shape) or (1,))})
 
 
-def product(walk: Walked, node: TracedNode) -> View:
-    """A value of tokens times a matrix of parameters."""
-    name, args = op_name(node), node.args
-    left, right, bias, transposed = {
-        "linear": ("input", "weight", "bias", False),
-        "addmm": ("mat1", "mat2", "self", True),
-        "mm": ("self", "mat2", "", True),
-        "matmul": ("self", "other", "", True),
-        "bmm": ("self", "mat2", "", True),
-    }[name]
-    names = [args[left]["node"], args[right]["node"]]
-    if not walk.is_walked(names[0]) or walk.is_walked(names[1]):
-        both = all(map(walk.is_walked, names))
-        raise ValueError(
-            "a product of two values of tokens" if both else "a parameter times a value of tokens"
-        )
-    if args.get("beta", 1) != 1 or args.get("alpha", 1) != 1:
-        raise ValueError("a product with factors")
-    weight = walk.weight(names[1], transposed)
-    if len(weight.shape) != 2:
-        raise ValueError(f"a product with a parameter of shape {list(weight.shape)}")
-    view = walk.view(names[0])
-    rest = [size for size in view.elements.shape[:-1] if size != 1]
-    x = walk.select.taken(view, (*rest, view.elements.shape[-1]))
-    weights = {"weight": weight}
-    if bias and args.get(bias) is not None:
-        weights["bias"] = walk.weight(args[bias]["node"])
-    return walk.made(node, "linear", (x,), (*rest, weight.shape[0]), weights)
-
-
 def embedding(walk: Walked, node: TracedNode) -> View:
     """Rows of a table by the ids, or by positions."""
     indices = node.args["indices"]["node"]
     weight = walk.weight(node.args["weight"]["node"])
-    if walk.is_walked(indices) and walk.view(indices).of.op == "ids":
-        return walk.made(node, "embed", (), weight.shape[1:], {"weight": weight})
+    if walk.is_walked(indices):
+        ids = walk.taken(indices)
+        if ids.op == "ids":
+            return walk.made(node, "embed", (), weight.shape[1:], {"weight": weight})
+        check_whole(walk, ids)
+        shape = (*(() if ids.shape == (1,) else ids.shape), *weight.shape[1:])
+        return walk.made(node, "table_rows", (ids,), shape, {"weight": weight})
     if not walk.dependence.is_positions(indices):
         raise ValueError("rows of a table by something else than ids or positions")
     positions = np.asarray(walk.plain.value(indices)).reshape(-1)
@@ -289,14 +268,19 @@ def chosen(walk: Walked, node: TracedNode) -> View:
     return walk.made(node, "where", (mask, a), a.shape, numbers={"number": number})
 
 
+ALONG_TEXT = ("cat", "stack", "pad", "constant_pad_nd", "conv1d")  # ops that read views of parts of the text
 HANDLERS: Mapping[tuple[str, ...], Callable[[Walked, TracedNode], View]] = {
     tuple(UNARY): unary,
     ("add", "sub", "rsub", "mul", "div", "true_divide"): arithmetic,
     ("linear", "addmm", "mm", "matmul", "bmm"): product,
+    ("einsum",): einsum,
     ("embedding",): embedding,
     ("pow",): power,
     ("clamp", "clamp_min", "clamp_max"): clamped,
     (*OVER_LAST, "sum", "mean", "amax", "amin"): reduced,
     tuple(COMPARED): compared,
     ("where", "masked_fill"): chosen,
+    ("pad", "constant_pad_nd"): padded,
+    ("conv1d",): convolution,
+    ("remainder",): remainder,
 }

@@ -25,6 +25,7 @@ from graphml.errors import ArchitectureError
 Array = NDArray[Any]
 EXPERTS = {
     "router": "ffn_gate_inp",
+    "router_bias": "ffn_gate_inp",
     "gate_up": "ffn_gate_up_exps",
     "gate": "ffn_gate_exps",
     "up": "ffn_up_exps",
@@ -64,7 +65,7 @@ class ParameterPlace:
 def tensor_name(stem: str, role: str) -> str:
     """Our name of a weight of an expression named `stem`."""
     if stem == "experts":
-        return f"{EXPERTS[role]}.{'bias' if role == 'bias' else 'weight'}"
+        return f"{EXPERTS[role]}.{'bias' if role.endswith('bias') else 'weight'}"
     return f"{stem}.bias" if role == "bias" else f"{stem}.weight"
 
 
@@ -105,8 +106,9 @@ def value_of(
 ) -> Array:
     """A weight's numbers in graphml's layout."""
     value = np.asarray(Evaluator(dependence.description, {}, parameters).value(weight.source))
-    value = np.swapaxes(value, -1, -2) if weight.transposed else value
-    value = value if weight.rows is None else value[list(weight.rows)]
+    value = value if weight.order is None else np.transpose(value, weight.order)
+    if weight.rows is not None:
+        value = value.reshape(-1, *weight.shape[1:])[list(weight.rows)]
     return value.reshape(weight.shape)
 
 
@@ -129,7 +131,7 @@ def _place(dependence: Dependence, expr: Expression, name: str, weight: Weight) 
 def _change(dependence: Dependence, leaf: TracedInput, weight: Weight) -> str | None:
     """What is done to a parameter, by the name of the change; None if it is none of those that are known."""
     parameter = random_parameter(leaf)
-    wanted = value_of(dependence, Weight(weight.source, _full(dependence, weight), weight.transposed))
+    wanted = value_of(dependence, Weight(weight.source, _full(dependence, weight), weight.order))
     for change, function in CHANGES.items():
         changed = function(parameter)
         if (
@@ -145,7 +147,7 @@ def _full(dependence: Dependence, weight: Weight) -> tuple[int, ...]:
     if weight.rows is None:
         return weight.shape
     value = np.asarray(Evaluator(dependence.description, {}).value(weight.source))
-    return value.T.shape if weight.transposed else value.shape
+    return (value.size // int(np.prod(weight.shape[1:])), *weight.shape[1:])
 
 
 _DIGITS = re.compile(r"(?<=\.)\d{1,6}(?=\.|$)")

@@ -171,8 +171,8 @@ def _attend(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[st
         f", {name}={numbers[name]}" for name in ("window", "softcap", "max_bias", "chunk") if name in numbers
     )
     more += f', sinks={owner}["{stem}"]' if of.weights else ""
-    keys = numbers.get("keys") or f"{', '.join(inner[1:])}, layer.index"
-    return f"g.attend({inner[0]}, {keys}, {numbers['scale']}{more})"
+    keys = ", ".join(inner[1:]) or "None, None"
+    return f"g.attend({inner[0]}, {keys}, {numbers['cache']}, {numbers['scale']}{more})"
 
 
 def _linear(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str, str], owner: str) -> str:
@@ -193,6 +193,27 @@ def _experts(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[s
     return f"experts(g, config, layer, {inner[0]})"
 
 
+def _table_rows(
+    of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str, str], owner: str
+) -> str:
+    ids = f"g.reshape({inner[0]})" if of.inputs[0].shape == (1,) else inner[0]
+    return f'g.rows({owner}["{stem}"], g.cast({ids}, "i32"))'
+
+
+def _shift(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str, str], owner: str) -> str:
+    return f"shifted(g, {inner[0]}, {of.numbers['by']}, {_state(numbers, owner)})"
+
+
+def _conv(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str, str], owner: str) -> str:
+    apart = f", apart={of.numbers['apart']}" if of.numbers["apart"] > 1 else ""
+    return f'short_conv(g, {owner}, "{stem}", {inner[0]}, {_state(numbers, owner)}{apart})'
+
+
+def _state(numbers: Mapping[str, str], owner: str) -> str:
+    """The arguments that name a state: the layer's number, 0 outside the layers, and a name of its own."""
+    return f'{"layer.index" if owner == "layer" else "0"}, "{numbers["state"]}"'
+
+
 def _with_number(
     of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str, str], owner: str
 ) -> str:
@@ -203,6 +224,11 @@ def _with_number(
 
 WITH_NUMBER = ("less", "less_equal", "equal", "maximum", "minimum", "where")
 CALLS: Mapping[str, Handler] = {
+    "ids": lambda of, inner, stem, numbers, owner: 'g.reshape(g.cast(g.tokens, "f32"), 1)',
+    "table_rows": _table_rows,
+    "shift": _shift,
+    "conv": _conv,
+    "remainder": lambda of, inner, stem, numbers, owner: f"remainder(g, {inner[0]}, {of.numbers['of']})",
     **dict.fromkeys(WITH_NUMBER, _with_number),
     "embed": lambda of, inner, stem, numbers, owner: f'g.embed({owner}["{stem}"], g.tokens)',
     "position_rows": lambda of, inner, stem, numbers, owner: f'g.rows({owner}["{stem}"], g.positions)',
@@ -211,13 +237,13 @@ CALLS: Mapping[str, Handler] = {
     "l2_norm": lambda of, inner, stem, numbers, owner: f"g.l2_norm({inner[0]}, {numbers['eps']})",
     "layer_norm": _norm,
     "reshape": _reshape,
+    "repeat": lambda of, inner, stem, numbers, owner: f"g.repeat({inner[0]}, {of.numbers['n']})",
+    "permute": lambda of, inner, stem, numbers, owner: f"g.permute({inner[0]}, 0, 2, 1)",
     "attend": _attend,
     "linear": _linear,
     "scale": _scale,
     "experts": _experts,
-    "rope": lambda of, inner, stem, numbers, owner: (
-        f'g.rope({inner[0]}, {numbers["table"]}, "{of.numbers["mode"]}")'
-    ),
+    "rope": lambda of, inner, stem, numbers, owner: f'g.rope({inner[0]}, table, "{of.numbers["mode"]}")',
     "softcap": lambda of, inner, stem, numbers, owner: f"g.softcap({inner[0]}, {numbers['limit']})",
     "columns": lambda of, inner, stem, numbers, owner: (
         f"g.columns({inner[0]}, {numbers.get('start', of.numbers['start'])}, "

@@ -2,8 +2,8 @@
 
 Fresh norms are 1 and biases 0, which hides mistakes: part by part the file is compared with parameters that
 are random everywhere, at lengths on both sides of every window, at once, in steps and in odd splits. With
-attention's outputs given, a token may change no other. Knows runs and records; nothing of how the file came
-about.
+the outputs of attention, shifts and convolutions given, a token may change no other. Knows runs and records;
+nothing of how the file came about.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 import graphml
 from graphml.authoring.gguf_file import write_gguf
+from graphml.authoring.importing.aten import cast
 from graphml.authoring.importing.description import TracedNode
 from graphml.authoring.importing.evaluation import Evaluator, random_parameter
 from graphml.authoring.importing.expressions import Expression
@@ -29,7 +30,7 @@ from graphml.authoring.verify.record import PeerRecord
 from graphml.authoring.verify.search import SearchResult
 from graphml.authoring.verify.search import verify as verify_model
 from graphml.authoring.verify.stages import nmse
-from graphml.errors import ArchitectureError
+from graphml.errors import ArchitectureError, GraphError, WeightsError
 from graphml.loading.carried_definition import SOURCE
 from graphml.loading.discovery import DEFINITION
 from graphml.loading.open_file import open_path
@@ -70,14 +71,14 @@ def evaluator_of(imported: Imported, ids: Array, values: dict[str, Any] | None =
     """The traced module on ids with random parameters; what is after the layers follows the last one kept."""
     description = imported.dependence.description
     evaluator = Evaluator(description, {**description.with_ids(ids), **(values or {})}, random_parameter)
-    last, kept = (imported.made_by[id(expr)] for expr in (imported.last, imported.layers.leaving(-1)))
-    if last.name != kept.name:
+    if imported.last is not imported.layers.leaving(-1):
+        last, kept = (imported.made_by[id(expr)] for expr in (imported.last, imported.layers.leaving(-1)))
         evaluator.held[last.name] = evaluator.value(kept.name)
     return evaluator
 
 
 def tokens_alone(imported: Imported, ids: Array) -> float:
-    """How much a token changes others if attention's outputs are given: 0.
+    """How much a token changes others if the outputs of attention, shifts and convolutions are given: 0.
 
     One token and its rows of these outputs are changed; ArchitectureError names the first op in which
     another token's values change.
@@ -87,15 +88,18 @@ def tokens_alone(imported: Imported, ids: Array) -> float:
     changed[at] = (ids[at] + 1) % imported.layers.result.shape[-1]
     nodes = imported.dependence.description.nodes
     outputs = [name for name, recognised in imported.recognised.items() if recognised.op == "attend"]
+    outputs += [name for name in nodes if name in imported.neighbours and _axis(nodes[name]) is not None]
     runs = []
     for tokens in (ids, changed):
         entries = {}
         for i, name in enumerate(outputs):
             axis = _axis(nodes[name])
             shape = [len(ids) if isinstance(size, str) else size for size in nodes[name].shape or ()]
-            values = np.moveaxis(np.random.default_rng(i).standard_normal(shape), axis or 0, 0)
+            numbers = np.random.default_rng(i).standard_normal(shape)
+            numbers = cast(numbers, nodes[name].dtype)
+            values: Array = np.moveaxis(numbers, axis or 0, 0)
             if tokens is changed:
-                values[at] += 1.0
+                values[at] += 1
             entries[name] = np.moveaxis(values, 0, axis or 0)
         runs.append(evaluator_of(imported, tokens, entries))
         runs[-1].value(imported.dependence.description.result)
@@ -157,26 +161,35 @@ class Proof:
 
 def prove(imported: Imported, arch: Path, folder: Path | None) -> Proof:
     """Compare an imported file. folder: the checkpoint, which the file must run as it is."""
+    with tempfile.TemporaryDirectory() as directory:
+        try:
+            return _proved(imported, arch, folder, Path(directory))
+        except (GraphError, WeightsError) as error:
+            text = str(error).replace(f"{directory}/", "")
+            raise ArchitectureError(f"the imported file does not run: {text}") from None
+
+
+def _proved(imported: Imported, arch: Path, folder: Path | None, directory: Path) -> Proof:
+    """The comparisons. directory: for files of weights."""
     description = imported.dependence.description
     lines: list[Line] = []
-    with tempfile.TemporaryDirectory() as directory:
-        if folder is None and description.samples:
-            folder = Path(directory) / "weights.gguf"
-            write_weights(imported, folder)
-        if folder is not None and description.samples:
-            with graphml.load(folder, "reference", kv="f32", quant="fp32", arch=arch) as model:
-                for ids, wanted in description.samples:
-                    lines += _compared(model, ids, wanted, "PyTorch's logits")
-        kept, shortened = first_layers(imported, LARGEST)
-        verdicts = []
-        if kept is not None:
-            context = imported.keys["context_length"]
-            path = Path(directory) / "random.gguf"
-            write_weights(kept, path, random=True)
-            for count in sorted({min(SHORT, context), min(_beyond(kept) + 5, context)}):
-                verdicts.append(_by_parts(kept, arch, path, count, lines))
-            folder = folder or path
-        fused = ("", (), ()) if folder is None else _fused(folder, arch)
+    if folder is None and description.samples:
+        folder = directory / "weights.gguf"
+        write_weights(imported, folder)
+    if folder is not None and description.samples:
+        with graphml.load(folder, "reference", kv="f32", quant="fp32", arch=arch) as model:
+            for ids, wanted in description.samples:
+                lines += _compared(model, ids, wanted, "PyTorch's logits")
+    kept, shortened = first_layers(imported, LARGEST)
+    verdicts = []
+    if kept is not None:
+        context = imported.keys["context_length"]
+        path = directory / "random.gguf"
+        write_weights(kept, path, random=True)
+        for count in sorted({min(SHORT, context), min(_beyond(kept) + 5, context)}):
+            verdicts.append(_by_parts(kept, arch, path, count, lines))
+        folder = folder or path
+    fused = ("", (), ()) if folder is None else _fused(folder, arch)
     return Proof(tuple(lines), tuple(verdicts), shortened, *fused)
 
 
@@ -325,9 +338,13 @@ def _values(imported: Imported, evaluator: Evaluator, count: int) -> dict[str, A
 
     values: dict[str, Array] = {}
     layers = imported.layers
+    flat = [expr for expr in layers.kept if len(expr.shape) == 1]
+    unclear = {i + 1 for i, layer in enumerate(layers.layers) if any(expr in flat for expr in layer)}
+    if any(each in layers.beside for expr in layers.layers[0] for each in expr.inputs):
+        unclear.add(0)  # `verify` could take the value beside it for the stream
     for number, layer in enumerate(layers.layers):
         entering = value(layers.entering(number))
-        if entering is not None:
+        if entering is not None and number not in unclear:
             values[f"stream.{number}"] = entering
         for expr, like in zip(layer, layers.like(number), strict=True):
             name = imported.named.get(id(like), "")
@@ -336,6 +353,6 @@ def _values(imported: Imported, evaluator: Evaluator, count: int) -> dict[str, A
                 if array is not None:
                     values[f"blk.{number}.{name}.out"] = array
     leaving = value(layers.leaving(-1))
-    if leaving is not None:
+    if leaving is not None and len(layers.layers) not in unclear:
         values[f"stream.{len(layers.layers)}"] = leaving
     return values

@@ -6,17 +6,21 @@ and source line. Knows torch's ops; nothing of layers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
-from graphml.authoring.importing.aten import MOVES, SHAPES
+from graphml.authoring.importing.aten import MOVES
+from graphml.authoring.importing.attention_maps import attend, attended_by_maps, combined_maps, softmax_map
 from graphml.authoring.importing.description import TracedNode
 from graphml.authoring.importing.evaluation import op_name
 from graphml.authoring.importing.expressions import Expression, T, View, Weight
-from graphml.authoring.importing.operations import HANDLERS, scaled
+from graphml.authoring.importing.operations import ALONG_TEXT, HANDLERS, scaled
 from graphml.authoring.importing.region import Recognised
+from graphml.authoring.importing.token_shifts import (
+    joined_along_text,
+    of_own_tokens,
+    of_partial_text,
+    token_axis,
+)
 from graphml.authoring.importing.walked import Value, Walked
 from graphml.errors import ArchitectureError
 
@@ -28,7 +32,8 @@ class Walk(Walked):
         """The logits."""
         for node in self._order():
             try:
-                self.values[node.name] = self._value(node)
+                if not self._is_map(node):
+                    self.values[node.name] = self._value(node)
             except ValueError as error:
                 raise ArchitectureError(f"{node.told}: {error}") from None
         last = self.dependence.description.result
@@ -65,6 +70,15 @@ class Walk(Walked):
         except ValueError:
             self.rows -= rows  # as other values of positions
 
+    def _is_map(self, node: TracedNode) -> bool:
+        """Take over a softmax map, or what is made of some: a value for each pair of tokens; else False."""
+        match = self.found.get(node.name)
+        if match is not None and match.op == "softmax map":
+            self.maps[node.name] = softmax_map(match, node.shape or ())
+        elif self.dependence.is_mixing(node.name) and any(each in self.maps for each in node.operands):
+            self.maps[node.name] = combined_maps(self, node)
+        return node.name in self.maps
+
     def _positions(self, node: TracedNode) -> View:
         """The numbers of the positions, from any first one on."""
         counted = np.asarray(self.plain.value(node.name)).reshape(-1)
@@ -74,53 +88,75 @@ class Walk(Walked):
         return scaled(self, node, positions.of, 1.0, float(counted[0]))
 
     def _value(self, node: TracedNode) -> Value:
+        value = self._of_part(node)
+        if not isinstance(value, View):
+            return value
+        value = of_own_tokens(self, node, value)
+        if value.of.op == "conv":
+            self.neighbours.add(node.name)
+        return value
+
+    def _of_part(self, node: TracedNode) -> Value:
+        """The value of a node that may read parts of the text."""
+        match, name = self.found.get(node.name), op_name(node)
+        if name in MOVES or name in ALONG_TEXT or name in ("python.getitem", "arange", "index"):
+            return self._of_text(node)
+        names = node.operands if match is None else match.entries.values()
+        value = of_partial_text(self, node, names, self._of_text)
+        if value is not None and match is not None and match.op in ("attend", "rope"):
+            raise ValueError(f"{match.op} of a part of the text")
+        return self._of_text(node) if value is None else value
+
+    def _of_text(self, node: TracedNode) -> Value:
         match = self.found.get(node.name)
         if match is not None:
             return self._recognised(node, match)
         name = op_name(node)
+        if any(operand in self.maps for operand in node.operands):
+            return attended_by_maps(self, node)
         if name == "arange":
             return self._positions(node)
         if name == "python.getitem":
             return self.values[node.operands[0]][node.args["1"]]  # type: ignore[index,no-any-return]
         if name in MOVES or (name == "index" and not any(map(self.is_walked, node.operands[1:]))):
-            return self._moved(node, name)
-        if name == "cat":
-            return self._joined(node)
+            return self._moved(node)
+        if name in ("cat", "stack"):
+            return self._joined(node, name == "stack")
         for ops, handler in HANDLERS.items():
             if name in ops:
                 return handler(self, node)
         why = "mixes tokens" if self.dependence.is_mixing(node.name) else "has no counterpart"
         raise ValueError(f"{why}: it was recognised as nothing that graphml has an op for")
 
-    def _moved(self, node: TracedNode, name: str) -> Value:
+    def _moved(self, node: TracedNode) -> Value:
         """A view with the op done on its codes."""
-        args = {key: self._plain(argument) for key, argument in node.args.items()}
-        source = next(key for key in ("self", "input") if key in args)
-        view = self.view(node.args[source]["node"])
-        moved = SHAPES[name]({**args, source: view.codes, "dtype": None})
+        view = self.view(next(node.args[key]["node"] for key in ("self", "input") if key in node.args))
+        moved = self.moved(node, view.codes)
         return (
             tuple(View(view.of, codes) for codes in moved)
             if isinstance(moved, tuple)
             else View(view.of, moved)
         )
 
-    def _plain(self, value: Any) -> Any:
-        if isinstance(value, Mapping) and "node" in value:
-            return None if self.is_walked(value["node"]) else self.plain.value(value["node"])
-        return [self._plain(inner) for inner in value] if isinstance(value, list) else value
-
-    def _joined(self, node: TracedNode) -> Value:
-        """Concatenated views of one expression, or of several along their last dimension."""
+    def _joined(self, node: TracedNode, stacked: bool) -> Value:
+        """Views along the text, of one expression, or of several in each token."""
         names = [tensor["node"] for tensor in node.args["tensors"]]
+        dim = node.args.get("dim", 0) % len(node.shape or ())
+        if not stacked and dim == token_axis(node):
+            return joined_along_text(self, node)
         views = [self.view(name) for name in names if self.is_walked(name)]
         if len(views) != len(names):
             raise ValueError("joins tokens with constants")
-        dim = node.args.get("dim", 0) % views[0].codes.ndim
+        if stacked:
+            views = [View(view.of, np.expand_dims(view.codes, dim)) for view in views]
         if len({id(view.of) for view in views}) == 1:
             return View(views[0].of, np.concatenate([view.codes for view in views], dim))
-        if dim != views[0].codes.ndim - 1:
-            raise ValueError("joins values along another dimension than the last")
-        parts = [self.select.taken(view) for view in views]
+        parts = []
+        for view in views:
+            elements = view.elements
+            at = dim - (view.axis is not None and view.axis < dim)
+            rows = [size for size in elements.shape[:at] if size != 1]
+            parts.append(self.select.taken(view, (*rows, int(np.prod(elements.shape[at:])))))
         joined = parts[0]
         for part in parts[1:]:
             shape = (*joined.shape[:-1], joined.shape[-1] + part.shape[-1])
@@ -160,35 +196,12 @@ class Walk(Walked):
         return View(kept, tokens * kept.size + np.expand_dims(chosen, axis))
 
     def _attention(self, node: TracedNode, match: Recognised) -> View:
-        numbers = dict(match.numbers)
-        heads, q = numbers.pop("head"), self.view(match.entries["q"])
-        width = q.elements.size // heads
-        kept: list[Expression] = [self.select.taken(q, (heads, width))]
-        for role in "kv":
-            kept.append(self._shared_heads(self.view(match.entries[role]), numbers["head_kv"], heads))
-        del numbers["head_kv"]
-        if kept[1].shape[0] != kept[2].shape[0]:
-            raise ValueError("attention with other numbers of heads for keys than for values")
-        weights = {role: Weight(name, (heads,)) for role, name in match.weights.items()}
-        shape, pair = (heads * kept[2].shape[1],), (id(kept[1]), id(kept[2]))
-        numbers["attention"] = len(self.attended)
-        if pair in self.attended.values():  # its keys and values are written by another attention
-            numbers["keys_of"] = list(self.attended.values()).index(pair)
-            kept = kept[:1]
-        self.attended[node.name] = pair
-        return self.made(node, "attend", tuple(kept), shape, weights, numbers)
-
-    def _shared_heads(self, view: View, count: int, heads: int) -> Expression:
-        """The heads of keys or values, each once."""
-        rows = view.elements.reshape(count, -1)
-        unique = list(dict.fromkeys(map(tuple, rows.tolist())))
-        if [row for row in unique for _ in range(count // len(unique))] != list(map(tuple, rows.tolist())):
-            raise ValueError("query heads share key-value heads in another order than one after the other")
-        if heads % len(unique):
-            raise ValueError(f"{heads} query heads for {len(unique)} key-value heads")
-        size = view.of.size
-        codes = np.arange(T)[:, None, None] * size + np.array(unique)[None]
-        return self.select.taken(View(view.of, codes), (len(unique), rows.shape[1]))
+        counts = [match.numbers[count] for count in ("head", "head_kv", "head_kv")]
+        views = [self.view(match.entries[role]) for role in "qkv"]
+        rows = [view.elements.reshape(count, -1) for view, count in zip(views, counts, strict=True)]
+        y = attend(self, node, match, *zip(views, rows, strict=True))
+        self.made_by.setdefault(id(y), node)
+        return self.laid(node, y)
 
 
 def _is_row(shape: tuple[int | str, ...]) -> bool:

@@ -6,17 +6,32 @@ Knows expressions and a description; nothing of single ops.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from graphml.authoring.importing.aten import SHAPES
 from graphml.authoring.importing.dependence import PARAMETERS, POSITIONS, Dependence
 from graphml.authoring.importing.description import TracedNode
-from graphml.authoring.importing.evaluation import Evaluator
-from graphml.authoring.importing.expressions import Expression, Selector, T, View, Weight, whole
+from graphml.authoring.importing.evaluation import Evaluator, op_name
+from graphml.authoring.importing.expressions import Codes, Expression, Selector, T, View, Weight, whole
 from graphml.authoring.importing.region import Recognised, concrete
 
 Value = View | tuple[View, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class MapTerm:
+    """A map with a factor and a weight of each head.
+
+    codes: query * heads * T + head * T + key, in the traced value's shape; weight: a parameter, "" for none.
+    """
+
+    match: Recognised
+    codes: Codes
+    factor: float = 1.0
+    weight: str = ""
 
 
 class Walked:
@@ -28,7 +43,9 @@ class Walked:
         self.made_by: dict[int, TracedNode] = {}  # id of an expression -> the node whose value it is
         self.values: dict[str, Value] = {}
         self.rows: set[str] = set()  # values of positions that are walked
-        self.attended: dict[str, tuple[int, int]] = {}  # attention's node -> ids of its keys and values
+        self.neighbours: set[str] = set()  # nodes whose values are of tokens before, too
+        self.attended: list[tuple[int, int]] = []  # ids of keys and values, by attention
+        self.maps: dict[str, tuple[MapTerm, ...]] = {}  # weights of attention before they meet values
         ids = dependence.description.with_ids(np.zeros(T, np.int64))
         for name in ids:
             self.values[name] = whole(Expression("ids", (), (1,), "", "the ids"), (1, T), 1)
@@ -46,6 +63,11 @@ class Walked:
         if isinstance(view, tuple):
             raise ValueError("several values where one is wanted")
         return view
+
+    def shape_of(self, name: str) -> tuple[int | str, ...]:
+        """The shape of a node or an input."""
+        node = self.dependence.description.nodes.get(name)
+        return (1, "tokens") if node is None else node.shape or ()
 
     def is_walked(self, name: str) -> bool:
         """Whether a value depends on tokens, or on parameters and positions at once."""
@@ -65,10 +87,22 @@ class Walked:
         numbers: Mapping[str, Any] | None = None,
     ) -> View:
         """A new expression as the value of a node."""
+        return self.laid(node, self.expression(node, op, inputs, shape, weights, numbers))
+
+    def expression(
+        self,
+        node: TracedNode,
+        op: str,
+        inputs: tuple[Expression, ...],
+        shape: tuple[int, ...],
+        weights: Mapping[str, Weight] | None = None,
+        numbers: Mapping[str, Any] | None = None,
+    ) -> Expression:
+        """A new expression with the values of a node, if in another order."""
         expression = Expression(op, inputs, shape, node.path, node.told, weights or {}, numbers or {})
         kept = self.select.kept(expression)
         self.made_by.setdefault(id(kept), node)
-        return self.laid(node, kept)
+        return kept
 
     def laid(self, node: TracedNode, expression: Expression) -> View:
         """An expression in the shape of a node's value."""
@@ -99,10 +133,24 @@ class Walked:
         """A value of parameters alone."""
         if self.dependence.is_positions(name):
             raise ValueError(
-                "combines tokens with values of positions, and is no rope of whole heads that is known: "
-                "latent attention, whose rope writes its pairs in another order, cannot be imported"
+                "combines tokens with values of positions that are neither a rope of whole heads, with "
+                "pairs in a known order, nor numbers of each position that graphml's ops compute"
             )
         if not self.dependence.is_parameters(name):
             raise ValueError("reads a value that is neither of tokens nor of parameters alone")
         shape = np.asarray(self.plain.value(name)).shape
-        return Weight(name, (*shape[:-2], *shape[:-3:-1]) if transposed else shape, transposed)
+        if not transposed:
+            return Weight(name, shape)
+        order = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
+        return Weight(name, tuple(shape[i] for i in order), order)
+
+    def moved(self, node: TracedNode, codes: Codes) -> Any:
+        """What an op that moves elements makes of codes."""
+        args = {key: self._plain(argument) for key, argument in node.args.items()}
+        source = next(key for key in ("self", "input") if key in args)
+        return SHAPES[op_name(node)]({**args, source: codes, "dtype": None})
+
+    def _plain(self, value: Any) -> Any:
+        if isinstance(value, Mapping) and "node" in value:
+            return None if self.is_walked(value["node"]) else self.plain.value(value["node"])
+        return [self._plain(inner) for inner in value] if isinstance(value, list) else value

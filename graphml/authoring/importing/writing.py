@@ -39,8 +39,10 @@ class BuilderFunction:
     inside: Sequence[Expression]
 
 
-def parts(layer: Sequence[Expression], named: Named) -> list[BuilderFunction]:
-    """Attention and the feed-forward of a layer, where they have one way in."""
+def parts(
+    layer: Sequence[Expression], named: Named, kept: Sequence[Expression] = ()
+) -> list[BuilderFunction]:
+    """Attention and the feed-forward of a layer, where they have one way in, and no value that is kept."""
     listed = []
     for name, ends, firsts in (
         ("attention", ("attn_output",), ("attn_q", "attn_k", "attn_v")),
@@ -56,7 +58,7 @@ def parts(layer: Sequence[Expression], named: Named) -> list[BuilderFunction]:
         leaks = [
             expr
             for expr in inside
-            if expr is not last and any(each not in inside for each in users(expr, layer))
+            if expr in kept or (expr is not last and any(each not in inside for each in users(expr, layer)))
         ]
         if outside == {id(entry)} and not leaks:
             listed.append(BuilderFunction(name, entry, last, inside))
@@ -97,6 +99,8 @@ def _variable(expr: Expression, inside: Sequence[Expression], named: Named) -> s
         if attend.op == "attend":
             role = "qkv"[attend.inputs.index(expr)]
             return f"{role}_T{'N' if role == 'q' else 'K'}H"
+    if expr.op in KEEPING:
+        return "past_T" + ("NH" if len(expr.shape) > 1 else "D")
     if expr.inputs and named.get(id(expr.inputs[0])) == "ffn_gate" and expr.op in ACTIVATIONS:
         return "gate_TF"
     if (
@@ -124,14 +128,19 @@ def loop_lines(
     inside = {id(expr) for part in layer_parts for expr in part.inside}
     calls = {id(part.last): (calls_of[part.name], part.entry) for part in layer_parts}
     body = Body(named, numbers, "layer", [expr for expr in layer if id(expr) not in inside], calls)
+    kept = _kept(model)
     body.held |= {"x_TD": model.entering(number), **_beside(model)}
+    body.held |= {name: expr for name, expr in kept.items() if expr not in layer}
     last = layer[-1]
     for expr in layer:
         if id(expr) in inside and id(expr) not in calls:
             continue
-        variable = _loop_variable(expr, layer, named, last, calls)
+        variable = next((name for name, value in kept.items() if value is expr and expr is not last), "")
+        variable = variable or _loop_variable(expr, layer, named, last, calls)
         if variable:
             body.assign(variable, expr)
+        if expr is last and expr in model.kept:
+            body.lines.append(f"{next(name for name, value in kept.items() if value is expr)} = x_TD")
     return body.lines
 
 
@@ -140,6 +149,8 @@ def _loop_variable(
 ) -> str:
     if expr is last or (expr.op == "add" and len(expr.inputs) == 2 and len(users(expr, layer)) > 1):
         return "x_TD"
+    if expr.op in KEEPING:
+        return "past_TD"
     readers = users(expr, layer)
     added = readers[0].inputs if len(readers) == 1 and readers[0].op == "add" else ()
     if id(expr) in calls and len(added) == 2 and sum(id(each) in calls for each in added) == 1:
@@ -154,6 +165,7 @@ def _loop_variable(
 def before_lines(model: Layered, named: Named, numbers: Numbers) -> list[str]:
     """The lines before the loop."""
     body = Body(named, numbers, "weights", model.before)
+    _assign_shared(body, model.before)
     body.assign("x_TD", model.stream)
     for name, expr in _beside(model).items():
         body.assign(name, expr)
@@ -165,10 +177,16 @@ def _beside(model: Layered) -> dict[str, Expression]:
     return {f"e{i or ''}_TE": expr for i, expr in enumerate(model.beside)}
 
 
+def _kept(model: Layered) -> dict[str, Expression]:
+    """The values of single layers that are read behind them, by their variables."""
+    suffixes = ["T" + ("NH" if len(expr.shape) > 1 else "D") for expr in model.kept]
+    return {f"kept{i or ''}_{suffixes[i]}": expr for i, expr in enumerate(model.kept)}
+
+
 def after_lines(model: Layered, named: Named, numbers: Numbers) -> list[str]:
     """The lines after the loop, the last of which returns the logits."""
     body = Body(named, numbers, "weights", model.after)
-    body.held["x_TD"] = model.leaving(-1)
+    body.held |= {"x_TD": model.leaving(-1), **_beside(model), **_kept(model)}
     for expr in model.after:
         if (
             expr is not model.result
@@ -176,11 +194,24 @@ def after_lines(model: Layered, named: Named, numbers: Numbers) -> list[str]:
             and len(users(expr, model.after)) > 1
         ):
             body.assign("x_TD", expr)
+    _assign_shared(body, model.after)
     return [*body.lines, f"return {body.text(model.result)}"]
+
+
+def _assign_shared(body: Body, outside: Sequence[Expression]) -> None:
+    """Lines for values before or after the layers that several others read, or that keep a state."""
+    for expr in outside:
+        readers = [user for user in outside for each in user.inputs if each is expr]
+        if expr.op in KEEPING or (len(readers) > 1 and body.name_of(expr) is None and expr.op not in LEAVES):
+            body.assign("past_TD" if expr.op in KEEPING else "h_TD", expr)
 
 
 RMS_EPS, LAYER_EPS = "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"
 SWIGLU, ROUTING = "graphml_models._experts", "graphml_models._routing"
+SHORT_CONV = "graphml_models._short_conv"
+LEAVES = ("ids", "embed", "positions", "position_rows")
+SHORT = {"shift": "shifted", "conv": "short_conv", "remainder": "remainder"}  # op -> its function there
+KEEPING = ("shift", "conv")  # ops with a state
 PARTS = {
     "attention": '    """Attention with its output projection, [T, D]."""',
     "feed_forward": '    """The feed-forward, [T, D]."""',
@@ -223,6 +254,9 @@ class Writer:
 
     def windows(self) -> list[int]:
         """Of the layers; 0 for all."""
+        for layer in self.attends:
+            if len({expr.numbers["window"] for expr in layer}) > 1:
+                raise ArchitectureError(f"{layer[-1].told}: attentions of one layer with several windows")
         return [max((expr.numbers["window"] for expr in layer), default=0) for layer in self.attends]
 
     def numbers(self, of: Expression) -> dict[str, str]:
@@ -233,12 +267,12 @@ class Writer:
             numbers["eps"] = "config.norm_eps" if near(eps, self.eps) else literal(eps)
         elif of.op == "columns" and self.found.beside:
             numbers |= self._columns(of)
+        elif of.op in SHORT:
+            numbers |= self._short(of)
         elif of.op == "l2_norm":
             numbers["eps"] = literal(of.numbers["eps"])
         elif of.op == "reshape" and len(of.shape) == 2:
             numbers["heads"] = self._heads(of)
-        elif of.op == "rope":
-            numbers["table"] = "table"
         elif of.op == "attend":
             numbers |= self._attend(of)
         elif of.op == "scale":
@@ -257,6 +291,17 @@ class Writer:
             }
         return numbers
 
+    def _short(self, of: Expression) -> dict[str, str]:
+        """Import the function of an op; the name of its state, where it keeps values of tokens before."""
+        self.imports.setdefault(SHORT_CONV, set()).add(SHORT[of.op])
+        if of.op not in KEEPING:
+            return {}
+        layers = [("", self.found.layers[number]) for number in self.found.firsts]
+        ends = [("before_", self.found.before), ("after_", self.found.after)]
+        part, listed = next((part, listed) for part, listed in [*layers, *ends] if of in listed)
+        states = [expr for expr in listed if expr.op == of.op]
+        return {"state": f"{part}{of.op}_{states.index(of)}"}
+
     def _columns(self, of: Expression) -> dict[str, str]:
         """Of a value beside the stream: each layer's own."""
         for number in self.found.firsts:
@@ -273,12 +318,35 @@ class Writer:
                 for role, x in zip("qkv", attend.inputs, strict=False):
                     while x is not of and x.inputs:
                         x = x.inputs[0]
-                    if x is of:
+                    if x is of and of.shape[0] == self.sizes[role != "q"]:
                         return "config.n_head" if role == "q" else "config.n_head_kv"
         return str(of.shape[0])
 
+    def _factors(self, of: Expression) -> str:
+        """A factor that differs from layer to layer, as a field with one for each; empty for others."""
+        for kind, number in enumerate(self.found.firsts):
+            if of not in self.found.layers[number]:
+                continue
+            at = self.found.layers[number].index(of)
+            alike = zip(self.found.kinds, self.found.layers, strict=True)
+            factors = [layer[at].numbers["factor"] if other == kind else 0.0 for other, layer in alike]
+            if all(near(factors[i], of.numbers["factor"]) for i in self._of_kind(kind)):
+                return ""
+            names = ("factors", *(f"factors_{i}" for i in range(2, 99)))
+            name = next(name for name in names if self.fields.values.get(name, factors) == factors)
+            read = f'keys.numbers("{name}", known.n_layer, 0.0)'
+            field_text = self.fields.add(name, "tuple[float, ...]", read, name, repr(factors), factors)
+            return f"{field_text}[layer.index]"
+        return ""
+
+    def _of_kind(self, kind: int) -> list[int]:
+        """The numbers of its layers."""
+        return [i for i, other in enumerate(self.found.kinds) if other == kind]
+
     def _factor(self, of: Expression) -> str:
         value = of.numbers["factor"]
+        if by_layer := self._factors(of):
+            return by_layer
         x = of.inputs[0]
         if x.op == "sum_rows" and near(value * x.inputs[0].shape[-1], 1.0) and of.shape[-1] == 1:
             if x.inputs[0].shape[-1] == self.found.stream.shape[-1]:
@@ -294,9 +362,9 @@ class Writer:
         kind = next(
             (kind for kind, first in enumerate(self.found.firsts) if of in self.found.layers[first]), 0
         )
-        if "keys_of" in of.numbers:
-            before = self.found.keys_before(self.found.firsts[kind], of)
-            numbers["keys"] = f"None, None, layer.index - {before}"
+        before, which = self.found.cache_of(self.found.firsts[kind], of)
+        numbers["cache"] = "layer.index" + (f" - {before}" if before else "")
+        numbers["cache"] += " + " + f"{which} * config.n_layer".removeprefix("1 * ") if which else ""
         if any(window for window, other in zip(windows, self.found.kinds, strict=True) if other == kind):
             numbers["window"] = "config.windows[layer.index]"
             self._add_windows(windows)
@@ -348,7 +416,7 @@ class Writer:
         texts: dict[str, str] = {}
         loops = []
         for number in self.found.firsts:
-            listed = parts(self.found.layers[number], self.named)
+            listed = parts(self.found.layers[number], self.named, self.found.kept)
             calls = {part.name: self._part(part, texts) for part in listed}
             loops.append(loop_lines(self.found, number, self.named, self.numbers, listed, calls))
         kinds = Kinds(self.found.kinds, self._stems(), self.windows(), self.fields)

@@ -45,7 +45,7 @@ def matches(region: Region) -> Recognised | None:
     three = [name for name, shape in shapes.items() if len(shape) == 3]
     count = shapes[routers[0]][0] if routers else 0
     biases = [name for name, shape in shapes.items() if np.prod(shape) == max(shape) == count]
-    if len(routers) != 1 or len(three) not in (2, 3) or len(names) != 1 + len(three) + len(biases[:1]):
+    if len(routers) != 1 or len(three) not in (2, 3) or len(names) != 1 + len(three) + len(biases[:2]):
         return None
     if any(np.prod(shapes[name]) > LARGEST for name in three):
         raise ArchitectureError(
@@ -58,22 +58,25 @@ def matches(region: Region) -> Recognised | None:
         return None
     rows = x.reshape(T, width)
     values = {name: run(region.dependence, {}, name, T) for name in names}
-    bias = values[biases[0]].reshape(-1) if biases else 0.0
-    for matrices in _matrices(three, shapes, width, count):
+    for roles, matrices in product(
+        permutations(("bias", "router_bias"), len(biases)), list(_matrices(three, shapes, width, count))
+    ):
+        of_role = dict(zip(roles, biases, strict=True))
+        bias, added = (
+            values[of_role[role]].reshape(-1) if role in of_role else 0.0 for role in ("bias", "router_bias")
+        )
         inner, outer = matrices.inner(values), matrices.outer(values)
         for routing, activation in product(_routings(region), ACTIVATIONS):
-            wanted = _mixed(
-                rows, *routing.chosen(rows @ values[routers[0]].T, bias), activation, inner, outer
-            )
+            scores = rows @ values[routers[0]].T
+            wanted = _mixed(rows, *routing.chosen(scores + added, bias), activation, inner, outer)
             scale = float(f"{float(np.vdot(wanted, y) / np.vdot(wanted, wanted)):.6g}")
             if not same(y.reshape(T, width), scale * wanted, LIMIT):
                 continue
             large = LARGE * rows
-            chosen = routing.chosen(large @ values[routers[0]].T, bias)
+            chosen = routing.chosen(LARGE * scores + added, bias)
             wanted = scale * _mixed(large, *chosen, activation, inner, outer)
             if same(region.run(LARGE * x, T).reshape(T, width), wanted, LIMIT):
-                weights = {"router": routers[0], **matrices.names}
-                weights |= {"bias": biases[0]} if biases else {}
+                weights = {"router": routers[0], **matrices.names, **of_role}
                 numbers = {**vars(routing), "scale": scale, "activation": activation,
                            "transposed": matrices.transposed}  # fmt: skip
                 return Recognised("experts", region.last, {"x": region.entry}, weights, numbers)

@@ -1,0 +1,178 @@
+"""Imports of earlier tokens, several softmax maps, values of one layer; what looks like them is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphml.authoring.importing import attention
+from graphml.authoring.importing.entries import experts
+from graphml.authoring.importing.importing import Imported, import_description
+from graphml.authoring.importing.proof import tokens_alone
+from graphml.errors import ArchitectureError
+from tests.import_records import described
+
+Change = Callable[[dict[str, Any]], None]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("ideas")
+
+
+def imported(name: str, folder: Path, change: Change | None = None) -> Imported:
+    return import_description(described(name, folder / name, change), {})
+
+
+def nodes_of(document: dict[str, Any], op: str) -> list[dict[str, Any]]:
+    return [node for node in document["nodes"] if node["op"] == op]
+
+
+def with_arguments(op: str, at: int = 0, **arguments: Any) -> Change:
+    def change(document: dict[str, Any]) -> None:
+        nodes_of(document, op)[at]["args"] |= arguments
+
+    return change
+
+
+def inserted(document: dict[str, Any], before: dict[str, Any], op: str, **arguments: Any) -> dict[str, Any]:
+    """A node on the first operand of another, which reads it instead."""
+    key = next(key for key in ("self", "input", "query") if key in before["args"])
+    source = before["args"][key]
+    shape = next(node["shape"] for node in document["nodes"] if node["name"] == source["node"])
+    node = {**before, "name": f"new_{before['name']}", "op": op, "args": {"self": source, **arguments}}
+    node["shape"] = shape
+    document["nodes"].insert(document["nodes"].index(before), node)
+    before["args"][key] = {"node": node["name"]}
+    return node
+
+
+def test_tokens_before_are_kept_as_states_of_short_convolutions(folder: Path) -> None:
+    text = imported("plain-past", folder).text
+    assert 'short_conv(g, layer, "deep", h_TD, layer.index, "conv_0", apart=2)' in text
+    assert "remainder(\n" in text
+    assert 'shifted(g, g.reshape(g.cast(g.tokens, "f32"), 1), 1, 0, "before_shift_0")' in text
+    assert "g.less(" in text  # the first token is not smeared
+
+
+PADDED = "aten.pad.default"
+ASTRAY: dict[str, tuple[Change, str]] = {
+    "reads the next token": (with_arguments("aten.conv1d.default", padding=[2]), "that do not follow"),
+    "another start": (with_arguments(PADDED, at=0, value=1.0), "pads with other values"),
+    "its own first token": (with_arguments(PADDED, at=1, mode="replicate"), "pads with other values"),
+    "a token ahead": (with_arguments(PADDED, at=2, pad=[0, 0, -1, 1]), "tokens of a text that do not follow"),
+    "some of the tokens": (with_arguments("aten.conv1d.default", stride=[2]), "of stride 2"),
+    "hashes that are rounded": (with_arguments("aten.mul.Tensor", other=1_000_003), "float32 has each one"),
+}
+
+
+@pytest.mark.parametrize("name", ASTRAY)
+def test_other_tokens_than_those_before_are_refused_with_their_place(name: str, folder: Path) -> None:
+    change, wanted = ASTRAY[name]
+    with pytest.raises(ArchitectureError, match=rf"aten\..* \(ideas\.py:\d+\): .*{wanted}"):
+        imported("plain-past", folder, change)
+
+
+def test_a_text_that_is_rolled_is_refused(folder: Path) -> None:
+    """Its first token would read the last one."""
+
+    def rolled(document: dict[str, Any]) -> None:
+        inserted(document, nodes_of(document, "aten.linear.default")[1], "aten.roll.default",
+                 shifts=[1], dims=[1])  # fmt: skip
+
+    with pytest.raises(ArchitectureError, match=r"in blocks\.0.*tokens of a text that do not follow"):
+        imported("plain-past", folder, rolled)
+
+
+def test_shifts_are_given_where_one_token_is_changed(folder: Path) -> None:
+    """Without that the token after it would change as well; with that none may."""
+    past = imported("plain-past", folder)
+    ids = np.arange(9)
+    assert past.neighbours
+    assert tokens_alone(past, ids) == 0.0
+    with pytest.raises(ArchitectureError, match="changes with another token"):
+        tokens_alone(replace(past, neighbours=frozenset()), ids)
+
+
+def test_maps_become_attentions_with_caches_of_their_own(folder: Path) -> None:
+    text = imported("plain-maps", folder).text
+    assert "layer.index + config.n_layer, config.scale)" in text
+    assert "config.factors[layer.index]" in text
+
+
+@pytest.mark.parametrize(
+    ("op", "arguments"),
+    [
+        ("aten.roll.default", {"shifts": [1], "dims": [-1]}),
+        ("aten.transpose.int", {"dim0": -1, "dim1": -2}),
+        ("aten.relu.default", {}),
+        ("aten.flip.default", {"dims": [-2]}),
+    ],
+)
+def test_maps_that_are_changed_otherwise_are_refused(
+    op: str, arguments: dict[str, Any], folder: Path
+) -> None:
+    def changed(document: dict[str, Any]) -> None:
+        softmax = nodes_of(document, "aten.softmax.int")[0]["name"]
+        reader = next(node for node in document["nodes"] if node["args"].get("self") == {"node": softmax})
+        inserted(document, reader, op, **arguments)
+
+    with pytest.raises(ArchitectureError, match=r"aten\..* in blocks\.0.* \(ideas\.py:\d+\): .*weights"):
+        imported("plain-maps", folder, changed)
+
+
+def test_a_layer_whose_values_others_read_is_a_kind_of_its_own(folder: Path) -> None:
+    text = imported("plain-first", folder).text
+    assert text.count("kept_TNH = ") == 1
+    assert text.index("kept_TNH = ") < text.index("g.mul(kept_TNH, ")
+
+
+def test_a_head_that_all_heads_share_is_repeated_and_a_router_may_have_a_bias(folder: Path) -> None:
+    latent = imported("plain-latent", folder)
+    assert "g.repeat(g.rope(" in latent.text
+    assert "blk.{}.ffn_gate_inp.bias" in {place.name for place in latent.tensors}
+
+
+def limited(at: str, **limits: float) -> Change:
+    """A clamp before a node whose name begins so."""
+
+    def change(document: dict[str, Any]) -> None:
+        node = next(node for node in document["nodes"] if node["op"].startswith(at))
+        inserted(document, node, "aten.clamp.default", **limits)
+
+    return change
+
+
+def test_scores_that_only_large_values_limit_are_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change = limited("aten.softmax", max=12.0)
+    with pytest.raises(ArchitectureError, match=r"softmax.* in blocks\.0.*agrees with no `attend`"):
+        imported("plain-a", folder, change)
+    monkeypatch.setattr(attention, "SIZES", (1.0,))
+    assert imported("plain-a", folder, change).text
+
+
+def test_experts_that_only_large_values_limit_are_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """silu(gate.clamp(max=7)) * up.clamp(-7, 7), as gpt-oss has them."""
+
+    def change(document: dict[str, Any]) -> None:
+        for silu in nodes_of(document, "aten.silu.default"):
+            product = next(node for node in nodes_of(document, "aten.mul.Tensor")
+                           if {"node": silu["name"]} in node["args"].values())  # fmt: skip
+            if product["args"]["self"] == {"node": silu["name"]}:
+                product["args"] = {"self": product["args"]["other"], "other": product["args"]["self"]}
+            inserted(document, product, "aten.clamp.default", min=-7.0, max=7.0)
+            inserted(document, silu, "aten.clamp.default", max=7.0)
+
+    with pytest.raises(ArchitectureError, match=r"topk.* in blocks\.0 \(plain\.py:\d+\): has no counterpart"):
+        imported("plain-m", folder, change)
+    monkeypatch.setattr(experts, "LARGE", 1.0)
+    assert "experts" in imported("plain-m", folder, change).text
