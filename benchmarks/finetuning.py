@@ -1,6 +1,6 @@
 """Training a LoRA adapter by graphml beside PEFT: the same weights, factors, examples and steps, in turns.
 
-    python benchmarks/finetuning.py MODEL.gguf [--data F.jsonl] [--steps N] [--batch N] [--rank N] [--plot F.png]
+    python benchmarks/finetuning.py MODEL.gguf [--data F.jsonl] [--steps N] [--batch N] [--rank N] [--plot F]
 
 Needs torch, transformers, peft and gguf. PEFT has the model as transformers reads it from the GGUF file, in
 float32, graphml's first factors, AdamW and the same learning rates; texts of a batch are padded, as its users
