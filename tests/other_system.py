@@ -91,7 +91,7 @@ def modules() -> list[str]:
     for package in PACKAGES:
         root = importlib.import_module(package)
         names += [package, *(module.name for module in pkgutil.walk_packages(root.__path__, f"{package}."))]
-    elsewhere = ("graphml.peers.", "graphml.torch_module.")
+    elsewhere = ("graphml.peers.", "graphml.torch_module.", "graphml.finetuning.training")
     return [name for name in names if not name.endswith("__main__") and not name.startswith(elsewhere)]
 
 
