@@ -16,7 +16,8 @@ from graphml.cli.terminal.console import Bars, say, write_json
 from graphml.errors import UsageError
 from graphml.finetuning.run import FinetunePlan, Finetuning
 from graphml.finetuning.settings import FinetuneSettings
-from graphml.finetuning.step import Step, check_plot, draw, mean_loss, row
+from graphml.finetuning.step import HEAD, Step, draw, mean_loss, row
+from graphml.inspect.profile.step_plot import ready
 from graphml.system.progress_labels import size
 
 _ROWS = 20  # of the curve on the terminal
@@ -63,7 +64,7 @@ def finetune(
     check_target("--output", output, ".gguf")
     check_target("--plot", plot)
     if plot is not None:
-        check_plot(plot)
+        ready(plot)
     if output.exists() and not force:
         raise UsageError(f"--output: {output} is there already; --force overwrites it")
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
@@ -73,7 +74,7 @@ def finetune(
         try:
             done = work.run(shown.step)
         except KeyboardInterrupt:
-            say(f"interrupted after step {shown.latest}; the same command goes on there")
+            say(f"interrupted after step {shown.latest}; the same command goes on from the checkpoint")
             raise
         if plot is not None:
             draw(plot, done.steps, done.validation, f"{opened.path.name}, {Path(data).name}")
@@ -120,6 +121,8 @@ class _Shown:
         self._waiting.append(step)
         if step.number % self._each and step.number != self._n_steps:
             return
+        if not self._highest and not self._quiet:
+            print(HEAD)
         self._highest = self._highest or mean_loss(self._waiting)
         if not self._quiet:
             print(row(self._waiting, self._highest), flush=True)

@@ -17,8 +17,6 @@ from graphml.errors import UsageError, similar
 from graphml.ir.op import Array
 from graphml.passes.lora import Adapter, adaptable
 from graphml.runtime.programs.model_graphs import ModelGraphs
-from graphml.system.read_files import reason
-from graphml.system.replaced_file import replacing
 
 Pairs = Mapping[str, tuple[Array, Array]]
 TRAINED = "trained"
@@ -70,19 +68,15 @@ def as_adapter(pairs: Pairs) -> Adapter:
 
 
 def write_adapter(path: Path, architecture: str, pairs: Pairs, alpha: float) -> None:
-    """Write the GGUF file that llama.cpp and `lora=` read, whole or not at all. UsageError where it fails."""
-    try:
-        with replacing(path) as partial:
-            writer = gguf.GGUFWriter(partial, architecture)
-            writer.add_string("general.type", "adapter")
-            writer.add_string("adapter.type", "lora")
-            writer.add_float32("adapter.lora.alpha", alpha)
-            for name, pair in pairs.items():
-                for end, array in zip(("lora_a", "lora_b"), pair, strict=True):
-                    writer.add_tensor(f"{name}.{end}", np.ascontiguousarray(array, np.float32))
-            writer.write_header_to_file()
-            writer.write_kv_data_to_file()
-            writer.write_tensors_to_file()
-            writer.close()
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {reason(error)}") from None
+    """Write the GGUF file that llama.cpp and `lora=` read. OSError where it fails."""
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_string("general.type", "adapter")
+    writer.add_string("adapter.type", "lora")
+    writer.add_float32("adapter.lora.alpha", alpha)
+    for name, pair in pairs.items():
+        for end, array in zip(("lora_a", "lora_b"), pair, strict=True):
+            writer.add_tensor(f"{name}.{end}", np.ascontiguousarray(array, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()

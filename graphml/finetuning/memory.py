@@ -16,13 +16,12 @@ _BYTES = 4  # of a float32
 _FOR_LOGITS = 3  # themselves, their softmax, their gradient
 
 
-def activations(graph: Graph, n_tokens: int, n_texts: int, trained: Collection[str]) -> int:
-    """Bytes of the values that a step keeps for its gradients; of so many tokens and texts at once.
+def activations(graph: Graph, n_tokens: int, trained: Collection[str]) -> int:
+    """Bytes of the values that a step of so many tokens keeps for its gradients.
 
-    Values before the first product with a trained weight are freed; those of products with frozen weights are
-    kept where something else reads them.
+    These are all that depend on trained weights, and what is made of the logits; states are not counted.
     """
-    dims = dict.fromkeys(graph.symbols(), 0) | {"T": n_tokens, "O": n_tokens, "S": n_texts}
+    dims = dict.fromkeys(graph.symbols(), 0) | {"T": n_tokens, "O": n_tokens}
     total = 0
     learning: set[object] = set()
     for node in graph.nodes:

@@ -20,7 +20,9 @@ from graphml.finetuning.factors import first_pairs, targets, write_adapter
 from graphml.finetuning.settings import FinetuneSettings
 from graphml.finetuning.step import Step
 from graphml.ir.op import Array
+from graphml.runtime.store.model_code import own_code_of
 from graphml.system.read_files import reason
+from graphml.system.replaced_file import replacing
 from graphml.weights.tensor_file import TensorFile, write_tensors
 
 if TYPE_CHECKING:
@@ -52,7 +54,6 @@ class FinetunePlan:
     """What a fine-tuning will do, before it starts. n_done: steps of a checkpoint that it goes on with."""
 
     examples: Examples
-    validation: Examples | None
     n_factors: int
     n_matrices: int
     n_steps: int
@@ -64,7 +65,7 @@ class Finetuning:
     """One fine-tuning of a model: `plan` says what it will do, `run` does it.
 
     data, validation: files of JSON lines, or mappings. UsageError for examples, targets and a checkpoint that
-    do not fit; without PyTorch; for a model that was opened with adapters.
+    do not fit; without PyTorch; for a model that predicts no next tokens, or was opened with adapters.
     """
 
     def __init__(
@@ -75,16 +76,25 @@ class Finetuning:
         settings: FinetuneSettings,
         validation: str | os.PathLike[str] | Iterable[Any] | None = None,
     ) -> None:
-        if model.executor.options.added:
+        executor = model.executor
+        if executor.options.added:
             raise UsageError("finetune: wanted a model without adapters and control vectors")
+        continues = executor.generates and executor.architecture.causal and not executor.denoises
+        if not continues or executor.encodes:
+            raise UsageError(
+                f"{model.path}: finetune: wanted a model that predicts the next token of a text; got an "
+                f"encoder, a diffusion model or one with a source text ({model.arch})"
+            )
         self._model, self._output, self._settings = model, Path(output), settings
         self._checkpoint = self._output.with_name(self._output.name + ".checkpoint")
         longest = min(settings.n_ctx, model.n_ctx)
         self._examples = read_examples(_source(data), model, longest)
         self._apart = None if validation is None else read_examples(_source(validation), model, longest)
         self._identity = {
-            "model": model.executor.file.fingerprint,
+            "model": executor.file.fingerprint,
+            "definition": own_code_of(executor),
             "data": self._examples.fingerprint,
+            "validation": None if self._apart is None else self._apart.fingerprint,
             "settings": settings.as_json(),
         }
         shapes = targets(model, settings.targets or ())
@@ -95,7 +105,7 @@ class Finetuning:
         if self._checkpoint.exists():
             self._restore()
         self.plan = FinetunePlan(
-            self._examples, self._apart, sum(a.size + b.size for a, b in pairs.values()), len(pairs),
+            self._examples, sum(a.size + b.size for a, b in pairs.values()), len(pairs),
             self._training.n_steps, len(self._steps), self._training.memory,
         )  # fmt: skip
 
@@ -116,24 +126,33 @@ class Finetuning:
                     self._save()
                     saved = time.monotonic()
         except BaseException:
-            if self._steps:
+            # An interrupt within a change of the factors leaves the last checkpoint as it is.
+            if self._training.is_whole and self._training.done == len(self._steps) > 0:
                 self._save()
             raise
         self._save()
-        settings = self._settings
-        architecture = self._model.metadata.text("general.architecture")
-        write_adapter(self._output, architecture, self._training.pairs, settings.factor * settings.rank)
         validation = None
         if apart and self._first_loss is not None:
             validation = self._first_loss, self._training.loss(apart)
-        nmse = self._compared(max(self._examples.texts, key=lambda text: len(text.ids)).ids[:_COMPARED])
+        nmse = self._written()
         self._checkpoint.unlink()
         return Finetuned(self._output, tuple(self._steps), validation, nmse)
 
-    def _compared(self, ids: Array) -> float:
-        """The NMSE of the model's logits with the file; GraphmlError where it is another model's."""
+    def _written(self) -> float:
+        """Write the adapter where it is what was trained; returns the NMSE of `_compared`."""
+        settings, architecture = self._settings, self._model.metadata.text("general.architecture")
+        text = max(self._examples.texts, key=lambda text: len(text.ids))
+        try:
+            with replacing(self._output) as partial:
+                write_adapter(partial, architecture, self._training.pairs, settings.factor * settings.rank)
+                return self._compared(partial, text.ids[:_COMPARED])
+        except OSError as error:
+            raise UsageError(f"{self._output}: cannot be written: {reason(error)}") from None
+
+    def _compared(self, adapter: Path, ids: Array) -> float:
+        """The NMSE of the model's logits with the file; GraphmlError where they are not training's."""
         wanted = self._training.logits(ids)
-        with self._model.session(max(len(ids), 2), lora=[(self._output, 1.0)]) as session:
+        with self._model.session(max(len(ids), 2), lora=[(adapter, 1.0)]) as session:
             logits = session.eval(ids.tolist(), all_logits=True)
         nmse = float(((logits - wanted) ** 2).sum() / (wanted**2).sum())
         if not nmse < FURTHEST:

@@ -32,25 +32,16 @@ def mean_loss(steps: Sequence[Step]) -> float:
     return sum(step.loss * step.n_learned for step in steps) / sum(step.n_learned for step in steps)
 
 
+HEAD = f"{'step':>6}  {'loss':>7}  {'rate':>8}  {'speed':>10}"
+"""Over the rows of `row`."""
+
+
 def row(steps: Sequence[Step], highest: float) -> str:
     """A line of the curve: the last of these steps, their loss and its bar, tokens a second."""
     loss, last = mean_loss(steps), steps[-1]
     rate = sum(step.n_tokens for step in steps) / sum(step.seconds for step in steps)
     bar = "#" * round(_WIDTH * min(1.0, loss / highest)) if highest > 0 else ""
     return f"{last.number:6}  {loss:7.4f}  {last.learning_rate:8.1e}  {rate:6.0f} t/s  {bar}"
-
-
-def check_plot(path: Path) -> None:
-    """UsageError for a picture that cannot be drawn: another kind of file, no matplotlib."""
-    if path.suffix not in (".png", ".svg"):
-        raise UsageError(f"--plot: wanted a file *.png or *.svg; got {path.name!r}")
-    try:
-        import matplotlib
-    except ImportError:
-        raise UsageError(
-            "--plot: matplotlib is not installed; in a clone of graphml: pip install '.[plots]'"
-        ) from None
-    matplotlib.use("Agg")
 
 
 def draw(path: Path, steps: Sequence[Step], validation: tuple[float, float] | None, title: str) -> None:

@@ -27,15 +27,16 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class Training:
-    """The factors of a model, and steps that train them. done: how many were made.
+    """The factors of a model, and steps that train them.
 
-    pairs: the first values.
+    pairs: the first values. done: how many steps were made. is_whole: False within a change of the factors,
+    whose state must not be kept.
     """
 
     def __init__(
         self, model: Model, texts: Sequence[Example], pairs: Pairs, settings: FinetuneSettings
     ) -> None:
-        self.settings, self.done = settings, 0
+        self.settings, self.done, self.is_whole = settings, 0, True
         self.n_steps = settings.steps(len(texts))
         self._texts = texts
         adapter = as_adapter(pairs)
@@ -76,13 +77,12 @@ class Training:
     @property
     def memory(self) -> int:
         """Bytes that the module and a step need, estimated: weights, factors with moments, activations."""
-        groups = [group for text in self._texts for group in self._groups([text] * self.settings.n_batch)]
-        most = max(groups, key=lambda group: sum(len(text.ids) for text in group))
-        leaves = [leaf for name in self.pairs for leaf in as_adapter({}).weight_names(name)]
+        longest = sorted((len(text.ids) for text in self._texts), reverse=True)[: self.settings.n_batch]
+        n_tokens = max(longest[0], min(self.settings.n_together, sum(longest)))
+        trained = [name for name, weight in self._module.named_parameters() if weight.requires_grad]
         weights = sum(x.nbytes for x in self._module.parameters())
         factors = sum(x.nbytes for _, x in self._named())
-        n_tokens = sum(len(text.ids) for text in most)
-        return int(weights + 3 * factors) + activations(self._module.graph, n_tokens, len(most), leaves)
+        return int(weights + 3 * factors) + activations(self._module.graph, n_tokens, trained)
 
     def state(self) -> dict[str, Array]:
         """All that the next step depends on but `done`: name -> array."""
@@ -120,16 +120,16 @@ class Training:
             loss = self._summed(together) / n_learned
             loss.backward()
             total += float(loss.detach())
-        if not np.isfinite(total):
+        norm = torch.nn.utils.clip_grad_norm_([weight for _, weight in self._named()], self.settings.clip)
+        if not np.isfinite([total, float(norm)]).all():
             raise GraphmlError(
-                f"finetune: step {self.done + 1}: the loss is {total}; wanted a finite number: try a smaller "
-                f"--learning-rate than {self.settings.learning_rate:g}"
+                f"finetune: step {self.done + 1}: the loss is {total}, its gradient's norm {float(norm)}; "
+                f"wanted finite numbers: try a smaller learning_rate than {self.settings.learning_rate:g}"
             )
-        torch.nn.utils.clip_grad_norm_(
-            [weight for _, weight in self._named()], self.settings.clip, error_if_nonfinite=True
-        )
+        self.is_whole = False
         self._optimiser.step()
         self.done += 1
+        self.is_whole = True
         n_tokens = sum(len(text.ids) for text in texts)
         return Step(self.done, total, rate, n_learned, n_tokens, time.perf_counter() - begin)
 

@@ -13,8 +13,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 import graphml
 from graphml.authoring.importing.command import checkpoint
 from graphml.authoring.importing.importing import import_description
-from graphml.authoring.importing.proof import LIMIT, write_checkpoint
-from graphml.errors import ArchitectureError
+from graphml.authoring.importing.proof import LIMIT, write_checkpoint, write_weights
+from graphml.authoring.importing.vocabulary import tokenizer_keys
+from graphml.errors import ArchitectureError, UsageError, WeightsError
 from tests.import_records import described, write_folder
 
 TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
@@ -41,10 +42,11 @@ def test_the_file_is_the_folders_model_and_no_other(name: str, tmp_path: Path) -
     arch.write_text(imported.text)
     lines = write_checkpoint(imported, arch, folder, weights)
     assert all(line.nmse <= LIMIT for line in lines)
-    with pytest.raises(
-        ArchitectureError, match=rf"'imported-{name}.*': its definition .* \(--arch FILE.py\)"
-    ):
+    digest = hashlib.sha256(imported.text.encode()).hexdigest()
+    with pytest.raises(ArchitectureError, match=rf"Python code in the file, .* {digest}: .* --trust-arch"):
         graphml.load(weights, "reference")
+    with graphml.load(weights, "reference", trust_arch=True) as by_itself:
+        assert by_itself.arch.startswith(f"imported-{name}")
     with (
         graphml.load(folder, "reference", kv="f32", quant="fp32", arch=arch) as first,
         graphml.load(weights, "reference", kv="f32", quant="fp32", arch=arch) as second,
@@ -61,6 +63,27 @@ def test_the_file_is_the_folders_model_and_no_other(name: str, tmp_path: Path) -
             for model in (first, second)
         ]
         np.testing.assert_allclose(rows[1], rows[0], rtol=1e-4, atol=1e-4 * np.abs(rows[0]).max())
-        definition = second.metadata["graphml.definition.sha256"]
-        assert definition == hashlib.sha256(imported.text.encode()).hexdigest()
+        assert second.metadata["graphml.definition.sha256"] == digest
         assert second.metadata["tokenizer.chat_template"] == TEMPLATE
+
+
+def test_a_plain_module_gets_a_tokenizer_and_is_one_file(tmp_path: Path) -> None:
+    """From a folder, from one of its files, and from a GGUF file that has one."""
+    imported = import_description(described("plain-maps", tmp_path / "traced"), {})
+    n_vocab = int(imported.layers.result.shape[-1])
+    folder, weights = tmp_path / "tokenizer", tmp_path / "mine.gguf"
+    folder.mkdir()
+    with pytest.raises(WeightsError, match=r"wanted a tokenizer: tokenizer\.json"):
+        tokenizer_keys(folder, n_vocab)
+    with_tokenizer(folder, 40)
+    write_weights(imported, weights, random=True, tokenizer=tokenizer_keys(folder, n_vocab))
+    with graphml.load(weights, "reference", trust_arch=True) as model:
+        ids = model.encode("Hello there")
+        assert model.decode(ids) == "Hello there"
+        assert model.session().eval(ids).shape == (n_vocab,)
+        assert model.template.source == TEMPLATE
+    assert tokenizer_keys(weights, n_vocab) == tokenizer_keys(folder / "tokenizer.json", n_vocab)
+    with pytest.raises(
+        UsageError, match=rf"--tokenizer: .* has {n_vocab} tokens; the module has {n_vocab + 1}"
+    ):
+        tokenizer_keys(weights, n_vocab + 1)

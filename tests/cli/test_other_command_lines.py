@@ -284,7 +284,7 @@ def test_what_the_help_shows_as_a_list_is_joined_and_nothing_else() -> None:
         for param in root.get_command(None, name).params
         if "," in (param.metavar or "") and not param.multiple
     }
-    assert {option for _, option in lists} == {"--backend"}
+    assert {option for _, option in lists} == {"--backend", "--targets"}
     assert {("run", "--backend"), ("compare", "--backend"), ("fuzz", "--backend")} <= lists
 
 

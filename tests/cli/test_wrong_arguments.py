@@ -31,6 +31,17 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--min-p": ("x", "-0.1", "1.1", "nan"),
     "--typical-p": ("x", "-0.1", "1.1", "nan"),
     "--repeat-penalty": ("x", "0", "-1", "nan", "inf", "1e300"),
+    "--rank": (*NO_NUMBER, *BELOW, "0"),
+    "--alpha": ("x", "0", "-1", "nan", "inf"),
+    "--targets": ("nonsense", "attn_q,,attn_v", ""),
+    "--epochs": (*NO_NUMBER, *BELOW, "0"),
+    "--max-steps": (*NO_NUMBER, *BELOW, "0"),
+    "--tokens-at-once": (*NO_NUMBER, *BELOW, "0"),
+    "--learning-rate": ("x", "0", "-1", "nan", "inf"),
+    "--warmup": ("x", "-0.1", "1", "nan"),
+    "--weight-decay": ("x", "-0.1", "nan", "inf"),
+    "--clip": ("x", "0", "-1", "nan", "inf"),
+    "--validation": NO_FILE,
     "--presence-penalty": ("x", "nan", "inf", "1e300"),
     "--frequency-penalty": ("x", "nan", "inf", "1e300"),
     "--repeat-last-n": (*NO_NUMBER, *BELOW),
@@ -232,6 +243,9 @@ APART = {
     ("new-arch", "--output"): ("/dev/null/no.py", "x.json"),
     ("import", "--output"): ("/dev/null/no.py", "no/folder.py", "x.txt"),
     ("import", "--weights"): ("/dev/null/no.gguf", "x.txt"),
+    ("import", "--tokenizer"): ("nowhere", "/dev/null/no"),
+    ("finetune", "--output"): ("/dev/null/no.gguf", "no/folder.gguf", "x.txt"),
+    ("finetune", "--plot"): ("/dev/null/no.png", "x.txt"),
     ("import", "--report"): ("/dev/null/no.html", "x.txt"),
     ("report", "--output"): ("/dev/null/no.zip", "x.txt"),
     ("test-op", "--output"): ("xml", ""),
@@ -242,7 +256,9 @@ APART = {
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_model.write(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
+    folder = tmp_path_factory.mktemp("tiny")
+    (folder / "data.jsonl").write_text('{"text": "hello world"}', encoding="utf-8")
+    return tiny_model.write(folder / "tiny.gguf")
 
 
 def begin(name: str, path: Path) -> list[object]:
@@ -260,6 +276,7 @@ def begin(name: str, path: Path) -> list[object]:
         "bench": ["-m", path, "-p", 4, "-n", 0, "-r", 1, *REFERENCE],
         "compare": [path, "--backend", "reference"],
         "bisect": [path, "--backend", "reference"],
+        "finetune": [path, path.with_name("data.jsonl"), "-o", "x.gguf"],
         "new-arch": ["my-arch"],
         "import": ["hf:nowhere", "-o", "x.py"],
         "test-backend": ["reference", "--op", "add"],
