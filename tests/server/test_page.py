@@ -145,7 +145,7 @@ def test_tokens_by_probability_are_chosen_below_an_answer(chromium: Browser) -> 
         assert page.is_checked("#set-show_tokens")
         assert "made without probabilities" in page.text_content("article.assistant .content")
         page.click("article.assistant >> text=Write it again with them")
-        page.wait_for_selector(".tokens .token")
+        page.wait_for_selector("article.assistant:has(.tokens .token) footer")  # the end draws it anew
         assert "made without" not in page.text_content("article.assistant")
         assert "draft" not in page.text_content(".token-legend")  # where no token came from one
         page.focus(".tokens .token")
