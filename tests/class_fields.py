@@ -4,9 +4,10 @@
     VENV/bin/python -m tests.class_fields
 
 It writes `graphml/loading/huggingface/class_fields.json`: for each model_type of a family the fields that the
-source of its causal model touches, with the class's default where that is one value. The source is followed
-from the class through what it names, into the modules of `SHARED`, but not into `PreTrainedModel`, whose
-fields are those of every class; of the config class it is every field that a method reads or takes.
+source of its causal model touches, with the class's default where that is one value, or the field of which
+it is another name. The source is followed from the class through what it names, into the modules of `SHARED`,
+but not into `PreTrainedModel`, whose fields are those of every class; of the config class it is every field
+that a method reads or takes.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ MODELS = {
 }
 """Of which the language model alone has no class with logits."""
 PRIVATE = {"_is_quantized", "default_theta"}
+PART, PART_OF_ROPE = "partial_rotary_factor", "rope_parameters.partial_rotary_factor"
+"""Every config takes the former over into its rope; only some classes rotate a part of their heads by it."""
 
 
 class Source(NamedTuple):
@@ -106,6 +109,8 @@ def fields_of_model(path: Path, name: str) -> dict[str, Any]:
                 continue
             for field, default in fields_in(part):
                 fields[field] = default if fields.get(field) is None else fields[field]
+            if path.name not in SHARED and any(getattr(x, "value", "") == PART for x in ast.walk(part)):
+                fields[PART_OF_ROPE] = None
             todo += [(path, inner.id) for inner in ast.walk(part) if isinstance(inner, ast.Name)]
     return fields
 
@@ -154,10 +159,12 @@ def record(kind: str) -> dict[str, Any]:
     declared = {field.name: field.default for field in dataclasses.fields(config_class)}
     generic = {field.name for field in dataclasses.fields(base)} | PRIVATE
     methods = {name for name in dir(config_class) if name not in declared and name not in synonyms}
-    kept = {}
+    kept: dict[str, Any] = {}
     for field in sorted(reads.keys() - generic - methods):
         default = declared.get(field, reads[field])
         kept[field] = default if isinstance(default, bool | int | float | str) else None
+        if field in synonyms:
+            kept[field] = {"same_as": synonyms[field]}
     return kept
 
 

@@ -1,4 +1,4 @@
-"""Changes each field of each recorded config.json, and holds graphml beside transformers: for developers.
+"""Changes each field of each recorded config.json and adds others, beside transformers: for developers.
 
     PYTHONPATH=.:backends:models:quant VENV/bin/python -m tests.config_mutations [NAME ...] [--keep N]
 
@@ -7,13 +7,15 @@ of the language model and of its rope. transformers builds the class of what is 
 names of its tensors; graphml opens the same config.json and the same tensors. The logits agree, or graphml
 refuses with an error of its own. What transformers does not compute either counts as nothing.
 
---keep N: try only some of each name, by chance, and write N cases to `tests/data/config_mutations` for tests.
+--keep N: try only some of each name, by chance, and write N cases of changed and N of added fields to
+`tests/data/config_mutations` for tests.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import functools
 import json
 import random
 import sys
@@ -28,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from graphml.loading.huggingface.config import class_fields
 from tests import folder_records
 from tests.folder_records import TOKENS, about, write_folder
 
@@ -87,6 +90,45 @@ def mutations(config: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator
         for other in (None, *others(value)):
             if other != value or type(other) is not type(value):
                 yield Mutation(at, other)
+
+
+ROPE_FIELDS = {"partial_rotary_factor": 0.5, "rotary_pct": 0.5, "original_max_position_embeddings": 24}
+
+
+def foreign_fields(kind: str, config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Fields of other families that a config lacks, with values of theirs: of its class's, and others."""
+    reads = class_fields().get(kind, {})
+    lacking = {name: value for name, value in recorded_fields().items() if name not in config}
+    own = {name: value for name, value in lacking.items() if name in reads}
+    return own, {name: value for name, value in lacking.items() if name not in own}
+
+
+@functools.cache
+def recorded_fields() -> Mapping[str, Any]:
+    """All fields of all records, each with the value of the first that has it."""
+    values: dict[str, Any] = dict(ROPE_FIELDS)
+    for name in folder_records.RECORDS:
+        config = about(name)[0]
+        for field, value in {**config, **config.get("text_config", {})}.items():
+            is_plain = isinstance(value, bool | int | float | str) or field == "layer_types"
+            if is_plain and field not in SAVED_BY:
+                values.setdefault(field, value)
+    return values
+
+
+def additions(config: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[Mutation]:
+    """Fields of others that a config lacks and its class reads, and those of a rope, inside and beside it."""
+    if isinstance(config.get("text_config"), dict):
+        yield from additions(config["text_config"], ("text_config",))
+        return
+    own, _ = foreign_fields(str(config.get("model_type")), config)
+    beside = {name: value for name, value in ROPE_FIELDS.items() if name not in config}
+    yield from (Mutation((*path, field), value) for field, value in {**own, **beside}.items())
+    if isinstance(rope := config.get("rope_parameters"), dict):
+        ropes = [(key,) for key, inner in rope.items() if isinstance(inner, dict)] or [()]
+        for inner in ropes:
+            for field, value in ROPE_FIELDS.items():
+                yield Mutation((*path, "rope_parameters", *inner, field), value)
 
 
 def others(value: Any) -> list[Any]:
@@ -193,7 +235,8 @@ def cases(name: str, chosen: Iterable[Mutation]) -> Iterator[Case | None]:
 def try_all(name: str) -> Counter[str]:
     """Counts of what came of a record's mutations; those that are wrong are printed."""
     counts: Counter[str] = Counter()
-    for case in cases(name, mutations(about(name)[0])):
+    config = about(name)[0]
+    for case in cases(name, (*mutations(config), *additions(config))):
         said = "not computed" if case is None else case.said
         if case is not None and said not in (*RIGHT, *KNOWN.values()):
             print(f"{name}: {case.mutation}: {said}", flush=True)
@@ -203,11 +246,14 @@ def try_all(name: str) -> Counter[str]:
 
 
 def write_sample(name: str, count: int) -> None:
-    """Some cases of a record, chosen by chance."""
-    chosen = list(mutations(about(name)[0]))
-    random.Random(zlib.crc32(name.encode())).shuffle(chosen)
-    right = (case for case in cases(name, chosen) if case is not None and case.said in RIGHT)
-    kept = list(islice(right, count))
+    """Some cases of a record, chosen by chance: of changed fields, and as many of added ones."""
+    config, kept = about(name)[0], []
+    for some in (mutations(config), additions(config)):
+        chosen = list(some)
+        random.Random(zlib.crc32(name.encode())).shuffle(chosen)
+        chosen.sort(key=lambda mutation: mutation.path[-1] not in ROPE_FIELDS)
+        right = (case for case in cases(name, chosen) if case is not None and case.said in RIGHT)
+        kept += islice(right, count)
     told = [
         {"path": case.mutation.path, "said": case.said, "tensors": dict(sorted(case.tensors.items()))}
         | ({} if case.mutation.value is DROP else {"value": case.mutation.value})

@@ -164,6 +164,7 @@ def open_experts(path: Path, *examples: Example) -> ModelFile:
     config = about("qwen3_moe")[0] | {"hidden_size": 128, "moe_intermediate_size": 16, "num_hidden_layers": 1}
     config |= {
         "num_experts": len(examples),
+        "num_local_experts": len(examples),
         "num_attention_heads": 2,
         "num_key_value_heads": 2,
         "head_dim": 8,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 from graphml.errors import ArchitectureError, WeightsError
 from graphml.loading import discovery
 from graphml.loading.huggingface.config import HfConfig, class_fields
+from graphml.loading.huggingface.config_names import SIZES
 from graphml.loading.huggingface.folder import metadata_keys
 from graphml.loading.huggingface.packed import read_packing, stated_quantization
+from tests.config_mutations import foreign_fields
 from tests.folder_records import RECORDS, about
 from tests.published_configs import PACKING, published
 
@@ -72,11 +75,40 @@ def test_fields_that_the_class_never_reads_pass(kind: str) -> None:
     read({**config, **WRITTEN, **config.get("text_config", {})})
 
 
+STRICT = {"position_embedding_type", "scoring_func", "topk_method", "hidden_act", "attn_logit_softcapping",
+          "sliding_window", "shared_intermediate_size"}  # fmt: skip
+"""Fields that only authors' own code reads in some families, which refuse what that code would compute."""
+SAID = {"original_max_position_embeddings", "partial_rotary_factor", *SIZES["context_length"]}
+"""Fields that count in every class, though its source does not name them."""
+
+
+def metadata_of(fields: dict[str, Any]) -> tuple[dict[str, Any], dict[str, list[float]]]:
+    """Keys and tensors that follow from a config."""
+    config = read(fields)
+    keys, _ = metadata_keys(config, discovery.families()[fields["model_type"]])
+    return dict(keys), {name: values.tolist() for name, values in config.tensors.items()}
+
+
+@pytest.mark.parametrize("name", sorted(RECORDS))
+def test_fields_of_other_families_change_nothing(name: str) -> None:
+    config = about(name)[0]
+    config = config.get("text_config", config)
+    if config["model_type"] not in class_fields():
+        pytest.skip("a class that transformers lacks: every field counts")
+    plain = metadata_of(config)
+    _, unread = foreign_fields(str(config["model_type"]), config)
+    assert len(unread) > 100
+    assert metadata_of({**config, **{f: v for f, v in unread.items() if f not in STRICT | SAID}}) == plain
+    for field in STRICT & unread.keys():
+        with suppress(ArchitectureError):
+            assert metadata_of({**config, field: unread[field]}) == plain, field
+
+
 @pytest.mark.parametrize(
     ("name", "field", "value"),
     [("qwen2", "is_causal", False), ("gemma3n", "use_bidirectional_attention", True),
      ("llama", "kv_sharing_modes", ["reuse"]), ("olmoe", "sliding_window", 8),
-     ("hunyuan_v1_moe", "num_local_experts", 3), ("gpt2", "layer_types", ["sliding_attention"] * 2)],
+     ("gpt2", "layer_types", ["sliding_attention"] * 2)],
 )  # fmt: skip
 def test_fields_that_the_class_reads_are_refused_by_name_and_value(
     name: str, field: str, value: object
@@ -85,6 +117,15 @@ def test_fields_that_the_class_reads_are_refused_by_name_and_value(
     with pytest.raises(ArchitectureError, match=rf"not understood .*: {field} = "):
         read({**config.get("text_config", config), field: value})
     read({**config, "is_causal": True})  # as the class has it where nothing is said
+
+
+def test_two_names_of_a_field_say_one_value() -> None:
+    config = about("hunyuan_v1_moe")[0]
+    read({**config, "num_local_experts": config["num_experts"]})
+    with pytest.raises(ArchitectureError, match=r"num_local_experts and num_experts are names of one field"):
+        read({**config, "num_local_experts": 3})
+    with pytest.raises(ArchitectureError, match=r"activation_function and hidden_act are names of one field"):
+        read({**about("exaone")[0], "activation_function": "gelu_new"})
 
 
 def test_families_that_transformers_lacks_refuse_what_they_do_not_know() -> None:

@@ -24,6 +24,11 @@ Value = int | float | str | bool | list[int] | list[bool] | list[str] | list[flo
 CLASS_FIELDS = Path(__file__).with_name("class_fields.json")
 LARGEST = 1 << 40
 MOST_LAYERS = 1 << 14
+GENERIC = frozenset((
+    "is_encoder_decoder", "model_type", "per_layer_config", "quantization_config", "rope_scaling",
+    "tie_word_embeddings",
+))  # fmt: skip
+"""Fields that the configs and models of all classes have."""
 EXTENTS = frozenset((
     "vocab_size", "embedding_length", "feed_forward_length", "attention.head_count",
     "attention.head_count_kv", "attention.key_length", "attention.kv_lora_rank", "attention.q_lora_rank",
@@ -54,7 +59,10 @@ class HfConfig:
         self._own = fields
         self._fields = {**defaults, **fields}
         self._largest = largest
-        self._reads = reads
+        synonyms = {name: of["same_as"] for name, of in (reads or {}).items() if isinstance(of, dict)}
+        self._synonyms = synonyms
+        self._reads = None if reads is None else {**reads, **dict.fromkeys(synonyms)}
+        self._optional = set(defaults)
         self._read: set[str] = set()
         self.tensors: dict[str, NDArray[np.float32]] = {}
 
@@ -65,22 +73,44 @@ class HfConfig:
     def get(self, *names: str) -> Any:
         """The first of these fields that is there and not null; they count as read.
 
-        Of several names of a fact those that the class reads, if it reads any: others say nothing. Where none
-        is there, what the class assumes.
+        Only those that the class reads: others say nothing. Where none is there, what the class assumes.
         """
-        names = tuple(name for name in names if name in (self._reads or ())) or names
+        return self._first(tuple(name for name in names if self.is_read(name)))
+
+    def stated(self, *names: str) -> Any:
+        """As `get`, but where the class reads none of them, the first that is there."""
+        return self._first(tuple(name for name in names if self.is_read(name)) or names)
+
+    def ignore(self, *names: str) -> None:
+        """Count fields as read, which change nothing here, or which tensors or other fields say as well."""
+        self._read.update(names)
+
+    def _first(self, names: Sequence[str]) -> Any:
         self._read.update(names)
         fields = self._fields if any(name in self._fields for name in names) else self._reads or {}
         return next((fields[name] for name in names if fields.get(name) is not None), None)
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the fields that the class of transformers reads are recorded."""
+        return self._reads is not None
+
+    def is_read(self, name: str) -> bool:
+        """Whether the class of transformers reads a field, or the family has a default of it.
+
+        Of a class that is not known every field counts.
+        """
+        return self._reads is None or name in self._reads or name in self._optional or name in GENERIC
+
     def follows(self, name: str, value: Any) -> None:
         """State a field that follows from others, for what reads it later."""
         self._fields[name] = value
+        self._optional.add(name)
 
     def size(self, key: str, default: int | None = None) -> int:
         """A size by its GGUF key, or by a field's own name; without a default it must be there."""
         names = SIZES.get(key, (key,))
-        value = self.get(*names)
+        value = self.stated(*names) if key == "context_length" else self.get(*names)
         if value is None and default is not None:
             return default
         least = int(key == "block_count")
@@ -127,8 +157,8 @@ class HfConfig:
         return value
 
     def only(self, name: str, *allowed: Any) -> None:
-        """Refuse a field that is there with another value than these."""
-        value = self.get(name)
+        """Refuse a field that is there with another value than these, which authors' code may read."""
+        value = self.stated(name)
         if value is None and True in allowed and self._is_null(name):
             value = "null"
         if value is not None and value not in allowed:
@@ -174,8 +204,16 @@ class HfConfig:
     def check_all_read(self, ignored: Sequence[str] = ()) -> None:
         """Refuse fields that nobody read here and the class does, unless they have its own default.
 
-        Of a class that is not known every field counts, but those that are known to be harmless.
+        Of a class that is not known every field counts, but those that are known to be harmless. Two names of
+        a field with two values are refused: transformers takes the one that the file has last.
         """
+        for name, field in self._synonyms.items():
+            first, second = self._own.get(name), self._own.get(field)
+            if None not in (first, second) and first != second:
+                got = f"{str(first)[:40]!r} and {str(second)[:40]!r}"
+                raise self.error(f"{name} and {field} are names of one field: wanted one value; got {got}")
+            if first is not None and field in self._read and field in self._own:
+                self._read.add(name)
         known = self._read | HARMLESS | set(ignored)
         left = {name: value for name, value in self._own.items() if value is not None and name not in known}
         if self._reads is not None:

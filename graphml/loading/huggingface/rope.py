@@ -16,6 +16,8 @@ import numpy as np
 from graphml.loading.huggingface.config import HfConfig, Value
 
 LAYER_KINDS = ("full_attention", "sliding_attention")
+PART, PART_OF_ROPE = "partial_rotary_factor", "rope_parameters.partial_rotary_factor"
+ORIGINAL = "original_max_position_embeddings"
 Fields = dict[str, Any]
 
 
@@ -29,14 +31,17 @@ def rope_keys(
     full, local = _parameters(config, base)
     full = {name: value for name, value in full.items() if name not in known}
     head_dim = int(str(keys["attention.key_length"]))
-    part = full.pop("partial_rotary_factor", None)
-    factor = 1.0 if part is None else config.checked_number("partial_rotary_factor", part)
+    for parameters in (full, local or {}):
+        _drop_unread_part(config, parameters)
+    part = full.pop(PART, None)
+    factor = 1.0 if part is None else config.checked_number(PART, part)
     if not 0 <= factor <= 1:
-        raise config.error(f"partial_rotary_factor: wanted a number from 0 to 1; got {factor}")
+        raise config.error(f"{PART}: wanted a number from 0 to 1; got {factor}")
     n_rot = int(head_dim * factor)
     theta = config.checked_number("rope_theta", full.pop("rope_theta", base))
     rope_values: dict[str, Value] = {"rope.dimension_count": n_rot, "rope.freq_base": theta}
-    rope_values |= scaled_rope(config, full, n_rot, theta, int(str(keys["context_length"])))
+    by_kind = any(kind in stated_rope(config) for kind in LAYER_KINDS)
+    rope_values |= scaled_rope(config, full, n_rot, theta, int(str(keys["context_length"])), by_kind)
     if local is not None:
         rope_values["rope.freq_base_swa"] = config.checked_number(
             "rope_theta of sliding_attention", local.pop("rope_theta", None)
@@ -46,13 +51,28 @@ def rope_keys(
     return rope_values
 
 
+def _drop_unread_part(config: HfConfig, parameters: Fields) -> None:
+    """Take out the part of heads that rotate, of a class whose rope turns all of them whatever it says.
+
+    A scaling of transformers' own is computed for the part alone, which such a class cannot apply.
+    """
+    if config.is_read(PART_OF_ROPE):
+        return
+    part = parameters.pop(PART, None)
+    kind = parameters.get("rope_type") or parameters.get("type") or "default"
+    if part not in (None, 1) and kind != "default":
+        raise config.error(
+            f"{PART} is {str(part)[:20]} beside rope_type {str(kind)[:40]!r}: the class rotates whole heads"
+        )
+
+
 def ropes_by_kind(
     config: HfConfig, keys: Mapping[str, Value], assumed: Mapping[str, Fields], part: float = 1.0
 ) -> dict[str, Value]:
     """The keys under `rope.` of a class that reads the `rope_parameters` of two kinds of layers alone.
 
-    Layers that see all may have linear or yarn; those with a window turn parts of heads of their own. What
-    is beside the two kinds, such as a context, the class does not read.
+    Layers that see all may have linear or yarn; those with a window turn parts of heads of their own. Of what
+    is beside the two kinds only a part of heads counts, for a kind that has none.
     assumed: the parameters by kind where there are none; part: of heads that rotate, where no field says it.
     """
     config.only("rope_scaling")
@@ -61,17 +81,19 @@ def ropes_by_kind(
         stated = assumed
     if not isinstance(stated, dict) or any(not isinstance(stated.get(kind), dict) for kind in LAYER_KINDS):
         raise config.error(f"rope_parameters: wanted those of {' and of '.join(LAYER_KINDS)}")
+    beside = config.stated(PART)
+    part = part if beside is None else beside
     rope_values: dict[str, Value] = {}
     for kind, suffix in zip(LAYER_KINDS, ("", "_swa"), strict=True):
         scaling = dict(stated[kind])
-        factor = config.checked_number("partial_rotary_factor", scaling.pop("partial_rotary_factor", part))
+        factor = config.checked_number(PART, scaling.pop(PART, part))
         n_rot = int(int(str(keys["attention.key_length"])) * factor)
         if not 0 < factor <= 1 or n_rot < 2 or n_rot % 2:
-            raise config.error(f"partial_rotary_factor of {kind}: wanted pairs of dimensions; got {factor}")
+            raise config.error(f"{PART} of {kind}: wanted pairs of dimensions; got {factor}")
         base = config.checked_number(f"rope_theta of {kind}", scaling.pop("rope_theta", None))
         if base <= 0:
             raise config.error(f"rope_theta of {kind}: wanted a number above 0; got {base}")
-        scaled = scaled_rope(config, scaling, n_rot, base, int(str(keys["context_length"])))
+        scaled = scaled_rope(config, scaling, n_rot, base, int(str(keys["context_length"])), True)
         if config.tensors or (scaled and suffix):
             raise config.error(
                 f"rope of {kind}: this architecture knows rope_type default here, and linear "
@@ -107,9 +129,10 @@ def required_rope(config: HfConfig) -> Fields:
 def _parameters(config: HfConfig, base: float) -> tuple[Fields, Fields | None]:
     """The parameters of layers that see all, and those of layers with a window where they have their own."""
     parameters = stated_rope(config)
+    part = config.get(PART, "rotary_pct")
     top = {
         "rope_theta": config.get("rope_theta", "rotary_emb_base", "rope_base"),
-        "partial_rotary_factor": config.get("partial_rotary_factor", "rotary_pct"),
+        PART: config.stated(PART) if part is None else part,  # which every config takes over into its rope
     }
     top = {name: value for name, value in top.items() if value is not None}
     local_base = config.get("rope_local_base_freq")
@@ -119,14 +142,14 @@ def _parameters(config: HfConfig, base: float) -> tuple[Fields, Fields | None]:
         near = {} if local_base is None else {"rope_theta": local_base}
         full, local = (parameters.get(kind) or {} for kind in LAYER_KINDS)
         return {**top, **full}, {**near, **local}
-    _check_replaced(config, {"rope_theta": base, "partial_rotary_factor": 1.0, **top, **parameters})
+    _check_replaced(config, {"rope_theta": base, PART: 1.0, **top, **parameters})
     return {**top, **parameters}, None if local_base is None else {"rope_theta": local_base}
 
 
 def _check_replaced(config: HfConfig, used: Fields) -> None:
     """Refuse a `rope_scaling` that lacks what the `rope_parameters` say of the base, which it replaces."""
     replaced = config.get("rope_parameters")
-    for name in ("rope_theta", "partial_rotary_factor"):
+    for name in ("rope_theta", PART):
         if isinstance(replaced, dict) and replaced.get(name, used[name]) != used[name]:
             raise config.error(
                 f"rope_scaling takes the place of rope_parameters, whose {name} = {str(replaced[name])[:20]} "
@@ -134,12 +157,17 @@ def _check_replaced(config: HfConfig, used: Fields) -> None:
             )
 
 
-def scaled_rope(config: HfConfig, scaling: Fields, n_rot: int, base: float, n_ctx: int) -> dict[str, Value]:
-    """The keys of a scaling; a parameter that is left over is refused. Its fields are taken out."""
+def scaled_rope(
+    config: HfConfig, scaling: Fields, n_rot: int, base: float, n_ctx: int, by_kind: bool = False
+) -> dict[str, Value]:
+    """The keys of a scaling; a parameter that is left over is refused. Its fields are taken out.
+
+    by_kind: whether the config has ropes by kinds of layers.
+    """
     kind = str(scaling.pop("rope_type", None) or scaling.get("type") or "default")
     for name in ("type", "mrope_section", "mrope_interleaved"):  # of a text all axes have one position
         scaling.pop(name, None)
-    original = _original(config, scaling, kind in ("longrope", "su"), n_ctx)
+    original = _original(config, scaling, kind, n_ctx, by_kind)
     keys: dict[str, Value] = {}
     if kind in ("linear", "llama3", "yarn"):
         factor = config.checked_number("rope factor", scaling.pop("factor", None))
@@ -173,17 +201,23 @@ def scaled_rope(config: HfConfig, scaling: Fields, n_rot: int, base: float, n_ct
     return keys
 
 
-def _original(config: HfConfig, scaling: Fields, is_long: bool, n_ctx: int) -> int:
-    """The context before the scaling. With LongRoPE the class reads two places, for two things."""
-    name = "original_max_position_embeddings"
-    inner, outer = scaling.pop(name, None), config.get(name)
-    if is_long and None not in (inner, outer) and inner != outer:
+def _original(config: HfConfig, scaling: Fields, kind: str, n_ctx: int, by_kind: bool) -> int:
+    """The context before the scaling, which transformers reads beside the rope before it reads it inside.
+
+    Not where there are ropes by kinds of layers; with LongRoPE the class reads both places, for two things,
+    and authors' own code may read either.
+    """
+    inner, outer = scaling.pop(ORIGINAL, None), config.stated(ORIGINAL)
+    if kind not in ("llama3", "yarn", "longrope", "su") or by_kind:
+        outer = None
+    ambiguous = kind in ("longrope", "su") or not config.is_known
+    if ambiguous and None not in (inner, outer) and inner != outer:
         got = f"{str(inner)[:20]} in the rope, {str(outer)[:20]} beside it"
-        raise config.error(f"{name}: wanted one number; got {got}")
-    stated = next((value for value in (inner, outer) if value is not None), n_ctx)
-    original = int(config.checked_number(name, stated))
+        raise config.error(f"{ORIGINAL}: wanted one number; got {got}")
+    stated = next((value for value in (outer, inner) if value is not None), n_ctx)
+    original = int(config.checked_number(ORIGINAL, stated))
     if original < 1:
-        raise config.error(f"{name}: wanted a number above 0; got {original}")
+        raise config.error(f"{ORIGINAL}: wanted a number above 0; got {original}")
     return original
 
 

@@ -56,7 +56,7 @@ def no_window(config: HfConfig, keys: Mapping[str, Value]) -> None:
     """Refuse windows where the architecture has none; one that is off, or as long as the context, is none."""
     window = config.get("sliding_window")
     used = config.flag("use_sliding_window", True)
-    config.get("max_window_layers")
+    config.ignore("max_window_layers")
     n_layer = int(str(keys["block_count"]))
     kinds = config.layered("layer_types", {"full_attention": False, "sliding_attention": True}, n_layer)
     if kinds is not None:

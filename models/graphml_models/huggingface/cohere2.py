@@ -10,7 +10,7 @@ from graphml_models.huggingface._names import windows
 
 def keys(config: HfConfig) -> dict[str, Value]:
     """As of Command R, with windows; layers without one have no positions."""
-    config.get("cache_implementation", "order_of_interleaved_layers", "rotary_pct")
+    config.ignore("cache_implementation", "order_of_interleaved_layers", "rotary_pct")
     config.only("position_embedding_type", "rope_gptj")
     config.only("use_gated_activation", True)
     config.only("use_parallel_block", True)

@@ -19,13 +19,13 @@ def keys(config: HfConfig) -> dict[str, Value]:
     if rms and not config.number(RMS_EPS):
         raise config.error("rms_norm_eps: wanted null or another number than 0")
     metadata = decoder_keys(config, eps=RMS_EPS if rms else LAYER_EPS)
-    config.get("layer_norm_eps")
+    config.ignore("layer_norm_eps")
     gating = GATING.get(str(config.get("expert_selection_fn")))
     if gating is None:
         raise config.error("expert_selection_fn: wanted softmax or sigmoid")
     if config.size("expert_shared_count", 0):
         config.only("shared_expert_combination_strategy", "average")
-    config.get("shared_expert_combination_strategy", "prefix_dense_intermediate_size")
+    config.ignore("shared_expert_combination_strategy", "prefix_dense_intermediate_size")
     return {
         **metadata,
         **rope_keys(config, metadata),

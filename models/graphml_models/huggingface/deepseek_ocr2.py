@@ -14,7 +14,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
     """As of llama, with experts by softmax in some layers, whose weights are not normalised."""
     config.activation("silu")
     config.only("topk_method", "greedy")
-    config.get("n_group", "topk_group")  # of the other method
+    config.ignore("n_group", "topk_group")  # of the other method
     metadata = decoder_keys(config)
     width = int(str(metadata["embedding_length"])) // int(str(metadata["attention.head_count"]))
     metadata |= {"attention.key_length": width, "attention.value_length": width}  # whatever head_dim says

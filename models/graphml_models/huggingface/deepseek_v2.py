@@ -17,7 +17,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
     config.only("scoring_func", "softmax")
     config.only("norm_topk_prob", False)
     config.only("rms_norm_eps", 1e-6)  # norms of the latents always have it
-    config.get("n_group", "topk_group")  # of the other method
+    config.ignore("n_group", "topk_group")  # of the other method
     config.follows("head_dim", config.size("qk_rope_head_dim"))  # whatever is stated
     routing = routing_keys(config, SOFTMAX) | {"expert_group_count": 0, "expert_group_used_count": 0}
     return {**deepseek_v3.latent_keys(config), **routing}

@@ -30,7 +30,7 @@ def latent_keys(config: HfConfig) -> dict[str, Value]:
     config.activation("silu")
     config.only("rope_interleave", True)
     config.only("moe_layer_freq", 1)
-    config.get("num_nextn_predict_layers", "qk_head_dim")
+    config.ignore("num_nextn_predict_layers", "qk_head_dim")
     metadata = decoder_keys(config)
     rank, rotated = config.size("attention.kv_lora_rank"), config.size("qk_rope_head_dim")
     config.only("head_dim", rotated)

@@ -10,7 +10,7 @@ from graphml_models.huggingface import bert
 def keys(config: HfConfig) -> dict[str, Value]:
     """Sizes; the epsilon is the class's own."""
     config.activation("gelu_erf")
-    config.get("sinusoidal_pos_embds")  # the tensor has the numbers
+    config.ignore("sinusoidal_pos_embds")  # the tensor has the numbers
     return decoder_keys(config, eps="attention.layer_norm_epsilon", width=config.size("hidden_dim"))
 
 

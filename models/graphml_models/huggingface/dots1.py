@@ -15,7 +15,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
     kinds = config.layered("layer_types", {"full_attention": False}, int(str(metadata["block_count"])))
     if kinds is None and config.get("sliding_window") is not None:
         config.only("max_window_layers", metadata["block_count"])
-    config.get("sliding_window", "max_window_layers")
+    config.ignore("sliding_window", "max_window_layers")
     return {**metadata, **routing_keys(config)}
 
 

@@ -20,6 +20,9 @@ LOCAL, WHOLE = "sliding_attention", "indexed_attention"
 GEOMETRY = {"num_attention_heads": 64, "kv_lora_rank": 1024, "qk_nope_head_dim": 192, "v_head_dim": 128}
 """Of layers with a window, where nothing says it."""
 THETA, LOCAL_THETA = 8e7, 5e4
+OLDER = tuple(f"swa_{name}" for name in (*GEOMETRY, "q_lora_rank", "head_dim", "qk_rope_head_dim",
+                                         "num_key_value_heads", "rope_theta"))  # fmt: skip
+"""Fields of layers with a window in older files, which transformers does not read."""
 
 
 def keys(config: HfConfig) -> dict[str, Value]:
@@ -168,4 +171,5 @@ FAMILY = Family(
     },
     ignored=("head_dim", "num_key_value_heads", "shared_experts_intermediate_size",
              "moe_shared_expert_intermediate_size", "first_k_dense_replace", "moe_layer_freq"),
+    defaults=dict.fromkeys((*OLDER, "use_dsa", "sliding_window_size")),
 )  # fmt: skip

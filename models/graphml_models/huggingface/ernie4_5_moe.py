@@ -16,7 +16,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
     metadata = {**ernie4_5.keys(config), **expert_keys(config)}
     config.only("moe_layer_interval", 1)
     config.only("moe_layer_end_index", -1, int(str(metadata["block_count"])) - 1)
-    config.get("moe_norm_min", "moe_num_shared_experts")  # a bound of a sum; the width of the shared one
+    config.ignore("moe_norm_min", "moe_num_shared_experts")  # a bound of a sum; the width of the shared one
     first = config.size("moe_layer_start_index")
     return {**metadata, "leading_dense_block_count": first}
 

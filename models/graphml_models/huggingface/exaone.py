@@ -8,14 +8,9 @@ from graphml_models.huggingface._names import LLAMA, llama_keys
 
 
 def keys(config: HfConfig) -> dict[str, Value]:
-    """As of llama; epsilon by either name, which say the same."""
-    own, other = config.get("layer_norm_epsilon"), config.get("rms_norm_eps")
-    metadata = llama_keys(config)
-    if own is not None:
-        metadata[RMS_EPS] = config.checked_number("layer_norm_epsilon", own)
-        if other not in (None, own):
-            raise config.error(f"layer_norm_epsilon, rms_norm_eps: wanted one number; got {own}, {other}")
-    return metadata
+    """As of llama; epsilon by either name."""
+    metadata, epsilon = llama_keys(config), config.get("layer_norm_epsilon")
+    return metadata if epsilon is None else {**metadata, RMS_EPS: config.number("layer_norm_epsilon")}
 
 
 FAMILY = Family(

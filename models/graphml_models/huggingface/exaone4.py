@@ -11,9 +11,9 @@ from graphml_models.huggingface._names import windows
 def keys(config: HfConfig) -> dict[str, Value]:
     """As of llama; where some layers have a window, the others have no positions."""
     metadata = olmo2.keys(config)
-    config.get("sliding_window_pattern")  # which layer_types spells out
+    config.ignore("sliding_window_pattern")  # which layer_types spells out
     if config.get("sliding_window") is None:
-        config.get("layer_types")
+        config.ignore("layer_types")
         return {**metadata, "attention.sliding_window": 0, "attention.sliding_window_pattern": 0}
     return metadata | windows(config, metadata)
 

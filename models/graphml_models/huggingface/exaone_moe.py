@@ -24,7 +24,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
     kinds = config.layered("mlp_layer_types", {"dense": False, "sparse": True}, count)
     if kinds is not None and kinds != [i >= dense for i in range(count)]:
         raise config.error(f"mlp_layer_types: wanted the first {dense} layers to be dense, and no others")
-    config.get("sliding_window_pattern", "num_nextn_predict_layers")  # layer_types spells the pattern out
+    config.ignore("sliding_window_pattern", "num_nextn_predict_layers")  # layer_types spells the pattern out
     if config.get("sliding_window") is None:
         raise config.error("sliding_window: wanted a number of tokens: layers with a window have positions")
     return metadata | windows(config, metadata)

@@ -20,7 +20,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
         config.only(name, False)
     if config.flag("mamba_rms_norm"):
         config.only("mamba_norm_before_gate", False)
-    config.get("mamba_norm_before_gate")
+    config.ignore("mamba_norm_before_gate")
     check_time_steps(config)
     metadata = decoder_keys(config)
     inner = config.size("mamba_d_ssm", config.size("mamba_expand") * config.size("embedding_length"))

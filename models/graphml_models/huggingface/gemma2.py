@@ -21,7 +21,7 @@ def keys(config: HfConfig, period: int = 2, bidirectional: bool = False) -> dict
     metadata["attention.scale"] = config.number("query_pre_attn_scalar") ** -0.5
     metadata["attn_logit_softcapping"] = config.cap("attn_logit_softcapping")
     metadata["final_logit_softcapping"] = config.cap("final_logit_softcapping")
-    config.get("hybrid_cache", "cache_implementation")
+    config.ignore("hybrid_cache", "cache_implementation")
     return metadata | (windows(config, metadata, period) or {"attention.sliding_window": 0})
 
 

@@ -18,7 +18,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
     """Heads of two widths, layers that share caches, inputs of their own for layers, experts."""
     config.activation("gelu")
     config.only("use_bidirectional_attention", "vision")
-    config.get("use_double_wide_mlp")  # the tensors have the width
+    config.ignore("use_double_wide_mlp")  # the tensors have the width
     metadata = decoder_keys(config)
     local, kv = int(str(metadata["attention.key_length"])), int(str(metadata["attention.head_count_kv"]))
     none = [False] * int(str(metadata["block_count"]))
@@ -39,7 +39,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
         **_ropes(config, local, wide),
     }
     config.only("vocab_size_per_layer_input", config.size("vocab_size"))
-    config.get("moe_intermediate_size")  # the tensors have the width
+    config.ignore("moe_intermediate_size")  # the tensors have the width
     count, used = config.size("num_experts", 0), config.size("top_k_experts", 0)
     if config.flag("enable_moe_block"):
         metadata |= {"expert_count": count, "expert_used_count": used}

@@ -48,7 +48,7 @@ def routing_keys(config: HfConfig, gating: int = SIGMOID) -> dict[str, Value]:
 def keys(config: HfConfig) -> dict[str, Value]:
     """As of llama, with experts; layers that predict further tokens are left out."""
     config.flag("use_qk_norm")
-    config.get("num_nextn_predict_layers")
+    config.ignore("num_nextn_predict_layers")
     return {**llama_keys(config), **routing_keys(config)}
 
 

@@ -13,7 +13,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
     config.only("scale_attn_weights", True)
     config.only("add_cross_attention", False)
     metadata = decoder_keys(config, eps=LAYER_EPS)
-    config.get("num_key_value_heads")
+    config.ignore("num_key_value_heads")
     return {**metadata, "attention.head_count_kv": 1}
 
 

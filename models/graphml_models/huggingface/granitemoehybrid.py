@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphml.loading.huggingface.config import HfConfig, Value
 from graphml.loading.huggingface.family import Family, Names, To, paired, rows
-from graphml.loading.huggingface.rope import stated_rope
+from graphml.loading.huggingface.rope import PART, PART_OF_ROPE, stated_rope
 from graphml_models.huggingface import granite, granitemoe
 from graphml_models.huggingface.mamba2 import MIXER, check_time_steps
 
@@ -22,8 +22,8 @@ def _turning(config: HfConfig, width: int) -> tuple[int, int]:
     """The first dimensions of a head rotate: a part of them in Bamba."""
     if config.of_file:
         return 0, config.size("rope.dimension_count")
-    part = stated_rope(config).get("partial_rotary_factor", config.get("partial_rotary_factor"))
-    return 0, width if part is None else int(width * config.checked_number("partial_rotary_factor", part))
+    part = stated_rope(config).get(PART, config.get(PART)) if config.is_read(PART_OF_ROPE) else None
+    return 0, width if part is None else int(width * config.checked_number(PART, part))
 
 
 PAIRED: Names = {

@@ -20,7 +20,7 @@ def one_for_all(config: HfConfig, name: str) -> int:
 
 def keys(config: HfConfig) -> dict[str, Value]:
     """As of Hunyuan dense, with experts and a shared one in every layer."""
-    config.get("num_shared_expert", "moe_intermediate_size")  # widths are those of the tensors
+    config.ignore("num_shared_expert", "moe_intermediate_size")  # widths are those of the tensors
     for name in ("use_mixed_mlp_moe", "norm_topk_prob"):
         config.only(name, True)
     return {

@@ -10,7 +10,7 @@ from graphml_models.huggingface import llama
 
 def keys(config: HfConfig) -> dict[str, Value]:
     """As of llama; biases are there or not."""
-    config.get("qkv_bias", "bias")
+    config.ignore("qkv_bias", "bias")
     return llama.keys(config)
 
 

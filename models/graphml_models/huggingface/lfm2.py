@@ -37,7 +37,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
     if attends is None:
         chosen = config.get("full_attn_idxs") or range(count)
         attends = [i in chosen for i in range(count)]
-    config.get("full_attn_idxs")
+    config.ignore("full_attn_idxs")
     heads = int(str(metadata["attention.head_count_kv"]))
     metadata["attention.head_count_kv"] = [heads if has_attention else 0 for has_attention in attends]
     metadata["shortconv.l_cache"] = config.size("conv_L_cache")

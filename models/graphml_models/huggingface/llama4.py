@@ -17,7 +17,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
     count, experts = int(str(metadata["block_count"])), config.size("expert_count")
     rotated = [(i + 1) % PERIOD != 0 for i in range(count)]
     config.only("no_rope_layer_interval", PERIOD)
-    config.get("layer_types")
+    config.ignore("layer_types")
     kinds = config.layered("no_rope_layers", {1: True, 0: False}, count)
     chunked = config.layered("layer_types", {"chunked_attention": True, "full_attention": False}, count)
     if any(kinds_of_rope is not None and kinds_of_rope != rotated for kinds_of_rope in (kinds, chunked)):
@@ -25,7 +25,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
     if config.flag("use_qk_norm", True) != (experts != PLAIN):
         raise config.error(f"use_qk_norm: wanted norms of heads, unless there are {PLAIN} experts")
     config.only("attn_temperature_tuning", True, 4)
-    config.get("intermediate_size_mlp", "moe_layers", "interleave_moe_layer_step")  # the tensors say it
+    config.ignore("intermediate_size_mlp", "moe_layers", "interleave_moe_layer_step")  # the tensors say it
     return {
         **metadata,
         "expert_count": experts,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from graphml.loading.huggingface.config import HfConfig, Value
 from graphml.loading.huggingface.family import Family
+from graphml.loading.huggingface.rope import PART
 from graphml_models.huggingface import mixtral
 from graphml_models.huggingface._names import ATTENTION, HEAD_NORMS, llama_keys
 
@@ -17,11 +18,12 @@ def keys(config: HfConfig) -> dict[str, Value]:
     config.only("use_qk_norm", True)
     config.only("qk_norm_type", "per_layer")
     config.only("shared_intermediate_size", 0)
-    config.get("use_mtp", "num_mtp_modules", "mtp_transformer_layers")
+    config.ignore("use_mtp", "num_mtp_modules", "mtp_transformer_layers")
+    width = config.get("rotary_dim")
+    if width is not None and config.stated(PART) is None:
+        config.follows(PART, config.size("rotary_dim") / max(config.size("attention.key_length"), 1))
     metadata = llama_keys(config)
     config.layered("attn_type_list", {1: True}, int(str(metadata["block_count"])))
-    if config.get("rotary_dim") is not None:
-        metadata["rope.dimension_count"] = config.size("rotary_dim")
     counts = {key: config.size(key) for key in ("expert_count", "expert_used_count")}
     return {**metadata, **counts, "expert_gating_func": SIGMOID, "expert_weights_norm": True}
 

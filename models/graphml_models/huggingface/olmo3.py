@@ -7,10 +7,14 @@ from graphml.loading.huggingface.family import Family
 from graphml_models.huggingface import olmo2
 from graphml_models.huggingface._names import windows
 
+THETA = 5e5
+
 
 def keys(config: HfConfig) -> dict[str, Value]:
     """As of OLMo 2; the scaling of rope is for layers that see all."""
     metadata = olmo2.keys(config)
+    if config.get("rope_parameters") is None:  # `rope_theta` is of layers that see all alone
+        metadata = {**metadata, "rope.freq_base_swa": THETA}
     return metadata | (windows(config, metadata, period=4) or {"attention.sliding_window": 0})
 
 
@@ -19,5 +23,5 @@ FAMILY = Family(
     architecture="olmo2",
     keys=keys,
     names=olmo2.NAMES,
-    defaults={"rope_theta": 5e5},
+    defaults={"rope_theta": THETA},
 )

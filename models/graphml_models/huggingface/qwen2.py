@@ -11,7 +11,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
     """As of llama; windows must be off."""
     metadata = llama_keys(config)
     config.flag("use_sliding_window", False)
-    no_window(config, metadata) if config.flag("use_sliding_window", False) else config.get(*OFF)
+    no_window(config, metadata) if config.flag("use_sliding_window", False) else config.ignore(*OFF)
     return metadata
 
 

@@ -36,7 +36,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
     scalar, scale = config.number("query_pre_attn_scalar", width), config.number("moe_router_scaling_factor")
     if scalar <= 0 or not scale:
         raise config.error("query_pre_attn_scalar, moe_router_scaling_factor: wanted above 0, and not 0")
-    config.get("mlp_layer_types", "moe_layers_enum")  # as the tensors are
+    config.ignore("mlp_layer_types", "moe_layers_enum")  # as the tensors are
     return {
         **metadata,
         **expert_keys(config),
@@ -114,7 +114,7 @@ def _ropes(
         raise config.error(f"partial_rotary_factor, rope_theta: wanted pairs of {width} dimensions, a base")
     if near.pop("rope_type", "default") != "default" or near:
         raise config.error(f"rope of {LOCAL}: wanted none but a base; got {str(near)[:80]}")
-    scaled = scaled_rope(config, far, turned[0], numbers[0], int(str(metadata["context_length"])))
+    scaled = scaled_rope(config, far, turned[0], numbers[0], int(str(metadata["context_length"])), True)
     factors = config.tensors.get("rope_freqs.weight")
     if factors is not None:  # as many as the layer has that turns most
         most = max(turned[LOCAL in kinds], turned[0] * (WHOLE in kinds)) // 2
