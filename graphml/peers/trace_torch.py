@@ -61,7 +61,7 @@ def _holds(expression: Any, length: int) -> bool:
 def _told(module: Any, guard: Any, symbol: str) -> str:
     """The line of the model that asked, with the first module that has it; else the guard."""
     frame = guard.sloc.framework_loc
-    if not hasattr(frame, "filename") or "/torch/" in frame.filename:
+    if not hasattr(frame, "filename") or _of_torch(frame.filename):
         return str(guard.expr).replace(symbol, "T")
     paths = (name for name, submodule in module.named_modules() if _has_line(type(submodule), frame))
     path = next(paths, "").removeprefix("wrapped").lstrip(".")
@@ -112,7 +112,7 @@ def _own_frames(error: BaseException) -> list[tuple[FrameType, int]]:
         frames = [
             (frame, number)
             for frame, number in walked
-            if "/torch/" not in frame.f_code.co_filename
+            if not _of_torch(frame.f_code.co_filename)
             and Path(frame.f_code.co_filename).parent not in (here, standard)
         ]
         if frames:
@@ -455,11 +455,16 @@ def _type(value: Any) -> dict[str, Any]:
 def _line(stack: str | None) -> str:
     """`file.py:123` of the innermost line of the model's code."""
     lines = [line.strip() for line in (stack or "").splitlines() if line.strip().startswith("File ")]
-    own = [line for line in lines if "/torch/" not in line]
-    if not own:
-        return ""
-    file, _, rest = own[-1].removeprefix('File "').partition('", line ')
-    return f"{file}:{rest.partition(',')[0]}"
+    places = [line.removeprefix('File "').partition('", line ') for line in lines]
+    own = [f"{file}:{rest.partition(',')[0]}" for file, _, rest in places if not _of_torch(file)]
+    return own[-1] if own else ""
+
+
+def _of_torch(file: str) -> bool:
+    """Whether a source is of the package torch; a folder of that name may be above the model's code."""
+    import torch
+
+    return Path(file).is_relative_to(Path(torch.__file__).parent)
 
 
 def _argument(value: Any) -> Any:

@@ -171,13 +171,15 @@ WHY = {
 @with_torch
 @pytest.mark.parametrize("factory", WHY)
 def test_a_module_that_is_no_decoder_is_one_line(factory: str, tmp_path: Path) -> None:
-    (tmp_path / "model.py").write_text(HOSTILE)
-    given = ("-o", tmp_path / "mine.py", "--weights", tmp_path / "w.gguf", "--python", PYTHON)
-    code, told, error = run(f"module:{tmp_path / 'model.py'}:{factory}", *given)
+    folder = tmp_path / "torch"  # whose lines are not those of the package
+    folder.mkdir()
+    (folder / "model.py").write_text(HOSTILE)
+    given = ("-o", folder / "mine.py", "--weights", folder / "w.gguf", "--python", PYTHON)
+    code, told, error = run(f"module:{folder / 'model.py'}:{factory}", *given)
     assert (code, told) == (2, "")
     assert error.count("\n") == 1
     assert re.search(WHY[factory], error), error
-    assert [one.name for one in tmp_path.iterdir() if one.name != "__pycache__"] == ["model.py"]
+    assert [one.name for one in folder.iterdir() if one.name != "__pycache__"] == ["model.py"]
 
 
 CONFIGS = {
