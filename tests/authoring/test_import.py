@@ -34,6 +34,7 @@ RIGHT = [
     "glm4_moe",
     "smollm3",
     "opt",
+    "lfm2",
     "falcon-new",
     "gpt2",
     "mixtral",

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graphml.authoring.importing.aten import SAME
 from graphml.authoring.importing.attention import attentions
 from graphml.authoring.importing.dependence import Dependence, classed
 from graphml.authoring.importing.description import TracedModule, TracedNode
@@ -38,6 +39,7 @@ from graphml.loading.huggingface.rope import rope_keys
 
 FURTHEST = 14  # dominators that are tried for each node
 LARGEST = 90  # nodes of a region
+MOST_TOKENS = 1 << 40
 
 
 def recognised(dependence: Dependence) -> dict[str, Recognised]:
@@ -50,6 +52,7 @@ def recognised(dependence: Dependence) -> dict[str, Recognised]:
             or node.name in recognised_by_last
             or node.shape is None
             or dependence.is_mixing(node.name)
+            or _is_as_before(node)  # in another module, such as the model, by what follows
         ):
             continue
         for step, entry in enumerate(dependence.chain(node.name)):
@@ -67,6 +70,13 @@ def recognised(dependence: Dependence) -> dict[str, Recognised]:
                 inside |= {each.name for each in region.nodes}
                 break
     return recognised_by_last
+
+
+def _is_as_before(node: TracedNode) -> bool:
+    """Whether a node has the value of its operand."""
+    start, end, step = node.args.get("start") or 0, node.args.get("end"), node.args.get("step", 1)
+    is_all = (start, step) == (0, 1) and (end is None or (isinstance(end, int) and end >= MOST_TOKENS))
+    return op_name(node) in SAME or (op_name(node) == "slice" and is_all)
 
 
 def _whole(dependence: Dependence, match: Recognised, region: Region) -> tuple[Recognised, Region]:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from graphml.authoring.importing.document import arguments
-from graphml.authoring.importing.places import ParameterPlace, StoredParameter, pattern
+from graphml.authoring.importing.naming import pattern
+from graphml.authoring.importing.places import ParameterPlace, StoredParameter
 from graphml.authoring.importing.writing import LAYER_EPS, Writer
 from graphml.errors import ArchitectureError
 from graphml.loading.huggingface.config_names import HARMLESS, NUMBERS, SIZES

@@ -6,7 +6,7 @@ Knows expressions and the names that GGUF files share; nothing of text or files.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from graphml.authoring.importing.aten import SHAPES
 from graphml.authoring.importing.description import TracedModule
@@ -14,6 +14,7 @@ from graphml.authoring.importing.evaluation import op_name
 from graphml.authoring.importing.expressions import Expression
 from graphml.authoring.importing.layers import Layered, in_order
 
+_DIGITS = re.compile(r"(?<=\.)\d{1,6}(?=\.|$)")
 Named = dict[int, str]
 """id of an expression -> the name of its tensors."""
 THROUGH = (
@@ -25,18 +26,46 @@ ACTIVATIONS = ("silu", "gelu", "gelu_erf", "gelu_quick", "relu", "sigmoid", "tan
 
 def names(model: Layered, description: TracedModule) -> Named:
     """Of the expressions of the first layer of each kind, and of those before and after the layers."""
-    named: Named = {}
+    known: dict[int, Named] = {}
     for number in model.firsts:
         layer, own = model.layers[number], Named()
         _attention(layer, own)
         _feed_forward(layer, own)
         _norms(layer, own)
-        _others(layer, own, description)
+        known[number] = own
+    _of_other_kinds(model, known, description)
+    named: Named = {}
+    for number, own in known.items():
+        _others(model.layers[number], own, description)
         named |= own
     ends: Named = {}
     _ends(model, ends)
     _others([*model.before, *model.after], ends, description)
     return named | ends
+
+
+def _of_other_kinds(model: Layered, known: Mapping[int, Named], description: TracedModule) -> None:
+    """Name what has a known use in one kind of layers as well where another kind has no known use of it."""
+    uses: dict[tuple[str, ...], str] = {}
+    for number, own in known.items():
+        for expr in model.layers[number]:
+            if id(expr) in own and expr.weights:
+                uses.setdefault(_patterns(expr, description), own[id(expr)])
+    for number, own in known.items():
+        for expr in model.layers[number]:
+            name = uses.get(_patterns(expr, description)) if expr.weights and id(expr) not in own else None
+            if name is not None and name not in own.values():
+                own[id(expr)] = name
+
+
+def _patterns(expr: Expression, description: TracedModule) -> tuple[str, ...]:
+    """The parameters of an expression, with {} for the numbers in their names."""
+    return tuple(pattern(_source(description, weight.source)) for weight in expr.weights.values())
+
+
+def pattern(name: str) -> str:
+    """A tensor's name with `{}` for its numbers."""
+    return _DIGITS.sub("{}", name)
 
 
 def users(of: Expression, among: Sequence[Expression]) -> list[Expression]:

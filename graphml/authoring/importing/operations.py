@@ -47,6 +47,13 @@ def unary(walk: Walked, node: TracedNode) -> View:
     return walk.made(node, UNARY[op_name(node)], (x,), x.shape)
 
 
+def less_one(walk: Walked, node: TracedNode) -> View:
+    """exp(x) - 1."""
+    x = walk.taken(node.operands[0])
+    risen = walk.select.kept(Expression("exp", (x,), x.shape, node.path, node.told))
+    return scaled(walk, node, risen, 1.0, -1.0)
+
+
 def scaled(walk: Walked, node: TracedNode, x: Expression, factor: float, offset: float) -> View:
     """X * factor + offset; x itself where that is nothing."""
     if factor == 1.0 and offset == 0.0:
@@ -214,12 +221,16 @@ COMPARED = {
     "eq": ("equal", False),
     "maximum": ("maximum", False),
     "minimum": ("minimum", False),
+    "max": ("maximum", False),
+    "min": ("minimum", False),
 }
 
 
 def compared(walk: Walked, node: TracedNode) -> View:
     """A comparison, or the larger or smaller of two values, or of a value and a number."""
     op, turned = COMPARED[op_name(node)]
+    if "other" not in node.args:
+        raise ValueError("an extreme of all numbers, or its place")
     a, b = node.args["self"], node.args["other"]
     number_a, number_b = walk.number(a), walk.number(b)
     number = number_b if number_a is None else number_a
@@ -276,6 +287,7 @@ HANDLERS: Mapping[tuple[str, ...], Callable[[Walked, TracedNode], View]] = {
     ("einsum",): einsum,
     ("embedding",): embedding,
     ("pow",): power,
+    ("expm1",): less_one,
     ("clamp", "clamp_min", "clamp_max"): clamped,
     (*OVER_LAST, "sum", "mean", "amax", "amin"): reduced,
     tuple(COMPARED): compared,

@@ -5,7 +5,6 @@ Knows values of parameters and names; nothing of text.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from graphml.authoring.importing.description import TracedInput
 from graphml.authoring.importing.evaluation import Evaluator, random_parameter
 from graphml.authoring.importing.expressions import Expression, Weight
 from graphml.authoring.importing.layers import Layered
-from graphml.authoring.importing.naming import Named
+from graphml.authoring.importing.naming import Named, pattern
 from graphml.authoring.importing.region import same
 from graphml.errors import ArchitectureError
 
@@ -148,14 +147,6 @@ def _full(dependence: Dependence, weight: Weight) -> tuple[int, ...]:
         return weight.shape
     value = np.asarray(Evaluator(dependence.description, {}).value(weight.source))
     return (value.size // int(np.prod(weight.shape[1:])), *weight.shape[1:])
-
-
-_DIGITS = re.compile(r"(?<=\.)\d{1,6}(?=\.|$)")
-
-
-def pattern(name: str) -> str:
-    """A tensor's name with `{}` for its numbers."""
-    return _DIGITS.sub("{}", name)
 
 
 @dataclass(frozen=True)
