@@ -141,7 +141,7 @@ def language_model(whole: dict[str, Any]) -> dict[str, Any]:
 
     The larger one has the output matrix, so it says whether that is the embedding.
     """
-    inner = whole.get("text_config")
+    inner = whole.get("text_config") or whole.get("llm_config")
     if not isinstance(inner, dict):
         return whole
     shared = ("quantization_config", "eos_token_id", "bos_token_id")
