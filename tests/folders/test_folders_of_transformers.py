@@ -14,7 +14,18 @@ import graphml
 from graphml.errors import ArchitectureError, UsageError, WeightsError
 from graphml.loading import discovery
 from graphml.loading.open_file import open_path
-from tests.folder_records import FOLDER, LLAMA3, RECORDS, TOKENS, YARN, about, in_steps, values, write_folder
+from tests.folder_records import (
+    FOLDER,
+    LLAMA3,
+    LONG,
+    RECORDS,
+    TOKENS,
+    YARN,
+    about,
+    in_steps,
+    values,
+    write_folder,
+)
 from tests.golden import Floats, nmse
 
 LIMIT = 1e-8
@@ -29,7 +40,7 @@ def folder(path: Path, name: str, **changed: Any) -> Path:
 
 def logits(path: Path, backend: str, parts: list[list[int]]) -> Floats:
     with graphml.load(path, backend=backend, kv="f32", quant="fp32") as model:
-        session = model.session(n_ctx=48)
+        session = model.session(n_ctx=min(48, model.n_ctx))
         return np.concatenate([np.atleast_2d(session.eval(part, all_logits=True)) for part in parts])
 
 
@@ -63,7 +74,10 @@ def test_it_is_on_the_cpu(name: str, tmp_path: Path) -> None:
      ("falcon", "alibi", True), ("llama", "hidden_act", "gelu"), ("mamba2", "time_step_limit", [0.0, 1.0]),
      ("llama", "is_encoder_decoder", True), ("qwen3_moe", "decoder_sparse_step", 2),
      ("smollm3", "no_rope_layers", [1, 1, 1, 1]), ("llama", "num_attention_heads", "4"),
-     ("llama", "rope_parameters", {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}),
+     ("llama", "rope_parameters", {"rope_type": "dynamical", "factor": 2.0, "rope_theta": 1e4}),
+     ("phimoe", "num_experts_per_tok", 3), ("phimoe", "router_jitter_noise", -0.1),
+     ("phimoe", "rope_parameters", {**LONG, "short_mscale": 1.0, "long_mscale": 1.2}),
+     ("phimoe", "rope_parameters", {**YARN, "short_mscale": 1.2, "long_mscale": 1.2}),
      ("llama", "rope_parameters", {"rope_type": "default", "rope_theta": 1e4, "a_new_one": 2}),
      ("deepseek_v3", "rope_parameters", {"rope_type": "yarn", "factor": 2.0, "truncate": False,
                                          "mscale": 1.0, "mscale_all_dim": 1.0}),
@@ -212,6 +226,12 @@ def test_the_style_of_transformers_4_says_the_same(tmp_path: Path) -> None:
         ):
             assert dict(new.metadata) == dict(older.metadata)
             assert list(new.tensors) == list(older.tensors)
+
+
+def test_texts_that_a_dynamic_rope_would_change_are_longer_than_the_context(tmp_path: Path) -> None:
+    path, wanted = folder(tmp_path, "internlm3-dynamic"), "n_ctx: wanted 1 to 24"
+    with graphml.load(path, backend="reference") as model, pytest.raises(UsageError, match=wanted):
+        model.session(n_ctx=25)
 
 
 def test_layers_that_are_numbered_with_zeros_before_are_the_same(tmp_path: Path) -> None:
