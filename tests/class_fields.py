@@ -33,6 +33,11 @@ MODELS = {
     "deepseek_ocr2_text": "DeepseekOcr2TextModel",
 }
 """Of which the language model alone has no class with logits."""
+INNER = {
+    "gemma4_assistant": "gemma4_text",
+    "gemma4_unified_assistant": "gemma4_unified_text",
+}
+"""Whose class runs a model of another config, with fields that count."""
 PRIVATE = {"_is_quantized", "default_theta"}
 
 
@@ -158,7 +163,7 @@ def record(kind: str) -> dict[str, Any]:
     for field in sorted(reads.keys() - generic - methods):
         default = declared.get(field, reads[field])
         kept[field] = default if isinstance(default, bool | int | float | str) else None
-    return kept
+    return record(INNER[kind]) | kept if kind in INNER else kept
 
 
 def main() -> None:

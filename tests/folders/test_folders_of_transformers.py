@@ -50,7 +50,8 @@ def test_every_family_has_a_record() -> None:
     recorded = {one.get("text_config", one)["model_type"] for one in configs}
     assert sorted(RECORDS) == sorted(path.stem for path in FOLDER.glob("*.npz"))
     assert recorded <= set(families)
-    for family in (family for family in families.values() if family.logits):
+    drafts = discovery.drafters()  # test_shared_cells_heads.py has records of those
+    for family in (of for of in families.values() if of.logits and of.architecture not in drafts):
         assert recorded & set(family.model_types), family.model_types
         assert discovery.architecture(family.architecture)
 
@@ -248,6 +249,14 @@ def test_layers_that_are_numbered_with_zeros_before_are_the_same(tmp_path: Path)
 def test_an_unknown_family_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArchitectureError, match=r"model_type 'llamma' is not known\. Did you mean 'llama'"):
         open_path(folder(tmp_path, "llama", model_type="llamma"))
+
+
+def test_a_model_that_no_graph_computes_is_refused_by_the_reason(tmp_path: Path) -> None:
+    """As `save_pretrained` of transformers 5.24 writes `DiffusionGemmaForBlockDiffusion`."""
+    whole = {"model_type": "diffusion_gemma", "text_config": {"model_type": "diffusion_gemma_text"}}
+    path = write_folder(tmp_path, whole, {"model.decoder.embed_tokens.weight": [4, 4]})
+    with pytest.raises(ArchitectureError, match="'diffusion_gemma_text' is not read: .*embeddings mixed by"):
+        open_path(path)
 
 
 def test_tensors_without_a_place_are_refused(tmp_path: Path) -> None:
