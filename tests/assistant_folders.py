@@ -2,10 +2,10 @@
 
     PYTHONPATH=.:quant:models VENV/bin/python -m tests.assistant_folders
 
-`assistant-folders.npz` holds config.json, names and shapes of each assistant, and its logits [text, step, id]
-and rows behind the first `ENDS` tokens of a text, each step with the id that the one before found most likely.
-Made with transformers 5.24.0, float32, eager attention. Texts fit into the windows: behind these the class sees
-two tokens more than llama.cpp's graph.
+`assistant-folders.npz` holds config.json, names and shapes of each assistant, and its logits
+[text, step, id] and rows behind the first `ENDS` tokens of a text, each step with the id that the one before
+found most likely. Made with transformers 5.24.0, float32, eager attention. Texts fit into the windows: behind
+these the class sees two tokens more than llama.cpp's graph.
 """
 
 from __future__ import annotations

@@ -31,6 +31,8 @@ CONFIGS = ("config", "text_config")
 MODELS = {
     "step3p5": "Step3p7TextModel",
     "deepseek_ocr2_text": "DeepseekOcr2TextModel",
+    "granite4_vision_text": "Granite4VisionTextModel",
+    "paddleocr_vl_text": "PaddleOCRTextModel",
 }
 """Of which the language model alone has no class with logits."""
 INNER = {

@@ -76,6 +76,12 @@ DELTA = {"head_dim": 16, "linear_key_head_dim": 8, "linear_value_head_dim": 8, "
 VQ = {"embed_dim": 4, "num_embeddings": 8, "latent_channels": 4, "resolution": 16, "base_channels": 32,
       "channel_multiplier": [1], "num_res_blocks": 1}  # fmt: skip
 SEEING = (
+    "Glm4v",
+    "Glm4vMoe",
+    "GlmOcr",
+    "Granite4Vision",
+    "HunYuanVL",
+    "PaddleOCRVL",
     "Qwen2VL",
     "Qwen2_5_VL",
     "Qwen3VL",
@@ -110,7 +116,12 @@ MROPE = {"rope_type": "default", "rope_theta": 10000.0}
 VISION = {"depth": 1, "embed_dim": 16, "hidden_size": 32, "intermediate_size": 16, "num_heads": 2,
           "out_hidden_size": 32, "fullatt_block_indexes": [0], "deepstack_visual_indexes": [0],
           "num_position_embeddings": 16, "patch_size": 4, "mlp_ratio": 2}  # fmt: skip
-VISIONS = {"Step3p7": {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8,
+OF_CLIP = {"model_type": "clip_vision_model", "hidden_size": 16, "intermediate_size": 16,
+           "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8, "patch_size": 4}  # fmt: skip
+VISIONS = {"Granite4Vision": {**OF_CLIP, "hidden_size": 64}, "HunYuanVL": {**OF_CLIP, "model_type": "hunyuan_vl_vision",
+                                                    "out_hidden_size": 32},
+           "PaddleOCRVL": {**OF_CLIP, "model_type": "paddleocr_vl_vision"},
+           "Step3p7": {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8,
                        "patch_size": 4, "mlp_ratio": 2.0},
            "DeepseekOcr2": {
                "sam_config": {"hidden_size": 16, "output_channels": 8, "num_hidden_layers": 1,
@@ -119,6 +130,11 @@ VISIONS = {"Step3p7": {"hidden_size": 16, "num_hidden_layers": 1, "num_attention
                "encoder_config": {"vocab_size": 8, "hidden_size": 16, "intermediate_size": 16,
                                   "num_hidden_layers": 1, "num_attention_heads": 2,
                                   "num_key_value_heads": 2}}}  # fmt: skip
+OTHER_PARTS: Mapping[str, Mapping[str, Any]] = {
+    "Granite4Vision": {"deepstack_layer_map": [], "downsample_rate": "1/2",
+                       "qformer_config": {"model_type": "blip_2_qformer", "intermediate_size": 16,
+                                          "num_hidden_layers": 1, "vocab_size": 8}},
+}  # fmt: skip
 MULTIPLIED = {"embedding_multiplier": 3.0, "lm_head_multiplier": 0.5, "mlp_multipliers": [0.7, 1.3],
               "key_multiplier": 0.6, "attention_in_multiplier": 1.2, "attention_out_multiplier": 0.8,
               "ssm_multipliers": [0.9, 1.1, 0.8, 1.2, 0.7], "ssm_in_multiplier": 1.4,
@@ -232,6 +248,12 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "glm4_moe-larger": ("Glm4Moe", {**LARGER, **ROUTED, "head_dim": 12, "use_qk_norm": True,
                                     "attention_bias": True, "n_routed_experts": 10, "num_experts_per_tok": 3,
                                     "moe_intermediate_size": 24, "first_k_dense_replace": 2}),
+    "glm4v": ("Glm4v", {"rope_parameters": {**MROPE, "mrope_section": [1, 1, 0],
+                                            "partial_rotary_factor": 0.5}}),
+    "glm4v-whole": ("Glm4v", {"num_key_value_heads": 4, "rope_parameters": {**MROPE, "mrope_section": [1, 1, 2]}}),
+    "glm4v_moe": ("Glm4vMoe", {**ROUTED, "head_dim": 16, "n_group": 4, "topk_group": 2, "rope_parameters": {
+        **MROPE, "mrope_section": [1, 1, 2], "partial_rotary_factor": 0.5}}),
+    "glm_ocr": ("GlmOcr", {"head_dim": 16, "rope_parameters": {**MROPE, "mrope_section": [2, 3, 3]}}),
     "glm4_moe_lite": ("Glm4MoeLite", {**LATENT, "q_lora_rank": 24, "n_shared_experts": 2,
                                       "mlp_layer_types": ["dense", "sparse"]}),
     "glm_moe_dsa": ("GlmMoeDsa", {**LATENT, **INDEXED, "num_hidden_layers": 4, "n_group": 1, "topk_group": 1,
@@ -242,6 +264,7 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "gpt_oss": ("GptOss", {"head_dim": 8, "sliding_window": 8, "num_local_experts": 6,
                            "num_experts_per_tok": 2, "rope_parameters": {**YARN, "truncate": False}}),
     "granite": ("Granite", GRANITE),
+    "granite4_vision": ("Granite4Vision", GRANITE),
     "granite_swa": ("GraniteSWA", {**GRANITE, **SOME_ROPE, "tie_word_embeddings": True}),
     "granitemoe": ("GraniteMoe", {**GRANITE, "num_local_experts": 6}),
     "granitemoe_swa": ("GraniteMoeSWA", {**GRANITE, **SOME_ROPE, "num_local_experts": 6,
@@ -256,6 +279,7 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
                              "attention_bias": True, "mlp_bias": True}),
     "hunyuan_v1_dense": ("HunYuanDenseV1", {"head_dim": 8, "rope_parameters": ALPHA}),
     "hunyuan_v1_moe": ("HunYuanMoEV1", {"head_dim": 8, "num_experts": 6, "moe_topk": 2}),
+    "hunyuan_vl": ("HunYuanVL", {"head_dim": 8, "rope_parameters": {**ALPHA, "mrope_section": [1, 1, 1, 1]}}),
     "internlm3": ("InternLM3", {"head_dim": 8}),
     "internlm3-dynamic": ("InternLM3", {"head_dim": 8, "max_position_embeddings": 24, "rope_parameters": {
         "rope_type": "dynamic", "factor": 6.0, "rope_theta": 10000.0}}),
@@ -322,6 +346,7 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "olmo2": ("Olmo2", {}),
     "olmo3": ("Olmo3", {"num_hidden_layers": 4, "sliding_window": 8, "rope_parameters": BY_KIND}),
     "olmoe": ("Olmoe", {"num_experts": 6, "num_experts_per_tok": 2}),
+    "paddleocr_vl": ("PaddleOCRVL", {"head_dim": 16, "rope_parameters": {**MROPE, "mrope_section": [2, 3, 3]}}),
     "phi": ("Phi", {}),
     "phi3": ("Phi3", {"sliding_window": 10, "max_position_embeddings": 64, "rope_parameters": LONG,
                       "original_max_position_embeddings": 16}),
@@ -451,9 +476,9 @@ def record(name: str) -> None:
         told = {key: value for key, value in told.items() if value is not None}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
-        told = (
-            {"text_config": told, "vision_config": VISIONS.get(prefix, VISION)} if prefix in SEEING else told
-        )
+        if prefix in SEEING:
+            parts = {"vision_config": VISIONS.get(prefix, VISION), **OTHER_PARTS.get(prefix, {})}
+            told = {"text_config": told, **parts}
         of_class(of_config(**told)).save_pretrained(path)
         config = json.loads((path / "config.json").read_text())
         tensors = shapes(path / "model.safetensors")

@@ -136,12 +136,15 @@ def test_fields_that_change_the_mathematics_are_refused(
         open_path(path)
 
 
-@pytest.mark.parametrize("name", ["qwen2_vl", "qwen2_5_vl"])
+@pytest.mark.parametrize("name", ["hunyuan_vl", "paddleocr_vl", "qwen2_vl", "qwen2_5_vl"])
 def test_a_model_that_sees_says_its_fields_in_the_older_style(name: str, tmp_path: Path) -> None:
     whole, tensors, wanted = about(name)
     inner = dict(whole["text_config"])
     rope = inner.pop("rope_parameters")
-    rope = {"type": "mrope", "mrope_section": rope["mrope_section"]}
+    if "alpha" in rope:
+        rope = {"type": "xdrope", "alpha": rope["alpha"], "xdrope_section": rope["mrope_section"]}
+    else:
+        rope = {"type": "mrope", "mrope_section": rope["mrope_section"]}
     config = {**inner, **whole, "rope_scaling": rope, "rope_theta": 10000.0, "vision_config": {"depth": 1}}
     del config["text_config"]
     path = write_folder(tmp_path / name, config, {**tensors, "visual.merger.mlp.0.weight": [4, 4]})
@@ -255,7 +258,7 @@ def test_a_model_that_no_graph_computes_is_refused_by_the_reason(tmp_path: Path)
     """As `save_pretrained` of transformers 5.24 writes `DiffusionGemmaForBlockDiffusion`."""
     whole = {"model_type": "diffusion_gemma", "text_config": {"model_type": "diffusion_gemma_text"}}
     path = write_folder(tmp_path, whole, {"model.decoder.embed_tokens.weight": [4, 4]})
-    with pytest.raises(ArchitectureError, match="'diffusion_gemma_text' is not read: .*embeddings mixed by"):
+    with pytest.raises(ArchitectureError, match=r"'diffusion_gemma_text' is not read: .*embeddings mixed by"):
         open_path(path)
 
 

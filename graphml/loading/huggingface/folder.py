@@ -63,8 +63,8 @@ def open_folder(
     """The model of a folder.
 
     families: by model_type; stated_family: one that is used whatever the model_type is; refused: why others
-    are not read. Raises ArchitectureError for a model_type or a field that is not known, WeightsError for missing, damaged or
-    pickled files.
+    are not read. Raises ArchitectureError for a model_type or a field that is not known, WeightsError for
+    missing, damaged or pickled files.
     """
     whole = read_json(path / CONFIG)
     fields = language_model(whole, families)
