@@ -118,8 +118,8 @@ VISION = {"depth": 1, "embed_dim": 16, "hidden_size": 32, "intermediate_size": 1
           "num_position_embeddings": 16, "patch_size": 4, "mlp_ratio": 2}  # fmt: skip
 OF_CLIP = {"model_type": "clip_vision_model", "hidden_size": 16, "intermediate_size": 16,
            "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8, "patch_size": 4}  # fmt: skip
-VISIONS = {"Granite4Vision": {**OF_CLIP, "hidden_size": 64}, "HunYuanVL": {**OF_CLIP, "model_type": "hunyuan_vl_vision",
-                                                    "out_hidden_size": 32},
+VISIONS = {"Granite4Vision": {**OF_CLIP, "hidden_size": 64},
+           "HunYuanVL": {**OF_CLIP, "model_type": "hunyuan_vl_vision", "out_hidden_size": 32},
            "PaddleOCRVL": {**OF_CLIP, "model_type": "paddleocr_vl_vision"},
            "Step3p7": {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8,
                        "patch_size": 4, "mlp_ratio": 2.0},
@@ -250,7 +250,8 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
                                     "moe_intermediate_size": 24, "first_k_dense_replace": 2}),
     "glm4v": ("Glm4v", {"rope_parameters": {**MROPE, "mrope_section": [1, 1, 0],
                                             "partial_rotary_factor": 0.5}}),
-    "glm4v-whole": ("Glm4v", {"num_key_value_heads": 4, "rope_parameters": {**MROPE, "mrope_section": [1, 1, 2]}}),
+    "glm4v-whole": ("Glm4v", {"num_key_value_heads": 4,
+                              "rope_parameters": {**MROPE, "mrope_section": [1, 1, 2]}}),
     "glm4v_moe": ("Glm4vMoe", {**ROUTED, "head_dim": 16, "n_group": 4, "topk_group": 2, "rope_parameters": {
         **MROPE, "mrope_section": [1, 1, 2], "partial_rotary_factor": 0.5}}),
     "glm_ocr": ("GlmOcr", {"head_dim": 16, "rope_parameters": {**MROPE, "mrope_section": [2, 3, 3]}}),
@@ -346,7 +347,8 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "olmo2": ("Olmo2", {}),
     "olmo3": ("Olmo3", {"num_hidden_layers": 4, "sliding_window": 8, "rope_parameters": BY_KIND}),
     "olmoe": ("Olmoe", {"num_experts": 6, "num_experts_per_tok": 2}),
-    "paddleocr_vl": ("PaddleOCRVL", {"head_dim": 16, "rope_parameters": {**MROPE, "mrope_section": [2, 3, 3]}}),
+    "paddleocr_vl": ("PaddleOCRVL", {"head_dim": 16,
+                                     "rope_parameters": {**MROPE, "mrope_section": [2, 3, 3]}}),
     "phi": ("Phi", {}),
     "phi3": ("Phi3", {"sliding_window": 10, "max_position_embeddings": 64, "rope_parameters": LONG,
                       "original_max_position_embeddings": 16}),

@@ -39,6 +39,9 @@ BY_LAYER = frozenset((
 ))  # fmt: skip
 """Keys under which files of any architecture may have one value, or one for each layer."""
 
+SMALLEST = 1e-30
+"""The least number but 0 that a file may state: what is divided by less leaves float32."""
+
 
 class Keys:
     """Typed reads of an architecture's metadata: `keys.integer("block_count")` reads `llama.block_count`."""
@@ -89,7 +92,10 @@ class Keys:
     def number(self, key: str, default: float | None = None) -> float:
         """A floating-point number; without a default the key must be there."""
         name = f"{self._prefix}.{key}"
-        return self.metadata.number(name) if default is None else self.metadata.number(name, default)
+        value = self.metadata.number(name) if default is None else self.metadata.number(name, default)
+        if 0 < abs(value) < SMALLEST:
+            raise self.unsupported(key, f"0, or a number of at least {SMALLEST}")
+        return value
 
     def text(self, key: str, default: str) -> str:
         """A string."""

@@ -108,7 +108,8 @@ def test_it_is_on_the_cpu(name: str, tmp_path: Path) -> None:
      ("nemotron_h", "mlp_hidden_act", "silu"), ("nemotron_h", "mamba_hidden_act", "gelu"),
      ("nemotron_h", "layers_block_type", ["mlp", "conv"]), ("nemotron_h", "layer_types", ["mlp"]),
      ("nemotron_h-experts", "topk_group", 0), ("nemotron_h-experts", "routed_scaling_factor", 0.0),
-     ("bitnet", "hidden_act", "gelu"),
+     ("bitnet", "hidden_act", "gelu"), ("gemma2", "final_logit_softcapping", 1e-300),
+     ("granite", "logits_scaling", 1e-39), ("llama", "rope_parameters", {**LLAMA3, "factor": -1e-300}),
      ("mellum", "rope_parameters", {
          kind: {"rope_theta": 1e4, "partial_rotary_factor": part}
          for kind, part in (("full_attention", 1.0), ("sliding_attention", 0.5))}),

@@ -88,3 +88,15 @@ def test_numbers_that_differ_by_layer_are_refused_where_there_is_one_for_all(
     mixed = replace(model, metadata={**model.metadata, f"llama.{key}": values})
     with pytest.raises(GraphmlError, match=rf"key '?llama\.{key}'?: wanted {wanted}"):
         discovery.architecture("llama").read(read(mixed, "llama"))
+
+
+@pytest.mark.parametrize(("name", "key"), [
+    ("gemma2-plain", "final_logit_softcapping"), ("granite-plain", "logit_scale"),
+    ("llama-tied", "rope.scaling.factor"),
+])  # fmt: skip
+@pytest.mark.parametrize("value", [1e-300, -1e-39])
+def test_numbers_whose_quotients_leave_float32_are_refused(name: str, key: str, value: float) -> None:
+    of, model = MODELS[name]
+    tiny = replace(model, metadata={**model.metadata, f"{of}.{key}": value})
+    with pytest.raises(GraphmlError, match=rf"key {of}\.{key}: wanted 0, or a number of at least 1e-30"):
+        discovery.architecture(of).read(read(tiny, of))
