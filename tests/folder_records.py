@@ -81,6 +81,7 @@ SEEING = (
     "GlmOcr",
     "Granite4Vision",
     "HunYuanVL",
+    "MuseGlimmer",
     "PaddleOCRVL",
     "Qwen2VL",
     "Qwen2_5_VL",
@@ -100,6 +101,7 @@ NESTED = (
     "Qwen3_5Moe",
     "Qwen4Exp",
     "Dots3Note",
+    "MiniMaxM3VL",
 )
 OF_OTHERS = {
     **dict.fromkeys(("Exaone", "InternLM3", "IQuestCoder"), "Llama"),
@@ -120,6 +122,8 @@ OF_CLIP = {"model_type": "clip_vision_model", "hidden_size": 16, "intermediate_s
            "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8, "patch_size": 4}  # fmt: skip
 VISIONS = {"Granite4Vision": {**OF_CLIP, "hidden_size": 64},
            "HunYuanVL": {**OF_CLIP, "model_type": "hunyuan_vl_vision", "out_hidden_size": 32},
+           "MuseGlimmer": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+                           "num_attention_heads": 2, "max_position_embeddings": 16},
            "PaddleOCRVL": {**OF_CLIP, "model_type": "paddleocr_vl_vision"},
            "Step3p7": {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8,
                        "patch_size": 4, "mlp_ratio": 2.0},
@@ -331,10 +335,17 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.5}),
     "minicpm3": ("MiniCPM3", {**HEADS, "q_lora_rank": 24}),
     "minimax_m2": ("MiniMaxM2", {"head_dim": 16, "num_local_experts": 6, "num_experts_per_tok": 2}),
+    "minimax_m3_vl": ("MiniMaxM3VL", {
+        "num_hidden_layers": 3, "head_dim": 16, "intermediate_size": 20, "dense_intermediate_size": 40,
+        "shared_intermediate_size": 24, "num_local_experts": 6, "num_experts_per_tok": 2, "rotary_dim": 8,
+        "rope_parameters": {**MROPE, "partial_rotary_factor": 0.5}, "index_n_heads": 2, "index_head_dim": 16,
+        "index_block_size": 4, "index_topk_blocks": 3, "mlp_layer_types": ["dense", "sparse", "sparse"],
+        "layer_types": ["full_attention", "minimax_m3_sparse", "minimax_m3_sparse"]}),
     "mistral": ("Mistral", {"sliding_window": 7}),
     "mixtral": ("Mixtral", {"num_local_experts": 4}),
     "mpt": ("Mpt", {"attn_config": {"clip_qkv": 0.8}, "num_key_value_heads": None,
                     "intermediate_size": None}),
+    "muse_glimmer": ("MuseGlimmer", {"num_hidden_layers": 5, "head_dim": 16, "sliding_window": 8}),
     "nemotron": ("Nemotron", {}),
     "nemotron_h": ("NemotronH", {**NEMOTRON_H, "layers_block_type": [
         "linear_attention", "mlp", "full_attention", "linear_attention", "mlp"], "use_bias": True}),

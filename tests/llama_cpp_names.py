@@ -5,8 +5,8 @@
 It asks PyPI for the newest release. Where that is another than the recorded one, its sources are fetched
 (80 MB) and the architectures and the kinds of GGUF tokenizers are told that are new there, and what graphml
 lacks of all. `--record` writes `tests/data/llama_cpp_names.txt` anew, which `test_llama_cpp_names.py` holds
-graphml to. Of the recorded release nothing is fetched. It ends with `NOT_ASKED` where pip cannot ask or fetch,
-and with another number, as any program, where it fails itself.
+graphml to. Of the recorded release nothing is fetched. It ends with `NOT_ASKED` where pip cannot ask or
+fetch, and with another number, as any program, where it fails itself.
 """
 
 from __future__ import annotations

@@ -76,7 +76,10 @@ def test_it_is_on_the_cpu(name: str, tmp_path: Path) -> None:
      ("llama", "is_encoder_decoder", True), ("qwen3_moe", "decoder_sparse_step", 2),
      ("smollm3", "no_rope_layers", [1, 1, 1, 1]), ("llama", "num_attention_heads", "4"),
      ("llama", "rope_parameters", {"rope_type": "dynamical", "factor": 2.0, "rope_theta": 1e4}),
-     ("phimoe", "num_experts_per_tok", 3), ("phimoe", "router_jitter_noise", -0.1),
+     ("phimoe", "num_experts_per_tok", 3), ("muse_glimmer", "layer_rope_theta", [1e4, 1e4, 1e4, 0, 0]),
+     ("muse_glimmer", "layer_types", ["full_attention"] * 5), ("muse_glimmer", "post_norm_eps", 1e-5),
+     ("minimax_m3_vl", "index_n_heads", 1), ("minimax_m3_vl", "swiglu_limit", 5.0),
+     ("minimax_m3_vl", "swiglu_alpha", 1.0), ("phimoe", "router_jitter_noise", -0.1),
      ("phimoe", "rope_parameters", {**LONG, "short_mscale": 1.0, "long_mscale": 1.2}),
      ("phimoe", "rope_parameters", {**YARN, "short_mscale": 1.2, "long_mscale": 1.2}),
      ("llama", "rope_parameters", {"rope_type": "default", "rope_theta": 1e4, "a_new_one": 2}),
@@ -130,7 +133,9 @@ def test_fields_that_change_the_mathematics_are_refused(
     name: str, field: str, value: object, tmp_path: Path
 ) -> None:
     windows = {"sliding_window": 8, "layer_types": None} if field == "use_sliding_window" else {}
-    path = folder(tmp_path, name, **windows, **{field: value})
+    text = about(name)[0].get("text_config", {})
+    inner = {"text_config": {**text, **windows, field: value}} if text else {**windows, field: value}
+    path = folder(tmp_path, name, **inner)
     wanted = {"rope_parameters": "rope", "use_sliding_window": "sliding_window",
               "first_k_dense_replace": "mlp_layer_types"}.get(field, field)  # fmt: skip
     with pytest.raises(ArchitectureError, match=rf"config\.json: .*{wanted}"):
@@ -191,6 +196,35 @@ def test_hrm_text_says_the_layers_of_a_stack_in_either_way(tmp_path: Path) -> No
     assert nmse(ours, about("hrm_text")[2]) <= LIMIT
     with pytest.raises(ArchitectureError, match="embedding_scale: wanted a number, or initializer_range"):
         open_path(folder(tmp_path / "none", "hrm_text", **older, initializer_range=0.0))
+
+
+def test_minimax_m3_says_its_index_in_either_way(tmp_path: Path) -> None:
+    """And its tensors: as `save_pretrained` writes them, and as published files have them."""
+    config, tensors, wanted = about("minimax_m3_vl")
+    sizes = {"sparse_num_index_heads": 2, "sparse_index_dim": 16, "sparse_block_size": 4,
+             "sparse_topk_blocks": 3, "sparse_local_block": 1}  # fmt: skip
+    assert config["index_topk_blocks"] == 3
+    older = {**config, "index_topk_blocks": 16, "index_n_heads": 4, "sparse_attention_config": sizes}
+    published = {}
+    for name, shape in tensors.items():
+        values_of = values(name, tuple(shape))
+        name = name.replace("self_attn.indexer.", "self_attn.index_")
+        stem, head, rest = name.partition(".mlp.")
+        if any(f".{layer}." in name for layer in (1, 2)) and head:
+            name = f"{stem}.block_sparse_moe.{rest.replace('gate.e_score', 'e_score')}"
+        parts = {name: values_of}
+        if rest.endswith("gate_up_proj.weight"):
+            parts = {name.replace("gate_up", part): half for part, half in
+                     zip(("gate", "up"), np.split(values_of, 2), strict=True)}  # fmt: skip
+        elif rest == "experts.gate_up_proj":
+            parts = {name.replace("gate_up_proj", f"{i}.w{w}.weight"): half for i, of in enumerate(values_of)
+                     for w, half in zip((1, 3), np.split(of, 2), strict=True)}  # fmt: skip
+        elif rest == "experts.down_proj":
+            parts = {name.replace("down_proj", f"{i}.w2.weight"): of for i, of in enumerate(values_of)}
+        published |= {f"language_model.{part}": np.ascontiguousarray(of) for part, of in parts.items()}
+    (tmp_path / "config.json").write_text(json.dumps(older))
+    save_file(published, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    assert nmse(logits(tmp_path, "reference", [TOKENS.tolist()]), wanted) <= LIMIT
 
 
 def test_mimo_counts_the_tokens_before_one_in_the_older_style(tmp_path: Path) -> None:
