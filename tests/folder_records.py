@@ -4,8 +4,8 @@
     PYTHONPATH=.:quant:models VENV/bin/python -m tests.folder_records [NAME ...]
 
 A record holds config.json, names and shapes of the tensors, and the logits; the weights follow from the
-names, so that the tests need neither package. Made with transformers 5.23.0, Apertus and Chameleon with
-5.24.0, float32, eager attention.
+names, so that the tests need neither package. Made with transformers 5.23.0, those since Apertus with 5.24.0,
+float32, eager attention.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
+
+from tests.folder_parts import NESTED, OF_OTHERS, OTHER_PARTS, SEEING, VISION, VISIONS, VQ
 
 FOLDER = Path(__file__).parent / "data" / "folders"
 PARTS = (13, 1, 10)  # of the tokens, in steps that keep a cache
@@ -43,6 +45,10 @@ ROUTED = {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_siz
 HEADS = {"num_key_value_heads": 4, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4,
          "v_head_dim": 12}  # fmt: skip
 LATENT = {**ROUTED, **HEADS}
+OF_FLASH = {**ROUTED, "first_k_dense_replace": None, "num_key_value_heads": 4, "kv_lora_rank": 16,
+            "q_lora_rank": 24, "qk_nope_head_dim": 12, "v_head_dim": 10, "linear_head_dim": 8,
+            "linear_num_heads": 4, "index_topk": 32, "index_head_dim": 16, "index_n_heads": 2,
+            "index_kpool": 4}  # fmt: skip
 INDEXED = {"q_lora_rank": 24, "index_topk": 8, "index_head_dim": 16, "index_n_heads": 16}
 LOCAL_LATENT = {"num_attention_heads": 2, "num_key_value_heads": 2, "q_lora_rank": 20, "kv_lora_rank": 20,
                 "head_dim": 20, "qk_nope_head_dim": 16, "v_head_dim": 10}  # fmt: skip
@@ -73,41 +79,6 @@ OF_STEP = {
 }  # fmt: skip
 DELTA = {"head_dim": 16, "linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_num_key_heads": 2,
          "linear_num_value_heads": 4, "layer_types": ["linear_attention", "full_attention"]}  # fmt: skip
-VQ = {"embed_dim": 4, "num_embeddings": 8, "latent_channels": 4, "resolution": 16, "base_channels": 32,
-      "channel_multiplier": [1], "num_res_blocks": 1}  # fmt: skip
-SEEING = (
-    "Glm4v",
-    "Glm4vMoe",
-    "GlmOcr",
-    "Granite4Vision",
-    "HunYuanVL",
-    "MuseGlimmer",
-    "PaddleOCRVL",
-    "Qwen2VL",
-    "Qwen2_5_VL",
-    "Qwen3VL",
-    "Qwen3VLMoe",
-    "Step3p7",
-    "DeepseekOcr2",
-)  # classes with a part that sees
-# Classes whose language model has a config of its own.
-NESTED = (
-    "Gemma3",
-    "Gemma3n",
-    "Llama4",
-    "Gemma4",
-    "Gemma4Unified",
-    "Qwen3_5",
-    "Qwen3_5Moe",
-    "Qwen4Exp",
-    "Dots3Note",
-    "MiniMaxM3VL",
-)
-OF_OTHERS = {
-    **dict.fromkeys(("Exaone", "InternLM3", "IQuestCoder"), "Llama"),
-    "SarvamMLA": "DeepseekV3",
-    "SarvamMoE": "Glm4Moe",
-}  # configs of another's class
 GEMMA4 = {"num_hidden_layers": 4, "head_dim": 16, "global_head_dim": 32, "sliding_window": 8,
           "layer_types": ["sliding_attention", "full_attention"] * 2, "final_logit_softcapping": 3.0,
           "vocab_size_per_layer_input": 64}  # fmt: skip
@@ -115,30 +86,6 @@ HYBRID = {"layer_types": ["linear_attention", "full_attention", "linear_attentio
           "mamba_n_heads": 8, "mamba_n_groups": 2, "mamba_d_state": 8, "mamba_chunk_size": 8,
           "shared_intermediate_size": 24}  # fmt: skip
 MROPE = {"rope_type": "default", "rope_theta": 10000.0}
-VISION = {"depth": 1, "embed_dim": 16, "hidden_size": 32, "intermediate_size": 16, "num_heads": 2,
-          "out_hidden_size": 32, "fullatt_block_indexes": [0], "deepstack_visual_indexes": [0],
-          "num_position_embeddings": 16, "patch_size": 4, "mlp_ratio": 2}  # fmt: skip
-OF_CLIP = {"model_type": "clip_vision_model", "hidden_size": 16, "intermediate_size": 16,
-           "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8, "patch_size": 4}  # fmt: skip
-VISIONS = {"Granite4Vision": {**OF_CLIP, "hidden_size": 64},
-           "HunYuanVL": {**OF_CLIP, "model_type": "hunyuan_vl_vision", "out_hidden_size": 32},
-           "MuseGlimmer": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
-                           "num_attention_heads": 2, "max_position_embeddings": 16},
-           "PaddleOCRVL": {**OF_CLIP, "model_type": "paddleocr_vl_vision"},
-           "Step3p7": {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8,
-                       "patch_size": 4, "mlp_ratio": 2.0},
-           "DeepseekOcr2": {
-               "sam_config": {"hidden_size": 16, "output_channels": 8, "num_hidden_layers": 1,
-                              "image_size": 64, "num_attention_heads": 2, "window_size": 2, "mlp_dim": 16,
-                              "global_attn_indexes": [0], "downsample_channels": [8, 16]},
-               "encoder_config": {"vocab_size": 8, "hidden_size": 16, "intermediate_size": 16,
-                                  "num_hidden_layers": 1, "num_attention_heads": 2,
-                                  "num_key_value_heads": 2}}}  # fmt: skip
-OTHER_PARTS: Mapping[str, Mapping[str, Any]] = {
-    "Granite4Vision": {"deepstack_layer_map": [], "downsample_rate": "1/2",
-                       "qformer_config": {"model_type": "blip_2_qformer", "intermediate_size": 16,
-                                          "num_hidden_layers": 1, "vocab_size": 8}},
-}  # fmt: skip
 MULTIPLIED = {"embedding_multiplier": 3.0, "lm_head_multiplier": 0.5, "mlp_multipliers": [0.7, 1.3],
               "key_multiplier": 0.6, "attention_in_multiplier": 1.2, "attention_out_multiplier": 0.8,
               "ssm_multipliers": [0.9, 1.1, 0.8, 1.2, 0.7], "ssm_in_multiplier": 1.4,
@@ -258,6 +205,14 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
                               "rope_parameters": {**MROPE, "mrope_section": [1, 1, 2]}}),
     "glm4v_moe": ("Glm4vMoe", {**ROUTED, "head_dim": 16, "n_group": 4, "topk_group": 2, "rope_parameters": {
         **MROPE, "mrope_section": [1, 1, 2], "partial_rotary_factor": 0.5}}),
+    "glm5_next": ("Glm5Next", {
+        **OF_FLASH, "num_hidden_layers": 4, "n_group": 4, "topk_group": 2, "hc_mult": 2,
+        "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"], "hc_sinkhorn_iters": 3,
+        "swiglu_limit": 0.5, "rms_norm_eps": 0.01}),
+    "glm5_next-free": ("Glm5Next", {
+        **OF_FLASH, "n_group": 1, "topk_group": 1, "mlp_layer_types": ["dense", "sparse"], "hc_mult": 3,
+        "layer_types": ["indexed_attention", "linear_attention"], "linear_lower_bound": None,
+        "hc_sinkhorn_iters": 2}),
     "glm_ocr": ("GlmOcr", {"head_dim": 16, "rope_parameters": {**MROPE, "mrope_section": [2, 3, 3]}}),
     "glm4_moe_lite": ("Glm4MoeLite", {**LATENT, "q_lora_rank": 24, "n_shared_experts": 2,
                                       "mlp_layer_types": ["dense", "sparse"]}),
@@ -286,7 +241,7 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "hunyuan_v1_moe": ("HunYuanMoEV1", {"head_dim": 8, "num_experts": 6, "moe_topk": 2}),
     "hunyuan_vl": ("HunYuanVL", {"head_dim": 8, "rope_parameters": {**ALPHA, "mrope_section": [1, 1, 1, 1]}}),
     "internlm3": ("InternLM3", {"head_dim": 8}),
-    "internlm3-dynamic": ("InternLM3", {"head_dim": 8, "max_position_embeddings": 24, "rope_parameters": {
+    "internlm3-dynamic": ("InternLM3", {"head_dim": 8, "rope_parameters": {
         "rope_type": "dynamic", "factor": 6.0, "rope_theta": 10000.0}}),
     "iquestcoder": ("IQuestCoder", {"head_dim": 16}),
     "hy_v3": ("HYV3", {**EXPERTS, "head_dim": 8, "num_hidden_layers": 3, "num_shared_experts": 2,

@@ -67,7 +67,7 @@ def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
         shares_TE = g.where(near_TE, g.exp(behind_TE), g.constant(0.0))
         weights.append(g.div(g.gather(shares_TE, id_T1), g.sum_rows(shares_TE)))
         taken_TE = g.equal(numbers_TE, g.cast(id_T1, "f32"))
-    chosen = Chosen(g, layer, ids_T2, g.concat(*weights, name="expert_weights"))
+    chosen = Chosen(g, layer, ids_T2, g.concat(weights[0], weights[1], "expert_weights"))
     return chosen.combine(chosen.gated(x_TD))
 
 

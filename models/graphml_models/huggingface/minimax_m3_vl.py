@@ -27,7 +27,9 @@ def keys(config: HfConfig) -> dict[str, Value]:
     metadata = decoder_keys(config, width=config.size("dense_intermediate_size"))
     index_heads, kv = config.size("index_n_heads"), int(str(metadata["attention.head_count_kv"]))
     if index_heads != kv:
-        raise config.error(f"index_n_heads: wanted {kv}, as many as there are heads of keys; got {index_heads}")
+        raise config.error(
+            f"index_n_heads: wanted {kv}, as many as there are heads of keys; got {index_heads}"
+        )
     config.get("hidden_act", "index_head_dim", "intermediate_size", "shared_intermediate_size")
     config.get("layer_types", "mlp_layer_types", "moe_layer_freq")  # as the tensors are
     return {
@@ -46,8 +48,10 @@ def keys(config: HfConfig) -> dict[str, Value]:
 
 def halves(suffix: str) -> tuple[To, To]:
     """Gates and what they let through, of one matrix."""
-    gate, up = (rows(lambda config, i=i: (1, 2, i, i + 1)) for i in (0, 1))
-    return To(f"blk.{{}}.ffn_gate{suffix}", gate), To(f"blk.{{}}.ffn_up{suffix}", up)
+    return (
+        To(f"blk.{{}}.ffn_gate{suffix}", rows(lambda config: (1, 2, 0, 1))),
+        To(f"blk.{{}}.ffn_up{suffix}", rows(lambda config: (1, 2, 1, 2))),
+    )
 
 
 INDEX: Names = {

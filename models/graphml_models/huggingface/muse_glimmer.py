@@ -24,7 +24,9 @@ def keys(config: HfConfig) -> dict[str, Value]:
         metadata["attention.sliding_window"] = config.window()
     stated = metadata["attention.sliding_window_pattern"]
     bases = config.get("layer_rope_theta")
-    turned = windowed if bases is None else [bool(base) for base in bases] if isinstance(bases, list) else None
+    turned = (
+        windowed if bases is None else [bool(base) for base in bases] if isinstance(bases, list) else None
+    )
     if turned != stated or not metadata["attention.sliding_window"]:
         raise config.error(
             "layer_types, layer_rope_theta, sliding_window: wanted a window and positions in the same layers"
