@@ -32,8 +32,15 @@ CONFIGS = ("config", "text_config")
 MODELS = {
     "step3p5": "Step3p7TextModel",
     "deepseek_ocr2_text": "DeepseekOcr2TextModel",
+    "granite4_vision_text": "Granite4VisionTextModel",
+    "paddleocr_vl_text": "PaddleOCRTextModel",
 }
 """Of which the language model alone has no class with logits."""
+INNER = {
+    "gemma4_assistant": "gemma4_text",
+    "gemma4_unified_assistant": "gemma4_unified_text",
+}
+"""Whose class runs a model of another config, with fields that count."""
 PRIVATE = {"_is_quantized", "default_theta"}
 PART, PART_OF_ROPE = "partial_rotary_factor", "rope_parameters.partial_rotary_factor"
 """Every config takes the former over into its rope; only some classes rotate a part of their heads by it."""
@@ -165,7 +172,7 @@ def record(kind: str) -> dict[str, Any]:
         kept[field] = default if isinstance(default, bool | int | float | str) else None
         if field in synonyms:
             kept[field] = {"same_as": synonyms[field]}
-    return kept
+    return record(INNER[kind]) | kept if kind in INNER else kept
 
 
 def main() -> None:

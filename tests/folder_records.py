@@ -4,8 +4,8 @@
     PYTHONPATH=.:quant:models VENV/bin/python -m tests.folder_records [NAME ...]
 
 A record holds config.json, names and shapes of the tensors, and the logits; the weights follow from the
-names, so that the tests need neither package. Made with transformers 5.23.0, Apertus and Chameleon with
-5.24.0, float32, eager attention.
+names, so that the tests need neither package. Made with transformers 5.23.0, those since Apertus with 5.24.0,
+float32, eager attention.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
+
+from tests.folder_parts import NESTED, OF_OTHERS, OTHER_PARTS, SEEING, VISION, VISIONS, VQ
 
 FOLDER = Path(__file__).parent / "data" / "folders"
 PARTS = (13, 1, 10)  # of the tokens, in steps that keep a cache
@@ -43,6 +45,10 @@ ROUTED = {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_siz
 HEADS = {"num_key_value_heads": 4, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4,
          "v_head_dim": 12}  # fmt: skip
 LATENT = {**ROUTED, **HEADS}
+OF_FLASH = {**ROUTED, "first_k_dense_replace": None, "num_key_value_heads": 4, "kv_lora_rank": 16,
+            "q_lora_rank": 24, "qk_nope_head_dim": 12, "v_head_dim": 10, "linear_head_dim": 8,
+            "linear_num_heads": 4, "index_topk": 32, "index_head_dim": 16, "index_n_heads": 2,
+            "index_kpool": 4}  # fmt: skip
 INDEXED = {"q_lora_rank": 24, "index_topk": 8, "index_head_dim": 16, "index_n_heads": 16}
 LOCAL_LATENT = {"num_attention_heads": 2, "num_key_value_heads": 2, "q_lora_rank": 20, "kv_lora_rank": 20,
                 "head_dim": 20, "qk_nope_head_dim": 16, "v_head_dim": 10}  # fmt: skip
@@ -73,33 +79,6 @@ OF_STEP = {
 }  # fmt: skip
 DELTA = {"head_dim": 16, "linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_num_key_heads": 2,
          "linear_num_value_heads": 4, "layer_types": ["linear_attention", "full_attention"]}  # fmt: skip
-VQ = {"embed_dim": 4, "num_embeddings": 8, "latent_channels": 4, "resolution": 16, "base_channels": 32,
-      "channel_multiplier": [1], "num_res_blocks": 1}  # fmt: skip
-SEEING = (
-    "Qwen2VL",
-    "Qwen2_5_VL",
-    "Qwen3VL",
-    "Qwen3VLMoe",
-    "Step3p7",
-    "DeepseekOcr2",
-)  # classes with a part that sees
-# Classes whose language model has a config of its own.
-NESTED = (
-    "Gemma3",
-    "Gemma3n",
-    "Llama4",
-    "Gemma4",
-    "Gemma4Unified",
-    "Qwen3_5",
-    "Qwen3_5Moe",
-    "Qwen4Exp",
-    "Dots3Note",
-)
-OF_OTHERS = {
-    **dict.fromkeys(("Exaone", "InternLM3", "IQuestCoder"), "Llama"),
-    "SarvamMLA": "DeepseekV3",
-    "SarvamMoE": "Glm4Moe",
-}  # configs of another's class
 GEMMA4 = {"num_hidden_layers": 4, "head_dim": 16, "global_head_dim": 32, "sliding_window": 8,
           "layer_types": ["sliding_attention", "full_attention"] * 2, "final_logit_softcapping": 3.0,
           "vocab_size_per_layer_input": 64}  # fmt: skip
@@ -107,18 +86,6 @@ HYBRID = {"layer_types": ["linear_attention", "full_attention", "linear_attentio
           "mamba_n_heads": 8, "mamba_n_groups": 2, "mamba_d_state": 8, "mamba_chunk_size": 8,
           "shared_intermediate_size": 24}  # fmt: skip
 MROPE = {"rope_type": "default", "rope_theta": 10000.0}
-VISION = {"depth": 1, "embed_dim": 16, "hidden_size": 32, "intermediate_size": 16, "num_heads": 2,
-          "out_hidden_size": 32, "fullatt_block_indexes": [0], "deepstack_visual_indexes": [0],
-          "num_position_embeddings": 16, "patch_size": 4, "mlp_ratio": 2}  # fmt: skip
-VISIONS = {"Step3p7": {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8,
-                       "patch_size": 4, "mlp_ratio": 2.0},
-           "DeepseekOcr2": {
-               "sam_config": {"hidden_size": 16, "output_channels": 8, "num_hidden_layers": 1,
-                              "image_size": 64, "num_attention_heads": 2, "window_size": 2, "mlp_dim": 16,
-                              "global_attn_indexes": [0], "downsample_channels": [8, 16]},
-               "encoder_config": {"vocab_size": 8, "hidden_size": 16, "intermediate_size": 16,
-                                  "num_hidden_layers": 1, "num_attention_heads": 2,
-                                  "num_key_value_heads": 2}}}  # fmt: skip
 MULTIPLIED = {"embedding_multiplier": 3.0, "lm_head_multiplier": 0.5, "mlp_multipliers": [0.7, 1.3],
               "key_multiplier": 0.6, "attention_in_multiplier": 1.2, "attention_out_multiplier": 0.8,
               "ssm_multipliers": [0.9, 1.1, 0.8, 1.2, 0.7], "ssm_in_multiplier": 1.4,
@@ -232,6 +199,21 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "glm4_moe-larger": ("Glm4Moe", {**LARGER, **ROUTED, "head_dim": 12, "use_qk_norm": True,
                                     "attention_bias": True, "n_routed_experts": 10, "num_experts_per_tok": 3,
                                     "moe_intermediate_size": 24, "first_k_dense_replace": 2}),
+    "glm4v": ("Glm4v", {"rope_parameters": {**MROPE, "mrope_section": [1, 1, 0],
+                                            "partial_rotary_factor": 0.5}}),
+    "glm4v-whole": ("Glm4v", {"num_key_value_heads": 4,
+                              "rope_parameters": {**MROPE, "mrope_section": [1, 1, 2]}}),
+    "glm4v_moe": ("Glm4vMoe", {**ROUTED, "head_dim": 16, "n_group": 4, "topk_group": 2, "rope_parameters": {
+        **MROPE, "mrope_section": [1, 1, 2], "partial_rotary_factor": 0.5}}),
+    "glm5_next": ("Glm5Next", {
+        **OF_FLASH, "num_hidden_layers": 4, "n_group": 4, "topk_group": 2, "hc_mult": 2,
+        "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"], "hc_sinkhorn_iters": 3,
+        "swiglu_limit": 0.5, "rms_norm_eps": 0.01}),
+    "glm5_next-free": ("Glm5Next", {
+        **OF_FLASH, "n_group": 1, "topk_group": 1, "mlp_layer_types": ["dense", "sparse"], "hc_mult": 3,
+        "layer_types": ["indexed_attention", "linear_attention"], "linear_lower_bound": None,
+        "hc_sinkhorn_iters": 2}),
+    "glm_ocr": ("GlmOcr", {"head_dim": 16, "rope_parameters": {**MROPE, "mrope_section": [2, 3, 3]}}),
     "glm4_moe_lite": ("Glm4MoeLite", {**LATENT, "q_lora_rank": 24, "n_shared_experts": 2,
                                       "mlp_layer_types": ["dense", "sparse"]}),
     "glm_moe_dsa": ("GlmMoeDsa", {**LATENT, **INDEXED, "num_hidden_layers": 4, "n_group": 1, "topk_group": 1,
@@ -242,6 +224,7 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "gpt_oss": ("GptOss", {"head_dim": 8, "sliding_window": 8, "num_local_experts": 6,
                            "num_experts_per_tok": 2, "rope_parameters": {**YARN, "truncate": False}}),
     "granite": ("Granite", GRANITE),
+    "granite4_vision": ("Granite4Vision", GRANITE),
     "granite_swa": ("GraniteSWA", {**GRANITE, **SOME_ROPE, "tie_word_embeddings": True}),
     "granitemoe": ("GraniteMoe", {**GRANITE, "num_local_experts": 6}),
     "granitemoe_swa": ("GraniteMoeSWA", {**GRANITE, **SOME_ROPE, "num_local_experts": 6,
@@ -256,7 +239,10 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
                              "attention_bias": True, "mlp_bias": True}),
     "hunyuan_v1_dense": ("HunYuanDenseV1", {"head_dim": 8, "rope_parameters": ALPHA}),
     "hunyuan_v1_moe": ("HunYuanMoEV1", {"head_dim": 8, "num_experts": 6, "moe_topk": 2}),
+    "hunyuan_vl": ("HunYuanVL", {"head_dim": 8, "rope_parameters": {**ALPHA, "mrope_section": [1, 1, 1, 1]}}),
     "internlm3": ("InternLM3", {"head_dim": 8}),
+    "internlm3-dynamic": ("InternLM3", {"head_dim": 8, "rope_parameters": {
+        "rope_type": "dynamic", "factor": 6.0, "rope_theta": 10000.0}}),
     "iquestcoder": ("IQuestCoder", {"head_dim": 16}),
     "hy_v3": ("HYV3", {**EXPERTS, "head_dim": 8, "num_hidden_layers": 3, "num_shared_experts": 2,
                        "router_scaling_factor": 1.5}),
@@ -304,10 +290,17 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.5}),
     "minicpm3": ("MiniCPM3", {**HEADS, "q_lora_rank": 24}),
     "minimax_m2": ("MiniMaxM2", {"head_dim": 16, "num_local_experts": 6, "num_experts_per_tok": 2}),
+    "minimax_m3_vl": ("MiniMaxM3VL", {
+        "num_hidden_layers": 3, "head_dim": 16, "intermediate_size": 20, "dense_intermediate_size": 40,
+        "shared_intermediate_size": 24, "num_local_experts": 6, "num_experts_per_tok": 2, "rotary_dim": 8,
+        "rope_parameters": {**MROPE, "partial_rotary_factor": 0.5}, "index_n_heads": 2, "index_head_dim": 16,
+        "index_block_size": 4, "index_topk_blocks": 3, "mlp_layer_types": ["dense", "sparse", "sparse"],
+        "layer_types": ["full_attention", "minimax_m3_sparse", "minimax_m3_sparse"]}),
     "mistral": ("Mistral", {"sliding_window": 7}),
     "mixtral": ("Mixtral", {"num_local_experts": 4}),
     "mpt": ("Mpt", {"attn_config": {"clip_qkv": 0.8}, "num_key_value_heads": None,
                     "intermediate_size": None}),
+    "muse_glimmer": ("MuseGlimmer", {"num_hidden_layers": 5, "head_dim": 16, "sliding_window": 8}),
     "nemotron": ("Nemotron", {}),
     "nemotron_h": ("NemotronH", {**NEMOTRON_H, "layers_block_type": [
         "linear_attention", "mlp", "full_attention", "linear_attention", "mlp"], "use_bias": True}),
@@ -320,9 +313,15 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "olmo2": ("Olmo2", {}),
     "olmo3": ("Olmo3", {"num_hidden_layers": 4, "sliding_window": 8, "rope_parameters": BY_KIND}),
     "olmoe": ("Olmoe", {"num_experts": 6, "num_experts_per_tok": 2}),
+    "paddleocr_vl": ("PaddleOCRVL", {"head_dim": 16,
+                                     "rope_parameters": {**MROPE, "mrope_section": [2, 3, 3]}}),
     "phi": ("Phi", {}),
     "phi3": ("Phi3", {"sliding_window": 10, "max_position_embeddings": 64, "rope_parameters": LONG,
                       "original_max_position_embeddings": 16}),
+    "phimoe": ("Phimoe", {"num_local_experts": 6, "router_jitter_noise": 0.2, "attention_bias": True,
+                          "lm_head_bias": True, "original_max_position_embeddings": 32,
+                          "rope_parameters": {**LONG, "original_max_position_embeddings": 32,
+                                              "short_mscale": 1.2, "long_mscale": 1.2}}),
     "qwen2": ("Qwen2", {"rope_parameters": YARN}),
     "qwen2_moe": ("Qwen2Moe", {**EXPERTS, "shared_expert_intermediate_size": 24}),
     "qwen3": ("Qwen3", {"head_dim": 16}),
@@ -445,9 +444,9 @@ def record(name: str) -> None:
         told = {key: value for key, value in told.items() if value is not None}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
-        told = (
-            {"text_config": told, "vision_config": VISIONS.get(prefix, VISION)} if prefix in SEEING else told
-        )
+        if prefix in SEEING:
+            parts = {"vision_config": VISIONS.get(prefix, VISION), **OTHER_PARTS.get(prefix, {})}
+            told = {"text_config": told, **parts}
         of_class(of_config(**told)).save_pretrained(path)
         config = json.loads((path / "config.json").read_text())
         tensors = shapes(path / "model.safetensors")

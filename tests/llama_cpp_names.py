@@ -5,7 +5,8 @@
 It asks PyPI for the newest release. Where that is another than the recorded one, its sources are fetched
 (80 MB) and the architectures and the kinds of GGUF tokenizers are told that are new there, and what graphml
 lacks of all. `--record` writes `tests/data/llama_cpp_names.txt` anew, which `test_llama_cpp_names.py` holds
-graphml to. Of the recorded release nothing is fetched.
+graphml to. Of the recorded release nothing is fetched. It ends with `NOT_ASKED` where pip cannot ask or
+fetch, and with another number, as any program, where it fails itself.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ PLACES = {
     "tokenizer": ("llama-vocab.cpp", re.compile(r'tokenizer_model == "([^"]+)"')),
     "pre": ("llama-vocab.cpp", re.compile(r'tokenizer_pre == "([^"]+)"')),
 }
+NOT_ASKED = 75  # EX_TEMPFAIL of sysexits.h
 LEFT_OUT = ("clip", "(unknown)", "gptj", "test")
 """A name of its quantiser, of its reader, one without a graph there, and one of its own tests."""
 Names = Mapping[str, list[str]]
@@ -107,5 +109,15 @@ def main(record: bool) -> None:
     print(f"graphml lacks of {PACKAGE} {release}: {', '.join(lacking(names)) or 'nothing'}")
 
 
+def run(record: bool) -> int:
+    """`main`, and the number that the program ends with."""
+    try:
+        main(record)
+    except subprocess.CalledProcessError as error:  # of pip, whose own words are on stderr
+        print(f"pip {' '.join(error.cmd[3:5])} failed: {error}", file=sys.stderr)
+        return NOT_ASKED
+    return 0
+
+
 if __name__ == "__main__":
-    main("--record" in sys.argv[1:])
+    sys.exit(run("--record" in sys.argv[1:]))

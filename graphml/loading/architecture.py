@@ -33,6 +33,15 @@ from graphml.loading.named_tensors import Layer, Tensors
 from graphml.loading.rank import PLAIN, Rank
 from graphml.weights import Metadata, Tensor
 
+BY_LAYER = frozenset((
+    "attention.head_count", "attention.head_count_kv", "feed_forward_length", "expert_feed_forward_length",
+    "expert_used_count",
+))  # fmt: skip
+"""Keys under which files of any architecture may have one value, or one for each layer."""
+
+SMALLEST = 1e-30
+"""The least number but 0 that a file may state: what is divided by less leaves float32."""
+
 
 class Keys:
     """Typed reads of an architecture's metadata: `keys.integer("block_count")` reads `llama.block_count`."""
@@ -54,8 +63,16 @@ class Keys:
         return self.metadata.describe(f"{self._prefix}.{key}").count if self.is_array(key) else None
 
     def integer(self, key: str, default: int | None = None) -> int:
-        """An integer; without a default the key must be there."""
+        """An integer; without a default the key must be there.
+
+        Of `BY_LAYER` the file may have it once for each layer.
+        """
         name = f"{self._prefix}.{key}"
+        if key in BY_LAYER and self.is_array(key):
+            values = set(self.metadata.integers(name, length=self.integer("block_count")))
+            if len(values) != 1:
+                raise self.unsupported(key, "the same number in every layer")
+            return values.pop()
         return self.metadata.integer(name) if default is None else self.metadata.integer(name, default)
 
     def integers(self, key: str, length: int, default: int | None = None) -> tuple[int, ...]:
@@ -75,7 +92,10 @@ class Keys:
     def number(self, key: str, default: float | None = None) -> float:
         """A floating-point number; without a default the key must be there."""
         name = f"{self._prefix}.{key}"
-        return self.metadata.number(name) if default is None else self.metadata.number(name, default)
+        value = self.metadata.number(name) if default is None else self.metadata.number(name, default)
+        if 0 < abs(value) < SMALLEST:
+            raise self.unsupported(key, f"0, or a number of at least {SMALLEST}")
+        return value
 
     def text(self, key: str, default: str) -> str:
         """A string."""

@@ -181,12 +181,22 @@ def families() -> Mapping[str, Family]:
     """
     by_model_type: dict[str, Family] = {}
     for path in _modules_within("huggingface"):
-        family = _family_of(importlib.import_module(path))
+        module = importlib.import_module(path)
+        family = _family_of(module)
+        if family is None and hasattr(module, "REFUSED"):
+            continue
         if family is None:
             raise ArchitectureError(f"{path} has no FAMILY")
         older = [name for name, kind in family.older.items() if kind in family.model_types]
         by_model_type |= dict.fromkeys((*family.model_types, *older), family)
     return by_model_type
+
+
+@functools.cache
+def refused_folders() -> Mapping[str, str]:
+    """Model_types of folders that cannot be opened -> why, by the `REFUSED` of modules beside `families`."""
+    modules = map(importlib.import_module, _modules_within("huggingface"))
+    return {kind: why for module in modules for kind, why in getattr(module, "REFUSED", {}).items()}
 
 
 @functools.cache

@@ -17,4 +17,4 @@ def open_path(path: Path, arch_file: Path | None = None) -> ModelFile:
     if not path.is_dir():
         return open_model(path)
     family = None if arch_file is None else discovery.family_from_file(arch_file)
-    return open_folder(path, discovery.families(), family)
+    return open_folder(path, discovery.families(), family, discovery.refused_folders())

@@ -51,7 +51,8 @@ def opened(path: Path, backend: str = "reference") -> graphml.Model:
 def test_there_is_a_record_of_every_encoder() -> None:
     assert sorted([*ENCODERS, *SENTENCES]) == sorted(path.stem for path in FOLDER.glob("*.npz"))
     recorded = {about(name)[0]["config.json"]["model_type"] for name in [*ENCODERS, *SENTENCES]}
-    for family in discovery.families().values():
+    drafts = discovery.drafters()
+    for family in (of for of in discovery.families().values() if of.architecture not in drafts):
         encodes = discovery.architecture(family.architecture).output == "embeddings"
         assert encodes != family.logits
         assert family.logits or recorded & set(family.model_types), family.model_types

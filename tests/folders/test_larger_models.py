@@ -5,6 +5,7 @@ Names as `save_pretrained` of transformers 5.24 writes them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -33,8 +34,18 @@ LARGER: Mapping[str, tuple[str, str, str, tuple[str, ...]]] = {
     "video_llava": ("llama", "language_model.model.", "language_model.lm_head.",
                     ("image_tower.post_layernorm.weight", "video_tower.post_layernorm.weight")),
     "minicpmv4_6": ("qwen3_5", "model.language_model.", "lm_head.", ("model.merger.mlp.0.pre_norm.weight",)),
+    "kimi_k25": ("deepseek_v3", "language_model.model.", "language_model.lm_head.",
+                 ("mm_projector.proj.0.bias", "model.mm_projector.pre_norm.bias",
+                  "vision_tower.encoder.blocks.0.mlp.fc0.bias")),
+    "nemotron_h_omni": ("nemotron_h", "language_model.backbone.", "language_model.lm_head.",
+                        ("mlp1.0.weight", "vision_model.radio_model.summary_idxs")),
+    "qianfan_ocr": ("qwen3", "language_model.model.", "language_model.lm_head.",
+                    ("mlp1.0.bias", "vision_model.encoder.layers.0.ls1")),
+    "shieldgemma2": ("gemma3", "model.model.language_model.model.", "model.lm_head.",
+                     ("model.model.vision_tower.head.probe",)),
     "qwen2_vl of transformers 4": ("qwen2_vl", "model.", "lm_head.", ("visual.merger.ln_q.weight",)),
 }  # fmt: skip
+LAYERS = {"kimi_k25": "blocks.", "qianfan_ocr": "encoder.layers."}  # whose files have it for `layers.`
 
 
 def larger(path: Path, name: str, *more: str) -> Path:
@@ -42,9 +53,9 @@ def larger(path: Path, name: str, *more: str) -> Path:
     record, stem, head, parts = LARGER[name]
     config, tensors, _ = about(record)
     config = config.get("text_config", config)
-    begins = next(name for name in tensors if "embed_tokens" in name).partition("embed_tokens")[0]
+    begins = next(name for name in tensors if "embed" in name).partition("embed")[0]
     text = {
-        tensor.replace(begins, stem, 1)
+        tensor.replace(begins, stem, 1).replace("layers.", LAYERS.get(name, "layers."))
         if tensor.startswith(begins)
         else tensor.replace("lm_head.", head): shape
         for tensor, shape in tensors.items()
@@ -79,9 +90,20 @@ def original(name: str, tensor: str) -> str:
     """The name of a tensor in the record, by which its values go."""
     record, stem, head, _ = LARGER[name]
     known = about(record)[1]
-    begins = next(name for name in known if "embed_tokens" in name).partition("embed_tokens")[0]
+    begins = next(name for name in known if "embed" in name).partition("embed")[0]
+    tensor = tensor.replace(LAYERS[name], "layers.") if name in LAYERS and tensor.startswith(stem) else tensor
     renamed = tensor.replace(stem, begins, 1) if tensor.startswith(stem) else tensor.replace(head, "lm_head.")
     return renamed if renamed in known else tensor
+
+
+def test_an_older_name_of_the_text_is_known(tmp_path: Path) -> None:
+    """As published files of `nemotron_h_omni` have it."""
+    path = larger(tmp_path, "nemotron_h_omni")
+    whole = json.loads((path / "config.json").read_text())
+    whole["llm_config"] = whole.pop("text_config")
+    (path / "config.json").write_text(json.dumps(whole))
+    with open_path(path) as file:
+        assert file.metadata.text("general.architecture") == "nemotron_h"
 
 
 @pytest.mark.parametrize(

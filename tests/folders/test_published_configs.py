@@ -40,11 +40,17 @@ WRITTEN = {"is_llama_config": True, "rope_interleaved": False, "transformers.js_
 
 def read(fields: dict[str, Any]) -> HfConfig:
     """The config after its family has read it."""
+    config, _ = read_keys(fields)
+    return config
+
+
+def read_keys(fields: dict[str, Any]) -> tuple[HfConfig, dict[str, Any]]:
+    """And the metadata that its family makes of it."""
     family = discovery.families()[fields["model_type"]]
     kind = family.older.get(fields["model_type"], fields["model_type"])
     config = HfConfig(Path("config.json"), fields, family.defaults, reads=class_fields().get(kind))
-    metadata_keys(config, family)
-    return config
+    keys, _ = metadata_keys(config, family)
+    return config, dict(keys)
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in REFUSED])
@@ -84,9 +90,8 @@ SAID = {"original_max_position_embeddings", "partial_rotary_factor", *SIZES["con
 
 def metadata_of(fields: dict[str, Any]) -> tuple[dict[str, Any], dict[str, list[float]]]:
     """Keys and tensors that follow from a config."""
-    config = read(fields)
-    keys, _ = metadata_keys(config, discovery.families()[fields["model_type"]])
-    return dict(keys), {name: values.tolist() for name, values in config.tensors.items()}
+    config, keys = read_keys(fields)
+    return keys, {name: values.tolist() for name, values in config.tensors.items()}
 
 
 @pytest.mark.parametrize("name", sorted(RECORDS))

@@ -10,11 +10,14 @@ import pytest
 from graphml_models import _config, deepseek2, glm_dsa
 from graphml_models._rope import Rope
 
+from graphml.errors import GraphmlError
 from graphml.ir.ops.position import rope_table
+from graphml.loading import discovery
+from graphml.loading.architecture import BY_LAYER, SampleModel
 from graphml.loading.architecture import Keys as MetadataKeys
-from graphml.loading.architecture import SampleModel
 from graphml.weights import Metadata as FileMetadata
 from graphml.weights.metadata import stored
+from tests.sample_models import MODELS
 
 
 def read(model: SampleModel, name: str) -> MetadataKeys:
@@ -58,3 +61,42 @@ def test_a_rope_has_the_defaults_of_the_op() -> None:
     assert {name: defaults[name] for name in rope_table.attributes} == {
         **dict(rope_table.attributes), "n_rot": 2
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_number_may_be_there_once_for_each_layer(name: str) -> None:
+    """As llama.cpp reads these keys in every architecture."""
+    of, model = MODELS[name]
+    config = discovery.architecture(of).read(read(model, of))
+    for key in (f"{of}.{key}" for key in sorted(BY_LAYER)):
+        value, n_layer = model.metadata.get(key), model.metadata.get(f"{of}.block_count")
+        if not isinstance(value, int) or not isinstance(n_layer, int):
+            continue
+        repeated = replace(model, metadata={**model.metadata, key: [value] * n_layer})
+        assert discovery.architecture(of).read(read(repeated, of)) == config, key
+
+
+@pytest.mark.parametrize(("values", "wanted"), [
+    ([4, 2], "the same number in every layer; got \\[4, 2\\]"), ([4], "2 integers, got an array of 1"),
+    ([4, 4, 4], "2 integers, got an array of 3"), ([4.0, 4.0], "2 integers, got an array of 2 x f64"),
+])  # fmt: skip
+@pytest.mark.parametrize("key", ["attention.head_count", "attention.head_count_kv", "expert_used_count"])
+def test_numbers_that_differ_by_layer_are_refused_where_there_is_one_for_all(
+    key: str, values: list[int], wanted: str
+) -> None:
+    _, model = MODELS["llama-experts"]
+    mixed = replace(model, metadata={**model.metadata, f"llama.{key}": values})
+    with pytest.raises(GraphmlError, match=rf"key '?llama\.{key}'?: wanted {wanted}"):
+        discovery.architecture("llama").read(read(mixed, "llama"))
+
+
+@pytest.mark.parametrize(("name", "key"), [
+    ("gemma2-plain", "final_logit_softcapping"), ("granite-plain", "logit_scale"),
+    ("llama-tied", "rope.scaling.factor"),
+])  # fmt: skip
+@pytest.mark.parametrize("value", [1e-300, -1e-39])
+def test_numbers_whose_quotients_leave_float32_are_refused(name: str, key: str, value: float) -> None:
+    of, model = MODELS[name]
+    tiny = replace(model, metadata={**model.metadata, f"{of}.{key}": value})
+    with pytest.raises(GraphmlError, match=rf"key {of}\.{key}: wanted 0, or a number of at least 1e-30"):
+        discovery.architecture(of).read(read(tiny, of))

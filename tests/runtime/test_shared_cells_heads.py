@@ -17,15 +17,17 @@ import pytest
 
 import graphml
 from graphml.errors import ArchitectureError, UsageError
+from graphml.loading.open_file import open_path
 from graphml.runtime.blocks.drafting import Proposal, StepTimes
 from graphml.runtime.programs.model_graphs import HIDDEN
 from graphml.runtime.sessions.prediction_head import head_cell_bytes
 from graphml.runtime.sessions.shared_cells_head import SharedCellsDrafter, SharedCellsHead
 from graphml.runtime.steps.sequence_cells import SequenceCells
 from graphml.sampling import SamplingParams
-from tests import assistant_files, golden
+from tests import assistant_files, assistant_folders, golden
 from tests.assistant_files import write_assistant, write_model
 from tests.backend_pairs import BACKENDS
+from tests.folder_records import TOKENS, write_folder
 from tests.golden import Floats, nmse
 from tests.one_text import OneText
 
@@ -98,6 +100,45 @@ def test_logits_and_rows_are_those_of_llama_cpp(
                 assert nmse(got, logits) < 1e-8
                 assert nmse(row, own) < 1e-8
                 token = int(np.argmax(logits))
+
+
+@pytest.mark.parametrize("kind", assistant_folders.KINDS)
+def test_logits_and_rows_of_folders_are_those_of_transformers(kind: str, tmp_path: Path) -> None:
+    path = assistant_folders.write_model(tmp_path / "model", kind)
+    config, tensors, wanted = assistant_folders.recorded(kind)
+    assert any("masked_embedding" in name for name in tensors)
+    draft = write_folder(tmp_path / "draft", config, tensors)
+    with graphml.load(path, "reference", kv="f32", quant="fp32", draft_model=draft) as model:
+        text = Followed(model)
+        for i, end in enumerate(assistant_folders.ENDS):
+            text.read(TOKENS[text.n_computed : end].tolist())
+            token, row = int(TOKENS[end]), text.row
+            for logits, own in zip(wanted["logits"][i], wanted["rows"][i], strict=True):
+                got, got_row = text.behind(token, row)
+                assert nmse(got, logits) < 1e-8
+                assert nmse(got_row, own) < 1e-8
+                token, row = int(np.argmax(logits)), own  # not its own, which makes each step less exact
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("enable_moe_block", True), ("hidden_size_per_layer_input", 8), ("num_kv_shared_layers", 2),
+     ("use_double_wide_mlp", True), ("tie_word_embeddings", False)],
+)  # fmt: skip
+def test_fields_of_a_folder_that_an_assistant_cannot_have_are_refused(
+    field: str, value: object, tmp_path: Path
+) -> None:
+    config, tensors, _ = assistant_folders.recorded("gemma4_assistant")
+    of = config if field in config else config["text_config"]
+    of[field] = value
+    with pytest.raises(ArchitectureError, match=rf"config\.json: {field} is '{value}'"):
+        open_path(write_folder(tmp_path, config, tensors))
+
+
+def test_a_folder_of_an_assistant_alone_is_no_model(tmp_path: Path) -> None:
+    config, tensors, _ = assistant_folders.recorded("gemma4_assistant")
+    with pytest.raises(ArchitectureError, match="no model of its own: it drafts for another"):
+        graphml.load(write_folder(tmp_path, config, tensors), "reference")
 
 
 KINDS: list[dict[str, Any]] = [

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphml.errors import ArchitectureError
+from graphml.loading.architecture import SMALLEST
 from graphml.loading.huggingface.config_names import ACTIVATIONS, HARMLESS, NUMBERS, SCALES, SIZES
 
 Value = int | float | str | bool | list[int] | list[bool] | list[str] | list[float]
@@ -145,6 +146,8 @@ class HfConfig:
         """A finite number; else the error names the field."""
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e38:
             raise self.error(f"{name}: wanted a number; got {str(value)[:60]!r}")
+        if 0 < abs(value) < SMALLEST:
+            raise self.error(f"{name}: wanted 0, or a number of at least {SMALLEST}; got {value}")
         return float(value)
 
     def flag(self, name: str, default: bool = False) -> bool:

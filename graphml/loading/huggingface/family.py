@@ -59,6 +59,8 @@ class Family:
     older: model_types that earlier versions wrote, with the fields of a larger model's language model among
     its own, or under another name -> the one of `model_types` that it is; others are of no use here.
     lists: our names of tensors of whole numbers, of one layer -> the key, without its beginning.
+    whole: `model_types` are of classes whose config has that of their layers as `text_config`, which is not
+    the config of a model of its own: its fields count beside theirs.
     """
 
     model_types: tuple[str, ...]
@@ -71,6 +73,7 @@ class Family:
     numbers: Mapping[str, str] = field(default_factory=dict)
     older: Mapping[str, str] = field(default_factory=dict)
     lists: Mapping[str, str] = field(default_factory=dict)
+    whole: bool = False
 
 
 def permuted(

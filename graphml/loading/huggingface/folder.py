@@ -37,6 +37,7 @@ from graphml.weights.safetensors import StoredTensor, read_safetensors
 CONFIG, WHOLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 LARGEST_INDEX = 64 << 20
 MAX_SHARDS = 4096
+EMPTY: Mapping[str, str] = {}
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
@@ -53,17 +54,22 @@ def has_weights(path: Path) -> bool:
         return False
 
 
-def open_folder(path: Path, families: Mapping[str, Family], stated_family: Family | None = None) -> ModelFile:
+def open_folder(
+    path: Path,
+    families: Mapping[str, Family],
+    stated_family: Family | None = None,
+    refused: Mapping[str, str] = EMPTY,
+) -> ModelFile:
     """The model of a folder.
 
-    families: by model_type; stated_family: one that is used whatever the model_type is. Raises
-    ArchitectureError for a model_type or a field that is not known, WeightsError for missing, damaged or
-    pickled files.
+    families: by model_type; stated_family: one that is used whatever the model_type is; refused: why others
+    are not read. Raises ArchitectureError for a model_type or a field that is not known, WeightsError for
+    missing, damaged or pickled files.
     """
     whole = read_json(path / CONFIG)
-    fields = language_model(whole)
+    fields = language_model(whole, families)
     kind = fields.get("model_type")
-    family = stated_family or _family(path / CONFIG, kind, families)
+    family = stated_family or _family(path / CONFIG, kind, families, refused)
     kind = family.older.get(str(kind), kind)
     with guarded(path / MODULES, WeightsError):
         modules = read_modules(path)
@@ -82,7 +88,8 @@ def open_folder(path: Path, families: Mapping[str, Family], stated_family: Famil
             layout = read_packing(*stated)
             keys, tied = metadata_keys(config, family)
             held_tensors = unpacked(path, layout, stored_tensors)
-            wrapped, embeds = fields is not whole or kind != whole.get("model_type"), modules is not None
+            wrapped = not family.whole and (fields is not whole or kind != whole.get("model_type"))
+            embeds = modules is not None
             tensors = our_tensors(config, family, held_tensors, tied or embeds, wrapped)
             own = {f"{family.architecture}.{key}": stored(value) for key, value in keys.items()}
             own |= {key: stored(value) for key, value in take_numbers(config, family, tensors).items()}
@@ -136,20 +143,26 @@ def _name(path: Path) -> str:
     return path.name or "model"
 
 
-def language_model(whole: dict[str, Any]) -> dict[str, Any]:
+def language_model(whole: dict[str, Any], families: Mapping[str, Family] | None = None) -> dict[str, Any]:
     """The fields of the language model; of a larger model's own fields, those that are about it.
 
-    The larger one has the output matrix, so it says whether that is the embedding.
+    The larger one has the output matrix, so it says whether that is the embedding. families: by model_type,
+    of which some count the larger one's fields, see `Family.whole`.
     """
-    inner = whole.get("text_config")
+    inner = whole.get("text_config") or whole.get("llm_config")
     if not isinstance(inner, dict):
         return whole
+    outer = (families or {}).get(str(whole.get("model_type")))
+    if outer is not None and outer.whole:
+        return {**inner, **{name: value for name, value in whole.items() if value is not inner}}
     shared = ("quantization_config", "eos_token_id", "bos_token_id")
     own = {name: whole[name] for name in ("tie_word_embeddings",) if whole.get(name) is not None}
     return {**{name: whole[name] for name in shared if name in whole}, **inner, **own}
 
 
-def _family(path: Path, kind: Any, families: Mapping[str, Family]) -> Family:
+def _family(path: Path, kind: Any, families: Mapping[str, Family], refused: Mapping[str, str]) -> Family:
+    if isinstance(kind, str) and kind in refused:
+        raise ArchitectureError(f"{path}: model_type {kind!r} is not read: {refused[kind]}")
     if not isinstance(kind, str) or kind not in families:
         hint = did_you_mean(str(kind)[:64], families, 1)
         raise ArchitectureError(

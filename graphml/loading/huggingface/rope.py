@@ -1,4 +1,4 @@
-"""Rope of a config.json as GGUF's keys and factors: default, linear, llama3, yarn, longrope.
+"""Rope of a config.json as GGUF's keys and factors: default, dynamic, linear, llama3, yarn, longrope.
 
 Transformers 5 writes `rope_parameters`, transformers 4 `rope_theta`, `rope_scaling`, `partial_rotary_factor`
 or `rotary_pct`. Formulas: `transformers.modeling_rope_utils`; Peng et al. 2023 (arXiv:2309.00071) for yarn,
@@ -190,9 +190,10 @@ def scaled_rope(
             keys = _exact_yarn(config, keys, n_rot, base)
     elif kind in ("longrope", "su"):
         keys = _longrope(config, scaling, n_rot, n_ctx, original)
-    elif kind not in ("default", "mrope"):
-        raise config.error(f"rope_type {kind[:40]!r}: known are default, linear, llama3, yarn and longrope")
-    scaling.pop("factor", None) if kind == "default" else None
+    elif kind not in ("default", "mrope", "dynamic"):  # the last changes texts behind the context alone
+        known = "default, dynamic, linear, llama3, yarn and longrope"
+        raise config.error(f"rope_type {kind[:40]!r}: known are {known}")
+    scaling.pop("factor", None) if kind in ("default", "dynamic") else None
     left = {name: value for name, value in scaling.items() if value is not None}
     if left:
         raise config.error(

@@ -22,10 +22,13 @@ from graphml.weights.filemap import Bytes
 
 # First parts of names, which depend on the class, and on whether there is more than a language model.
 PREFIXES = (
-    "model.language_model.", "language_model.model.", "language_model.", "model.text_model.", "model.",
-    "transformer.", "backbone.", "gpt_neox.", "bert.", "roberta.", "distilbert.transformer.", "distilbert.",
+    "model.model.language_model.model.", "model.language_model.", "language_model.model.",
+    "language_model.backbone.", "language_model.", "model.text_model.", "model.", "transformer.",
+    "backbone.", "gpt_neox.", "bert.", "roberta.", "distilbert.transformer.", "distilbert.",
     "nomic_bert.",
 )  # fmt: skip
+# What transformers 5 writes for `layers` of some larger models, whose parts that see have such names.
+_LAYERS = re.compile(r"^(blocks|encoder\.layers)(?=\.)")
 # Parts that see or hear, by the first word of their names: text alone is evaluated.
 SEEING = (
     "aligner", "audio_tower", "connector", "embed_audio", "embed_vision", "image_newline", "image_tower",
@@ -205,6 +208,11 @@ Entry = tuple[str | To, ...]
 def looked_up(family: Family, name: str) -> tuple[Entry | None, list[int], str]:
     """What becomes of a tensor (None: it is not known), the numbers in its name, and our suffix."""
     short = next((name.removeprefix(prefix) for prefix in PREFIXES if name.startswith(prefix)), name)
+    known = _looked_up(family, short)
+    return known if known[0] is not None else _looked_up(family, _LAYERS.sub("layers", short))
+
+
+def _looked_up(family: Family, short: str) -> tuple[Entry | None, list[int], str]:
     numbers = [int(digits) for digits in _NUMBER.findall(short)]
     pattern = _NUMBER.sub("{}", short)
     if pattern in family.names:

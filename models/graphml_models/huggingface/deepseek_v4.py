@@ -45,15 +45,22 @@ def keys(config: HfConfig) -> dict[str, Value]:
         "attention.output_group_count": config.size("o_groups"),
         "attention.output_lora_rank": config.size("o_lora_rank"),
         "hash_layer_count": _n_hash(config, count),
-        "hyper_connection.count": config.size("hc_mult"),
-        "hyper_connection.sinkhorn_iterations": config.size("hc_sinkhorn_iters"),
-        "hyper_connection.epsilon": config.number("hc_eps"),
+        **stream_keys(config),
         "expert_gating_func": GATING[config.get("scoring_func")],
         "expert_weights_norm": True,  # whatever norm_topk_prob says
         "expert_weights_scale": config.number("expert_weights_scale"),
         "swiglu_clamp_exp": limit,
         "swiglu_clamp_shexp": limit,
     }  # fmt: skip
+
+
+def stream_keys(config: HfConfig) -> dict[str, Value]:
+    """The number of streams of residuals, and how what mixes them is balanced."""
+    return {
+        "hyper_connection.count": config.size("hc_mult"),
+        "hyper_connection.sinkhorn_iterations": config.size("hc_sinkhorn_iters"),
+        "hyper_connection.epsilon": config.number("hc_eps"),
+    }
 
 
 def _ratios(config: HfConfig, count: int) -> list[int]:
@@ -163,16 +170,16 @@ _ATTENTION = {
     },
 }  # fmt: skip
 _PARTS = {"gate": ("w1", "gate_proj"), "down": ("w2", "down_proj"), "up": ("w3", "up_proj")}
+STREAMS: Names = {
+    f"layers.{{}}.{theirs}": f"blk.{{}}.hc_{block}_{part}.weight"
+    for block in ("attn", "ffn") for part in ("fn", "base", "scale")
+    for theirs in (f"hc_{block}_{part}", f"{block}_hc.{part}")
+}  # fmt: skip
 NAMES: Names = {
-    **TOP, "embed": "token_embd", "head": "output",
+    **TOP, **STREAMS, "embed": "token_embd", "head": "output",
     **{
         theirs: f"output_hc_{part}.weight"
         for part in ("fn", "base", "scale") for theirs in (f"hc_head_{part}", f"hc_head.hc_{part}")
-    },
-    **{
-        f"layers.{{}}.{theirs}": f"blk.{{}}.hc_{block}_{part}.weight"
-        for block in ("attn", "ffn") for part in ("fn", "base", "scale")
-        for theirs in (f"hc_{block}_{part}", f"{block}_hc.{part}")
     },
     **dict.fromkeys(("layers.{}.attn_norm", "layers.{}.input_layernorm"), "blk.{}.attn_norm"),
     **dict.fromkeys(("layers.{}.ffn_norm", "layers.{}.post_attention_layernorm"), "blk.{}.ffn_norm"),

@@ -26,7 +26,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
     metadata |= window_keys(config, metadata)
     windowed = metadata["attention.sliding_window_pattern"]
     assert isinstance(windowed, list)
-    wide, wide_kv = _full_heads(config, windowed, kv)
+    wide, wide_kv = full_heads(config, windowed, kv)
     metadata |= {
         "attention.head_count_kv": [kv if is_local else wide_kv for is_local in windowed],
         "attention.key_length": wide,
@@ -36,7 +36,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
         "attention.shared_kv_layers": config.size("num_kv_shared_layers"),
         "embedding_length_per_layer_input": config.size("hidden_size_per_layer_input", 0),
         "final_logit_softcapping": config.cap("final_logit_softcapping"),
-        **_ropes(config, local, wide),
+        **ropes(config, local, wide),
     }
     config.only("vocab_size_per_layer_input", config.size("vocab_size"))
     config.ignore("moe_intermediate_size")  # the tensors have the width
@@ -46,7 +46,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
     return metadata
 
 
-def _full_heads(config: HfConfig, windowed: list[Any], kv: int) -> tuple[int, int]:
+def full_heads(config: HfConfig, windowed: list[Any], kv: int) -> tuple[int, int]:
     """Width of heads, and heads of keys, of layers that see all."""
     shares = config.flag("attention_k_eq_v")
     width, count = config.get("global_head_dim"), config.get("num_global_key_value_heads")
@@ -80,7 +80,7 @@ ROPES: Mapping[str, Mapping[str, Any]] = {
 """Where config.json says nothing of a kind of layers."""
 
 
-def _ropes(config: HfConfig, local: int, wide: int) -> dict[str, Value]:
+def ropes(config: HfConfig, local: int, wide: int) -> dict[str, Value]:
     """Of layers with a window plain; of others a part of the pairs rotates, over the whole width."""
     ropes = config.get("rope_parameters") or {}
     if not isinstance(ropes, dict) or set(ropes) - set(ROPES):

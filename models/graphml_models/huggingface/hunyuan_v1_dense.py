@@ -25,7 +25,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
     if rope.get("alpha") is None:
         return metadata | rope_keys(config, metadata)
     kind = rope.get("rope_type", rope.get("type"))
-    if kind != "dynamic":
+    if kind not in ("dynamic", "xdrope"):  # of HunyuanOCR, older
         raise config.error(f"rope: wanted alpha with the type dynamic; got {str(kind)[:40]!r}")
     base = rope.get("rope_theta", config.get("rope_theta"))
     alpha = config.checked_number("rope alpha", rope["alpha"])

@@ -1,0 +1,67 @@
+"""Parts of larger models in tiny folders, and names of their classes: data of `folder_records`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+VQ = {"embed_dim": 4, "num_embeddings": 8, "latent_channels": 4, "resolution": 16, "base_channels": 32,
+      "channel_multiplier": [1], "num_res_blocks": 1}  # fmt: skip
+SEEING = (
+    "Glm4v",
+    "Glm4vMoe",
+    "Glm5Next",
+    "GlmOcr",
+    "Granite4Vision",
+    "HunYuanVL",
+    "MuseGlimmer",
+    "PaddleOCRVL",
+    "Qwen2VL",
+    "Qwen2_5_VL",
+    "Qwen3VL",
+    "Qwen3VLMoe",
+    "Step3p7",
+    "DeepseekOcr2",
+)  # classes with a part that sees
+# Classes whose language model has a config of its own.
+NESTED = (
+    "Gemma3",
+    "Gemma3n",
+    "Llama4",
+    "Gemma4",
+    "Gemma4Unified",
+    "Qwen3_5",
+    "Qwen3_5Moe",
+    "Qwen4Exp",
+    "Dots3Note",
+    "MiniMaxM3VL",
+)
+OF_OTHERS = {
+    **dict.fromkeys(("Exaone", "InternLM3", "IQuestCoder"), "Llama"),
+    "SarvamMLA": "DeepseekV3",
+    "SarvamMoE": "Glm4Moe",
+}  # configs of another's class
+VISION = {"depth": 1, "embed_dim": 16, "hidden_size": 32, "intermediate_size": 16, "num_heads": 2,
+          "out_hidden_size": 32, "fullatt_block_indexes": [0], "deepstack_visual_indexes": [0],
+          "num_position_embeddings": 16, "patch_size": 4, "mlp_ratio": 2}  # fmt: skip
+OF_CLIP = {"model_type": "clip_vision_model", "hidden_size": 16, "intermediate_size": 16,
+           "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8, "patch_size": 4}  # fmt: skip
+VISIONS = {"Granite4Vision": {**OF_CLIP, "hidden_size": 64},
+           "HunYuanVL": {**OF_CLIP, "model_type": "hunyuan_vl_vision", "out_hidden_size": 32},
+           "MuseGlimmer": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+                           "num_attention_heads": 2, "max_position_embeddings": 16},
+           "PaddleOCRVL": {**OF_CLIP, "model_type": "paddleocr_vl_vision"},
+           "Step3p7": {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8,
+                       "patch_size": 4, "mlp_ratio": 2.0},
+           "DeepseekOcr2": {
+               "sam_config": {"hidden_size": 16, "output_channels": 8, "num_hidden_layers": 1,
+                              "image_size": 64, "num_attention_heads": 2, "window_size": 2, "mlp_dim": 16,
+                              "global_attn_indexes": [0], "downsample_channels": [8, 16]},
+               "encoder_config": {"vocab_size": 8, "hidden_size": 16, "intermediate_size": 16,
+                                  "num_hidden_layers": 1, "num_attention_heads": 2,
+                                  "num_key_value_heads": 2}}}  # fmt: skip
+OTHER_PARTS: Mapping[str, Mapping[str, Any]] = {
+    "Granite4Vision": {"deepstack_layer_map": [], "downsample_rate": "1/2",
+                       "qformer_config": {"model_type": "blip_2_qformer", "intermediate_size": 16,
+                                          "num_hidden_layers": 1, "vocab_size": 8}},
+}  # fmt: skip
