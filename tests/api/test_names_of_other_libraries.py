@@ -148,7 +148,7 @@ def test_logits_captured_and_patched_values_of_a_text(model: graphml.Model) -> N
 @pytest.mark.parametrize(("pattern", "said"), [
     ("blk.1", "mean 'layers.1.*'"), ("blk.0.attn_q.weight", "mean 'layers.0.*'"), ("blk.*.x", "'layers.*.*'"),
     ("layers.1", "layers.1."), ("layers.1.atention", "mean 'layers.1.attention'"),
-    ("model.layers.1.mlp", "mean 'layers.1.*'"), ("qqqq", "The graph of the pass 'build' has the names"),
+    ("model.layers.1.mlp", "mean 'layers.1.*'"), ("qqqq", "`graphml explain MODEL` lists"),
 ])  # fmt: skip
 def test_a_value_that_is_not_there_names_the_nearest(model: graphml.Model, pattern: str, said: str) -> None:
     calls: list[Callable[[], object]] = [
