@@ -33,7 +33,7 @@ from graphml.errors import UsageError
 from graphml.ir.op import Floats
 from graphml.loading.pooling import LOGITS
 from graphml.options.argument_checks import seed_or_random, whole_number
-from graphml.options.other_attributes import NamesOthers
+from graphml.other_attributes import NamesOthers
 from graphml.runtime.blocks.overflow import Overflow
 from graphml.runtime.blocks.request import Request, extra_of
 from graphml.runtime.blocks.sequence import Sequence as RunningSequence

@@ -17,7 +17,7 @@ from typing import ClassVar, NamedTuple, TypeVar
 from graphml.api.reader_wakes import TaskReader, ThreadReader, WaitingReader, Wakes
 from graphml.api.tokens import Token
 from graphml.ir.op import Array
-from graphml.options.other_attributes import NamesOthers
+from graphml.other_attributes import NamesOthers
 from graphml.sampling.candidates.logprobs import ScoredToken, TokenLogprobs
 from graphml.sampling.denoiser import Denoiser
 from graphml.system.notebook_html import html_table

@@ -1,6 +1,6 @@
-"""Arrays and tensors of a caller as a graph's weights and inputs: checked, copied where they do not fit.
+"""Arrays and tensors of a caller or a model file as a graph's weights and inputs: checked, copied if needed.
 
-Knows a graph's leaves and NumPy; nothing of backends, files or PyTorch, whose tensors come by DLPack.
+Knows a graph's leaves and NumPy; nothing of backends or PyTorch, whose tensors come by DLPack.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from graphml.ir.dtype import DType
 from graphml.ir.graph import Graph
 from graphml.ir.op import Array
 from graphml.ir.shape import Symbol, bounds
+from graphml.weights.tensor import Tensor
 
 
 def graph_weights(graph: Graph, weights: Mapping[str, Any]) -> dict[str, Array]:
@@ -73,6 +74,8 @@ def _as_array(what: str, value: Any) -> Array:
     """An array of a tensor or an array; UsageError that begins with `what` for anything else."""
     if isinstance(value, np.ndarray):
         return value
+    if isinstance(value, Tensor):
+        return value.numpy()
     if not hasattr(value, "__dlpack__"):
         raise UsageError(f"{what}: wanted an array or a tensor; got {type(value).__name__}")
     value = value.detach() if hasattr(value, "detach") else value
@@ -86,6 +89,8 @@ def _as_array(what: str, value: Any) -> Array:
 
 def _stored(what: str, of: str, kind: DType, shape: tuple[int, ...], value: Any) -> Array:
     """The value in the leaf's dtype, contiguous. of: the leaf's type, as text."""
+    if isinstance(value, Tensor) and kind.numpy is None and value.dtype == kind.name and value.shape == shape:
+        value = value.data.reshape(*shape[:-1], -1)
     array, wanted = _as_array(what, value), f"{what}: wanted {of}"
     got = f"got {array.dtype} {list(array.shape)}"
     if kind.numpy is None and array.dtype == np.uint8:

@@ -31,7 +31,7 @@ from graphml.ir.graph import Graph
 from graphml.ir.op import Array, Floats
 from graphml.options.argument_checks import text_of
 from graphml.options.option_fields import options_of
-from graphml.options.other_attributes import NamesOthers
+from graphml.other_attributes import NamesOthers
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.system.notebook_html import html_frame, html_page, html_table
 

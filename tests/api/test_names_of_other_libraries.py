@@ -172,7 +172,17 @@ def test_sizes_of_a_tokenizer(model: graphml.Model) -> None:
 MISSES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "model.eval": (lambda m: m.eval(), "never trained"),
     "model.to": (lambda m: m.to("cuda"), r"Use load\(\.\.\., backend="),
-    "model.tensors": (lambda m: m.tensors, "Use executor.file.tensors"),
+    "model.state_dict": (lambda m: m.state_dict(), r"Use tensors.items\(\)"),
+    "model.tensor": (lambda m: m.tensor("x"), r"Use tensors\[name\]"),
+    "logprobs['token']": (
+        lambda m: m.generate("a", max_tokens=1, logprobs=1).logprobs[0]["token"], "subscriptable. Use its"
+    ),
+    "logprobs.prob": (
+        lambda m: m.generate("a", max_tokens=1, logprobs=1).logprobs[0].prob, "Use math.exp"
+    ),
+    "logprobs.logprb": (
+        lambda m: m.generate("a", max_tokens=1, logprobs=1).logprobs[0].top[0].logprb, "mean 'logprob'"
+    ),
     "chat['message']": (lambda m: m.chat("a", max_tokens=1)["message"], "subscriptable. Use .*text for"),
     "model.num_parameters": (lambda m: m.num_parameters(), "Use n_params"),
     "model.trace": (lambda m: m.trace("x"), r"Use capture\(text, \*patterns\)"),
