@@ -5,7 +5,7 @@ Knows a graph's leaves and NumPy; nothing of backends or PyTorch, whose tensors 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import graphml_quant
@@ -47,9 +47,12 @@ def graph_inputs(graph: Graph, inputs: Mapping[str, Any]) -> tuple[dict[str, Arr
         raise GraphError(
             f"the graph keeps states, as {min(states)!r}: wanted program.run(dims, state), a device's state"
         )
-    wrong = sorted(leaves.keys() ^ inputs.keys())
-    if wrong:
-        raise UsageError(f"{wrong[0]}: wanted the inputs {', '.join(sorted(leaves)) or 'none'}")
+    unknown_names, missing = sorted(inputs.keys() - leaves.keys()), sorted(leaves.keys() - inputs.keys())
+    if unknown_names or missing:
+        problem = (
+            f"{unknown_names[0]}: no input of the graph" if unknown_names else f"{missing[0]}: is missing"
+        )
+        raise UsageError(f"{problem}: wanted the inputs {', '.join(sorted(leaves)) or 'none'}")
     arrays, dims = dict[str, Array](), dict[str, int]()
     for name, node in leaves.items():
         array = _as_array(name, inputs[name])
@@ -59,6 +62,15 @@ def graph_inputs(graph: Graph, inputs: Mapping[str, Any]) -> tuple[dict[str, Arr
     if unknown:
         raise GraphError(f"no input's shape tells {unknown[0]}: wanted program.run(dims, state)")
     return arrays, dims
+
+
+def named_inputs(graph: Graph, in_order: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs that are in order by name; UsageError unless they are all that have no name."""
+    names = [name for name in graph.leaves("input") if name not in named]
+    if in_order and len(in_order) != len(names):
+        wanted = f"{len(names)} in order ({', '.join(names) or 'none'}), or names"
+        raise UsageError(f"inputs: wanted {wanted}; got {len(in_order)}")
+    return dict(zip(names, in_order, strict=False))
 
 
 def _size(dim: int | Symbol, array: Array, axis: int, dims: dict[str, int]) -> int:

@@ -314,7 +314,7 @@ def test_what_another_library_has_names_what_does_it_here(model: graphml.Model, 
 
 
 def test_an_import_of_another_name_says_where_it_is() -> None:
-    with pytest.raises(ImportError, match=r"'GraphBuilder'. Use g = graphml.ir.language.Builder\(\)"):
+    with pytest.raises(ImportError, match=r"'GraphBuilder'. Use g = graphml.Builder\(\)"):
         exec("from graphml import GraphBuilder")
     with pytest.raises(ImportError, match="cannot import name 'qqq'"):
         exec("from graphml import qqq")
