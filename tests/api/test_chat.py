@@ -518,7 +518,7 @@ def test_the_first_turn_that_a_chat_keeps_is_one_that_it_has_read(model: graphml
 
 
 def test_an_answer_without_max_tokens_ends_with_the_context_alone() -> None:
-    with graphml.load("stories260k", "cpu") as stories:
+    with graphml.load("stories260k", "cpu", template=tiny_model.CHATML) as stories:
         chat = stories.chat()
         assert (chat.max_tokens, chat.stop_reason) == (None, None)
         assert stories.tokenizer is not None
