@@ -21,6 +21,7 @@ from graphml.errors import (
     GraphError,
     GraphmlError,
     ModelNotFoundError,
+    NameNotFoundError,
     ServerError,
     ShapeError,
     TemplateError,
@@ -45,6 +46,8 @@ if _typing.TYPE_CHECKING:
     from graphml.api.token_stream import Result
     from graphml.api.tokens import Token
     from graphml.finetuning.run import finetune
+    from graphml.ir.language import Builder
+    from graphml.ops import op
     from graphml.runtime.blocks.row_patches import PatchRows
     from graphml.runtime.programs.load_options import LoadOptions
     from graphml.sampling import SamplingParams
@@ -57,6 +60,7 @@ __all__ = [
     "ArgumentError",
     "BackendError",
     "Batch",
+    "Builder",
     "BusyError",
     "Chat",
     "ContextFullError",
@@ -69,6 +73,7 @@ __all__ = [
     "LoadOptions",
     "Model",
     "ModelNotFoundError",
+    "NameNotFoundError",
     "PatchRows",
     "Result",
     "SamplingParams",
@@ -87,12 +92,14 @@ __all__ = [
     "finetune",
     "load",
     "load_tokenizer",
+    "op",
     "sampling",
     "to_torch",
 ]
 
 _LAZY = {
     "Batch": "graphml.api.batch",
+    "Builder": "graphml.ir.language",
     "Chat": "graphml.api.chat",
     "Engine": "graphml.api.engine",
     "Handle": "graphml.api.request_handle",
@@ -110,16 +117,22 @@ _LAZY = {
     "finetune": "graphml.finetuning.run",
     "load": "graphml.api.load_model",
     "load_tokenizer": "graphml.api.model_tokenizer",
+    "op": "graphml.ops",
     "to_torch": "graphml.torch_module",
 }
 
 
+_ROOMS = ("ir", "ops", "sampling")
+"""Modules that `import graphml` alone has."""
+
 _INSTEAD = {
-    **dict.fromkeys(("Builder", "GraphBuilder", "Graph", "graph"),
-                    "g = graphml.ir.language.Builder(): its nodes make a graph (docs/builder.md), which "
+    **dict.fromkeys(("GraphBuilder", "Graph", "graph"),
+                    "g = graphml.Builder(): g.finish(y=node) makes a graph (docs/builder.md), which "
                     "graphml.compile(graph, backend) runs"),
+    **dict.fromkeys(("float32", "float16", "int32", "F32", "F16", "I32", "dtype", "DType"),
+                    "a text, as 'f32', 'f16' or 'i32', or a dtype of NumPy"),
     "run": "graphml.compile(graph, backend): its result is called with the graph's inputs",
-    "Op": "graphml.ir.op.Op",
+    "Op": "graphml.op, which makes ops of one's own, or the methods of graphml.Builder()",
     **dict.fromkeys(
         (
             "Llama", "LanguageModel", "AutoModel", "AutoModelForCausalLM", "from_pretrained", "open",
@@ -138,8 +151,8 @@ _INSTEAD = {
 
 
 def __getattr__(name: str) -> _typing.Any:
-    if name == "sampling":
-        return _import_module("graphml.sampling")
+    if name in _ROOMS:
+        return _import_module(f"graphml.{name}")
     if name not in _LAZY:
         hint = f". Use {_INSTEAD[name]}" if name in _INSTEAD else ""
         # `from graphml import name` shows no other error than an ImportError.

@@ -30,6 +30,12 @@ class ModelNotFoundError(UsageError, FileNotFoundError):
     """There is no file of the model that was named."""
 
 
+class NameNotFoundError(UsageError, KeyError):
+    """A mapping has no value of this name; the text names the nearest that it has."""
+
+    __str__ = Exception.__str__  # a KeyError's is the repr of its text
+
+
 class ControlTokenWarning(UserWarning):
     """A text spells control tokens of the model and is encoded as plain text."""
 

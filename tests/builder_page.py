@@ -43,6 +43,8 @@ INTRODUCTION = f"""\
 # The builder: every method of `g`
 
 What an architecture's `build(g, config, weights)` may call. `help(g.rope)` shows the same, editors too.
+After `import graphml`, `graphml.Builder()` is such a `g` for a graph of one's own. A dtype is "f32", a type
+of NumPy or PyTorch, or one of `graphml.ir.dtype`.
 `{HOW.partition(": ")[2]}` writes this page from the code.
 
 Every method checks its arguments. An error names the method, the argument, what was wanted, what came, the

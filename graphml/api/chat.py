@@ -16,6 +16,7 @@ from os.path import commonprefix
 from typing import Any, ClassVar
 
 from graphml.api.answer_reader import AnswerReader
+from graphml.api.answer_text import AnswerText
 from graphml.api.chat_prompt import ChatPrompt, ChatSettings, prompt_of
 from graphml.api.invoked_adapters import InvokedAdapters
 from graphml.api.keywords import hinted
@@ -24,6 +25,7 @@ from graphml.api.saved_session import AnyPath, params_as_json, params_from_json
 from graphml.api.seen_text import Seen
 from graphml.api.session import Session
 from graphml.api.template_messages import reasoning_apart
+from graphml.api.tokens import StopReason
 from graphml.api.tool_rounds import MAX_ROUNDS, ChatEvent, Confirm, calls_of, checked_rounds, rounds
 from graphml.api.tools import tools_of
 from graphml.errors import ContextFullError, UsageError
@@ -60,7 +62,7 @@ class Chat(MessageList):
         session: Session,
         tokenizer: Tokenizer,
         templates: Mapping[str, ChatTemplate],
-        max_tokens: int | None = 256,
+        max_tokens: int | None = None,
         settings: ChatSettings | None = None,
         full: ChatOverflow | None = None,
         tools: Any = None,
@@ -131,6 +133,8 @@ class Chat(MessageList):
     def __repr__(self) -> str:
         waits = bool(self._messages) and self._messages[-1]["role"] == "user"
         how = "; the last one waits for respond()" if waits else ""
+        if self.text and self.stop_reason in ("length", "context"):
+            how = f"; the last one was cut off: {self.stop_reason}"
         n_past, n_ctx = self.session.n_past, self.session.n_ctx
         return f"Chat({len(self._messages)} messages, {n_past} of {n_ctx} tokens{how})"
 
@@ -142,6 +146,11 @@ class Chat(MessageList):
         """The text of the last message, where that is an answer; "" where none is there yet."""
         last = self._messages[-1] if self._messages else {"role": ""}
         return str(last["content"]) if last["role"] == "assistant" else ""
+
+    @property
+    def stop_reason(self) -> StopReason | None:
+        """Why the latest answer ended: "end", "stop", "length", "context", "cancel"; None before one has."""
+        return self.session.stop_reason
 
     @property
     def template(self) -> ChatTemplate:
@@ -181,14 +190,15 @@ class Chat(MessageList):
 
     def respond(
         self, text: str | SamplingParams | None = None, params: SamplingParams | None = None, **how: Any
-    ) -> str:
+    ) -> AnswerText:
         """Generate the answer, append it to the history and return its text; arguments as of `events`.
 
-        Where tools are called, the text is that of the last answer, which calls none.
+        The text has a `stop_reason`: "length" or "context" where it was cut off. Where tools are called, the
+        text is that of the last answer, which calls none.
         """
         for _ in self.events(text, params, **how):
             pass
-        return self.text
+        return AnswerText(self.text, self.stop_reason)
 
     ask = respond
 

@@ -17,7 +17,9 @@ from graphml.compiler.caller_arrays import graph_weights
 from graphml.compiler.compile import Compiled, compile_graph
 from graphml.compiler.options import CompileOptions
 from graphml.errors import UsageError
+from graphml.ir.builder import BaseBuilder
 from graphml.ir.graph import Graph
+from graphml.ir.node import Node
 from graphml.loading import fetch
 from graphml.options.argument_checks import whole_number
 from graphml.runtime.programs.load_options import LoadOptions
@@ -47,7 +49,8 @@ def compile(
     or order differs; of block formats uint8 with the last dimension in bytes. threads: of a device that is
     opened here. n_tokens, n_outputs: bounds of a model's program.
 
-    `compiled(x=array)` runs a graph without states once and returns its outputs by name, as copies. It has
+    `compiled(x=array)`, or `compiled(array)` by the order in which the inputs were made, runs a graph without
+    states once and returns its outputs by name, as copies. It has
     `graph`, `snapshots` (the graph after each pass), `fusions` (applied and refused), `plan`, `seconds`
     and `program`. A device opened here closes when the program is no longer used.
 
@@ -57,6 +60,13 @@ def compile(
     options.fusions()
     if isinstance(source, Graph):
         return _graph(source, backend or "cpu", weights or {}, threads, options)
+    if isinstance(source, Node | BaseBuilder):
+        of = source if isinstance(source, Node) else next(reversed(source.nodes), None)
+        what = "node" if isinstance(source, Node) else "builder"
+        raise UsageError(
+            f"source: wanted a graph; got a {what}: graphml.compile(g.finish(y=NODE)), where NODE has the "
+            f"wanted value{'' if of is None else f', such as %{of.name}'}"
+        )
     if weights is not None:
         raise UsageError("weights: a model has its own; they belong to a graph only")
     tokens, outputs = _count("n_tokens", n_tokens), _count("n_outputs", n_outputs)

@@ -33,7 +33,7 @@ from graphml.errors import UsageError
 from graphml.ir.op import Floats
 from graphml.loading.pooling import LOGITS
 from graphml.options.argument_checks import seed_or_random, whole_number
-from graphml.options.other_attributes import NamesOthers
+from graphml.other_attributes import NamesOthers
 from graphml.runtime.blocks.overflow import Overflow
 from graphml.runtime.blocks.request import Request, extra_of
 from graphml.runtime.blocks.sequence import Sequence as RunningSequence
@@ -263,6 +263,7 @@ class Engine(NamesOthers, Closing):
                 blocks_evicted=pool.n_evicted, hit_tokens=self._counts.hit_tokens,
                 n_preempted=self._counts.n_preempted, n_steps=self._loop.n_steps, step_s=seconds[-1],
                 step_p50_s=median(seconds), rows_per_step=fmean(rows),
+                sequences_per_step=self._loop.n_served / max(self._loop.n_steps, 1),
                 n_drafts=drafts.n_drafts, n_drafted=drafts.n_drafted, n_accepted=drafts.n_accepted,
             )  # fmt: skip
 

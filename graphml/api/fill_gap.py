@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+from graphml.api.answer_text import AnswerText
 from graphml.api.filling import MAX_TOKENS, Files
 from graphml.api.load_model import load
 from graphml.api.model import Model
@@ -24,7 +25,7 @@ def fill(
     order: str = "psm",
     n_ctx: int | None = None,
     seed: int | None = None,
-) -> str:
+) -> AnswerText:
     """The text between a prefix and a suffix; model: an open one, or what `graphml.load` opens.
 
     The other arguments and errors: `Model.fill`.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from graphml.api.answer_text import AnswerText
 from graphml.api.decodes import Decodes
 from graphml.errors import TokenizerError, UsageError
 from graphml.options.argument_checks import count_or_none
@@ -39,7 +40,8 @@ def fill_ids(
 
 
 def filled(model: Decodes, ids: list[int], params: SamplingParams | None, max_tokens: int | None,
-           n_ctx: int | None, seed: int | None) -> str:  # fmt: skip
+           n_ctx: int | None, seed: int | None) -> AnswerText:  # fmt: skip
     """What a model continues the ids of an infill prompt with."""
     with model.session(n_ctx, seed) as session:
-        return "".join(token.piece for token in session.generate(ids, params, max_tokens))
+        text = "".join(token.piece for token in session.generate(ids, params, max_tokens))
+        return AnswerText(text, session.stop_reason)

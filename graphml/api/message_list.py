@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 from graphml.errors import UsageError
 from graphml.options.argument_checks import text_of
-from graphml.options.other_attributes import NamesOthers
+from graphml.other_attributes import NamesOthers
 from graphml.system.notebook_html import html_table
 from graphml.text.answers import Event
 from graphml.text.messages import Message, checked_messages

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal, overload
 
+from graphml.api.answer_text import AnswerText
 from graphml.api.batch import Batch
 from graphml.api.beam_search import Beam, beam_search
 from graphml.api.capture import Patches, Patterns, Probe
@@ -250,8 +251,10 @@ class Model(EmbeddingModel, Closing):
         n_ctx: int | None = None,
         seed: int | None = None,
         **sampling: Any,
-    ) -> str:
+    ) -> AnswerText:
         """The text between a prefix and a suffix, by the fill-in-the-middle tokens of the vocabulary.
+
+        Its `stop_reason` is "length" where max_tokens cut it off.
 
         extra: (name, text) of other files, the nearest last; order: `psm` (prefix first) or `spm` (suffix
         first), as the model was trained. What has no room in the context is left out: of the prefix its
@@ -369,18 +372,18 @@ class Model(EmbeddingModel, Closing):
 
     @overload
     def chat(
-        self, prompt: str | Sequence[Message], max_tokens: int | None = 256, *, stream: Literal[True],
+        self, prompt: str | Sequence[Message], max_tokens: int | None = None, *, stream: Literal[True],
         **how: Any,
     ) -> Iterator[str]: ...  # fmt: skip
     @overload
     def chat(
-        self, prompt: str | Sequence[Message] = (), max_tokens: int | None = 256, **how: Any
+        self, prompt: str | Sequence[Message] = (), max_tokens: int | None = None, **how: Any
     ) -> Chat: ...
     @hinted
     def chat(
         self,
         prompt: str | Sequence[Message] = (),
-        max_tokens: int | None = 256,
+        max_tokens: int | None = None,
         *,
         system: str = "",
         messages: Iterable[Message] = (),
@@ -402,9 +405,10 @@ class Model(EmbeddingModel, Closing):
 
         prompt: a message of the user as text, or messages, behind `system` and `messages` if there are any.
         Where the conversation then ends with the user's message (or a tool's result), it is answered at once:
-        `str(chat)` is the answer; else `respond` and `stream` answer what they are given. max_tokens, params,
-        seed, sampling: of this answer, and of later ones that say nothing else. stream: return this answer's
-        pieces as they come, and no `Chat`.
+        `str(chat)` is the answer; else `respond` and `stream` answer what they are given. max_tokens (None:
+        no limit but the context; `Chat.stop_reason` is what ended an answer), params, seed, sampling: of
+        this answer, and of later ones that say nothing else. stream: return this answer's pieces as they
+        come, and no `Chat`.
         overflow: what a full context does: `drop_turns` leaves the oldest turns out of the prompt, whole (see
         `Chat.dropped`); others and keep as of `Session.generate`; -1 keeps the first turn.
         reasoning_format, chat_format: how reasoning and calls are told from text, as of `ChatSettings`.

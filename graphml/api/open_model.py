@@ -14,15 +14,16 @@ from graphml.api.model_templates import ModelTemplates
 from graphml.api.model_tokenizer import no_tokenizer, tokenizer_of
 from graphml.api.prompt_encoder import Prompt, PromptEncoder
 from graphml.api.tokens import checked_ids
-from graphml.errors import TokenizerError
+from graphml.errors import TokenizerError, UsageError
 from graphml.options.keyword_arguments import named_arguments
-from graphml.options.other_attributes import NamesOthers
+from graphml.other_attributes import NamesOthers
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.sampling.settings.sampling_defaults import SamplingDefaults, sampling_defaults
 from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate, template_names
 from graphml.text.tokenizer import Tokenizer
 from graphml.weights import Metadata
+from graphml.weights.tensor_table import TensorTable
 
 T = TypeVar("T")
 
@@ -63,7 +64,7 @@ class OpenModel(NamesOthers):
         **dict.fromkeys(("load_session", "load_state", "load_chat"), "restore"),
         "eos_token_id": "tokenizer.eos_id", "bos_token_id": "tokenizer.bos_id",
         **dict.fromkeys(("backend", "device"), "executor.backend.name"), "architecture": "arch",
-        **dict.fromkeys(("model_path", "file", "filename"), "path"),
+        **dict.fromkeys(("model_path", "file", "filename"), "path"), "weights": "tensors",
     }  # fmt: skip
     _instead: ClassVar = {
         "compare": "graphml.compare(model, ...)", "create_completion": "generate",
@@ -71,11 +72,10 @@ class OpenModel(NamesOthers):
         "create_chat_completion": "chat(messages)",
         **dict.fromkeys(("save_session", "save_state", "save"), "Session.save or Chat.save"),
         "layers": "graph().nodes", "named_modules": "graph('build').nodes",
-        **dict.fromkeys(("parameters", "num_parameters", "size"), "n_params"),
-        **dict.fromkeys(
-            ("named_parameters", "state_dict", "tensors", "weights", "tensor", "get_tensor"),
-            "executor.file.tensors",
-        ),
+        **dict.fromkeys(("num_parameters", "size"), "n_params"),
+        "parameters": "n_params for their number, tensors.values() for themselves",
+        **dict.fromkeys(("named_parameters", "state_dict"), "tensors.items()"),
+        **dict.fromkeys(("tensor", "get_tensor", "weight", "get_parameter"), "tensors[name]"),
         **dict.fromkeys(("to", "cuda"), "load(..., backend=...)"),
         **dict.fromkeys(("dtype", "quantization"), "load(..., quant=...)"),
         **dict.fromkeys(("eval", "train"), "session().eval(ids) for logits; a model is never trained"),
@@ -105,6 +105,13 @@ class OpenModel(NamesOthers):
         self.n_vocab = self.vocab_size = executor.n_vocab
         if pre is not None:
             _ = self.tokenizer  # a wrong name is told at once
+
+    @property
+    def tensors(self) -> TensorTable:
+        """The file's tensors by name, each with `dtype`, `shape` and `numpy()`; `weights` is the same."""
+        if self.executor.closed:
+            raise UsageError(f"{self.path}: the model was closed")
+        return self.executor.file.tensors
 
     @property
     def n_params(self) -> int:

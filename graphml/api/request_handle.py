@@ -13,7 +13,7 @@ from graphml.api.token_stream import Denoised, Result, SoFar, TokenStream
 from graphml.api.tokens import Token
 from graphml.errors import UsageError
 from graphml.options.argument_checks import seed_or_random
-from graphml.options.other_attributes import NamesOthers
+from graphml.other_attributes import NamesOthers
 from graphml.runtime.blocks.sequence import Sequence as RunningSequence
 from graphml.sampling import SamplingParams
 

@@ -19,7 +19,7 @@ from graphml.api.tokens import Ids, TokenIterator, checked_ids
 from graphml.errors import UsageError
 from graphml.ir.op import Floats
 from graphml.options.argument_checks import count_up_to
-from graphml.options.other_attributes import NamesOthers
+from graphml.other_attributes import NamesOthers
 from graphml.runtime.programs.adapter_options import Scaled, with_adapters
 from graphml.runtime.sessions.committed import Committed
 from graphml.runtime.sessions.sequence_arrays import copy_sequence

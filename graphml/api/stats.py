@@ -98,6 +98,7 @@ class EngineStats:
     blocks_free: all others; blocks_kept: those of them whose content can still be found; blocks_evicted: how
     often such a content was given up. hit_tokens: ids of prompts found in blocks so far. n_steps: so far;
     step_s: seconds of the latest; step_p50_s, rows_per_step: median seconds and mean rows of the latest 256.
+    sequences_per_step: mean number of sequences that a step computed rows of, of all steps.
     n_drafts, n_drafted, n_accepted: drafts so far, their tokens, and those of them that were right.
     """
 
@@ -114,6 +115,7 @@ class EngineStats:
     step_s: float
     step_p50_s: float
     rows_per_step: float
+    sequences_per_step: float = 0.0
     n_drafts: int = 0
     n_drafted: int = 0
     n_accepted: int = 0

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from queue import Empty
 from typing import ClassVar, NamedTuple, TypeVar
 
+from graphml.api.answer_text import finish_reason
 from graphml.api.reader_wakes import TaskReader, ThreadReader, WaitingReader, Wakes
 from graphml.api.tokens import Token
 from graphml.ir.op import Array
-from graphml.options.other_attributes import NamesOthers
+from graphml.other_attributes import NamesOthers
 from graphml.sampling.candidates.logprobs import ScoredToken, TokenLogprobs
 from graphml.sampling.denoiser import Denoiser
 from graphml.system.notebook_html import html_table
@@ -108,7 +109,7 @@ class Result(NamesOthers):
     @property
     def finish_reason(self) -> str:
         """The stop_reason in OpenAI's words, "stop" or "length"; "cancel" and "deadline" as they are."""
-        return {"end": "stop", "context": "length"}.get(self.stop_reason, self.stop_reason)
+        return finish_reason(self.stop_reason)
 
     @property
     def cumulative_logprob(self) -> float | None:

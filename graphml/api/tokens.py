@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphml.errors import UsageError
-from graphml.options.other_attributes import NamesOthers
+from graphml.other_attributes import NamesOthers
 from graphml.sampling import SamplingParams
 from graphml.sampling.candidates.logprobs import ScoredToken, TokenLogprobs
 from graphml.text.stop_strings import StopMatcher

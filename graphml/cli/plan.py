@@ -9,7 +9,13 @@ from graphml.cli.terminal.console import Bars, write_json
 from graphml.errors import UsageError
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.programs.memory_needed import memory_need
+from graphml.system.pages import free_memory
 from graphml.system.progress_labels import size
+
+UNUSED = {
+    "unused_tensors": "tensors in the file that this architecture does not use",
+    "unread_keys": "keys in the file that this architecture does not need",
+}
 
 
 @grouped
@@ -19,9 +25,9 @@ def plan(
     ctx: options.Context = None,
     json: options.Json = False,
 ) -> None:
-    """Show the memory that weights, KV cache and intermediate results need, and tensors that stay unused.
+    """Show the memory that one session needs: weights, keys and values (the KV cache), intermediate results.
 
-    Reads the header only.
+    Also whether so much is free, and what of the file stays unused. Reads the header only.
     """
     with Bars() as bars, header(model, opening, opening.n_batch, bars) as (path, executor):
         need = memory_need(executor, _context(executor, ctx))
@@ -34,25 +40,33 @@ def plan(
             }
         )  # fmt: skip
         return
+    step = f"a step of {opening.n_batch} tokens (--batch)"
     rows = [
-        ("weights", need.weights, "mapped, shared between processes"),
-        (
-            f"keys and values ({opening.kv}, {need.n_ctx} tokens)",
-            need.cache,
-            f"{size(need.cache_per_token)} per token",
-        ),
+        ("weights", need.weights, "mapped from the file, shared between processes"),
+        (f"keys and values ({opening.kv})", need.cache, f"{size(need.cache_per_token)} a token of context"),
         *([("  of them in windows", need.cache_windows, "constant")] if need.cache_windows else []),
         *([("recurrent states", need.recurrent, "per sequence")] if need.recurrent else []),
-        ("arena, one token", need.arena_decode, ""),
-        (f"arena, {opening.n_batch} tokens", need.arena_prefill, ""),
-        ("together", need.total, ""),
+        ("intermediate results, prompt", need.arena_prefill, step),
+        ("intermediate results, generation", need.arena_decode, "a step of one token"),
+        ("total", need.total, _fits(need.total)),
     ]
-    print(f"{path} on {opening.backend}")
+    print(f"{path} on {opening.backend}: memory of one session of {need.n_ctx} tokens (-c)")
     for name, n_bytes, note in rows:
         print(f"  {name:38} {size(n_bytes):>11}  {note}".rstrip())
     for what, names in unused.items():
         if names:
-            print(f"  {what.replace('_', ' ')}: {', '.join(repr(name)[1:-1] for name in names)}")
+            listed = ", ".join(repr(name)[1:-1] for name in names)
+            print(f"  {UNUSED[what]}: {listed}")
+
+
+def _fits(total: int) -> str:
+    """Whether so much main memory is free now; "" where that is not known."""
+    free = free_memory()
+    if not free:
+        return ""
+    if total <= free:
+        return f"fits: {size(free)} of main memory are free"
+    return f"too much: {size(free)} of main memory are free; a smaller -c or --kv q8_0 needs less"
 
 
 def _unread_keys(executor: Executor) -> list[str]:

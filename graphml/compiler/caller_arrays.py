@@ -1,11 +1,11 @@
-"""Arrays and tensors of a caller as a graph's weights and inputs: checked, copied where they do not fit.
+"""Arrays and tensors of a caller or a model file as a graph's weights and inputs: checked, copied if needed.
 
-Knows a graph's leaves and NumPy; nothing of backends, files or PyTorch, whose tensors come by DLPack.
+Knows a graph's leaves and NumPy; nothing of backends or PyTorch, whose tensors come by DLPack.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import graphml_quant
@@ -16,6 +16,7 @@ from graphml.ir.dtype import DType
 from graphml.ir.graph import Graph
 from graphml.ir.op import Array
 from graphml.ir.shape import Symbol, bounds
+from graphml.weights.tensor import Tensor
 
 
 def graph_weights(graph: Graph, weights: Mapping[str, Any]) -> dict[str, Array]:
@@ -46,9 +47,12 @@ def graph_inputs(graph: Graph, inputs: Mapping[str, Any]) -> tuple[dict[str, Arr
         raise GraphError(
             f"the graph keeps states, as {min(states)!r}: wanted program.run(dims, state), a device's state"
         )
-    wrong = sorted(leaves.keys() ^ inputs.keys())
-    if wrong:
-        raise UsageError(f"{wrong[0]}: wanted the inputs {', '.join(sorted(leaves)) or 'none'}")
+    unknown_names, missing = sorted(inputs.keys() - leaves.keys()), sorted(leaves.keys() - inputs.keys())
+    if unknown_names or missing:
+        problem = (
+            f"{unknown_names[0]}: no input of the graph" if unknown_names else f"{missing[0]}: is missing"
+        )
+        raise UsageError(f"{problem}: wanted the inputs {', '.join(sorted(leaves)) or 'none'}")
     arrays, dims = dict[str, Array](), dict[str, int]()
     for name, node in leaves.items():
         array = _as_array(name, inputs[name])
@@ -58,6 +62,15 @@ def graph_inputs(graph: Graph, inputs: Mapping[str, Any]) -> tuple[dict[str, Arr
     if unknown:
         raise GraphError(f"no input's shape tells {unknown[0]}: wanted program.run(dims, state)")
     return arrays, dims
+
+
+def named_inputs(graph: Graph, in_order: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs that are in order by name; UsageError unless they are all that have no name."""
+    names = [name for name in graph.leaves("input") if name not in named]
+    if in_order and len(in_order) != len(names):
+        wanted = f"{len(names)} in order ({', '.join(names) or 'none'}), or names"
+        raise UsageError(f"inputs: wanted {wanted}; got {len(in_order)}")
+    return dict(zip(names, in_order, strict=False))
 
 
 def _size(dim: int | Symbol, array: Array, axis: int, dims: dict[str, int]) -> int:
@@ -73,6 +86,8 @@ def _as_array(what: str, value: Any) -> Array:
     """An array of a tensor or an array; UsageError that begins with `what` for anything else."""
     if isinstance(value, np.ndarray):
         return value
+    if isinstance(value, Tensor):
+        return value.numpy()
     if not hasattr(value, "__dlpack__"):
         raise UsageError(f"{what}: wanted an array or a tensor; got {type(value).__name__}")
     value = value.detach() if hasattr(value, "detach") else value
@@ -86,6 +101,8 @@ def _as_array(what: str, value: Any) -> Array:
 
 def _stored(what: str, of: str, kind: DType, shape: tuple[int, ...], value: Any) -> Array:
     """The value in the leaf's dtype, contiguous. of: the leaf's type, as text."""
+    if isinstance(value, Tensor) and kind.numpy is None and value.dtype == kind.name and value.shape == shape:
+        value = value.data.reshape(*shape[:-1], -1)
     array, wanted = _as_array(what, value), f"{what}: wanted {of}"
     got = f"got {array.dtype} {list(array.shape)}"
     if kind.numpy is None and array.dtype == np.uint8:

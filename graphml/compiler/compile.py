@@ -22,7 +22,7 @@ from graphml.backend import (
     no_progress,
     on_device,
 )
-from graphml.compiler.caller_arrays import graph_inputs
+from graphml.compiler.caller_arrays import graph_inputs, named_inputs
 from graphml.compiler.multi_device import PartsDevice, lower_parts
 from graphml.compiler.options import DEFAULT, CompileOptions
 from graphml.compiler.partitions import ReadyPart, backends_of, join, share_arenas, whole_plan
@@ -79,12 +79,14 @@ class Compiled(Prepared):
 
     program: Program
 
-    def __call__(self, **inputs: Any) -> dict[str, Array]:
+    def __call__(self, *in_order: Any, **inputs: Any) -> dict[str, Array]:
         """Run a graph without states once: its outputs by name, as copies. inputs: arrays or tensors by name.
 
-        UsageError names an input that does not fit.
+        in_order: of all inputs that have no keyword, in the order in which the builder made them. UsageError
+        names an input that does not fit.
         """
-        arrays, dims = graph_inputs(self.snapshots[BUILD], inputs)
+        graph = self.snapshots[BUILD]
+        arrays, dims = graph_inputs(graph, {**named_inputs(graph, in_order, inputs), **inputs})
         for name, buffer in self.program.inputs.items():
             buffer[tuple(map(slice, arrays[name].shape))] = arrays[name]
         outputs = self.program.run(dims, cast(State, None))

@@ -31,7 +31,7 @@ from graphml.ir.graph import Graph
 from graphml.ir.op import Array, Floats
 from graphml.options.argument_checks import text_of
 from graphml.options.option_fields import options_of
-from graphml.options.other_attributes import NamesOthers
+from graphml.other_attributes import NamesOthers
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.system.notebook_html import html_frame, html_page, html_table
 
@@ -90,7 +90,9 @@ class ModelProfile(Profile, NamesOthers):
         tables = []
         for stage in self.stages:
             rows = profile_table.table(stage, "op", 0.0).rows
-            cells = [(row["op"], row["calls"], f"{row['ms']:.3f}", f"{row['share']:.1%}") for row in rows]
+            cells = [
+                (row["op"], row["calls"] or "", f"{row['ms']:.3f}", f"{row['share']:.1%}") for row in rows
+            ]
             about = f"{profile_table.headline(self, 0.0)}; {stage.name}: {profile_table.summary(stage)}"
             tables.append(html_table(about, ("op", "calls", "ms", "share"), cells))
         return "".join(tables)

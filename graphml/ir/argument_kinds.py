@@ -15,7 +15,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import numpy as np
 
 from graphml.errors import GraphError
-from graphml.ir.dtype import DType
+from graphml.ir.dtype import F32, I32, as_dtype, is_dtype
 from graphml.ir.node import Node
 from graphml.ir.op import Attribute, Op
 from graphml.ir.shape import Shape, Symbol
@@ -102,10 +102,16 @@ RopeMode = Annotated[str, one_of("norm", "neox")]
 Numbers = Annotated[
     Any, ArgumentKind("a number, an array or nested lists of 1 to 65536 numbers", _are_numbers)
 ]
-CastTo = Annotated[str, one_of("f32", "i32")]
+AnyDType = Annotated[
+    Any, ArgumentKind("a dtype, as 'f32', 'q4_0' or numpy.float32", lambda value, nodes: is_dtype(value))
+]
+_CAST = (F32, I32)
+CastTo = Annotated[
+    Any, ArgumentKind("'f32' or 'i32'", lambda value, nodes: is_dtype(value) and as_dtype(value) in _CAST)
+]
 
 NAMED = {"Count": Count, "Index": Index, "Positive": Positive, "NonNegative": NonNegative,
-         "Extended": Extended, "RopeMode": RopeMode, "CastTo": CastTo,
+         "Extended": Extended, "RopeMode": RopeMode, "CastTo": CastTo, "AnyDType": AnyDType,
          "Numbers": Numbers}  # fmt: skip
 """The kinds narrower than a type, by name."""
 NODE = ArgumentKind("a node of this graph", _is_node, "{v} in _nodes")
@@ -118,7 +124,6 @@ _PLAIN: dict[object, ArgumentKind] = {
     bool: ArgumentKind("True or False", lambda value, nodes: isinstance(value, bool), "_type({v}) is _bool"),
     str: ArgumentKind("a text", lambda value, nodes: isinstance(value, str), "_type({v}) is _str"),
     type(None): _NONE,
-    DType: ArgumentKind("a dtype of graphml.ir.dtype", lambda value, nodes: isinstance(value, DType)),
     Op: ArgumentKind("an op", lambda value, nodes: isinstance(value, Op)),
     Attribute: ArgumentKind(
         "a number, a text or a tuple of numbers",

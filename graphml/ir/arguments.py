@@ -195,6 +195,8 @@ def _described(value: object) -> str:
         return f"a {type(value).__name__} of {len(value)} ({kinds})"
     if value is None or isinstance(value, str | int | float | np.generic):
         return repr(value)[:100]
+    if isinstance(value, type):
+        return f"the type {value.__name__}"
     if inspect.isroutine(value):
         return f"the function {value.__name__}, which is not called"
     return f"a {type(value).__name__}"

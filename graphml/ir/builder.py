@@ -13,9 +13,9 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from graphml.errors import GraphError, ShapeError
-from graphml.ir.argument_kinds import Numbers
+from graphml.ir.argument_kinds import AnyDType, Numbers
 from graphml.ir.arguments import method
-from graphml.ir.dtype import DType
+from graphml.ir.dtype import as_dtype
 from graphml.ir.graph import Graph, make_graph
 from graphml.ir.node import Node
 from graphml.ir.op import Attribute, Attributes, Op, Type
@@ -178,31 +178,31 @@ class BaseBuilder:
         return node
 
     @method
-    def input(self, name: str, dtype: DType, shape: Shape) -> Node:
+    def input(self, name: str, dtype: AnyDType, shape: Shape) -> Node:
         """A value passed in at every step. A second call with its name returns the same node.
 
         >>> g.input("mask", F32, (g.n_tokens, 4))
         %mask: f32[T<=8, 4] = input()
         """
-        return self.leaf(input_leaf, name, Type(dtype, shape))
+        return self.leaf(input_leaf, name, Type(as_dtype(dtype), shape))
 
     @method
-    def weight(self, name: str, dtype: DType, shape: Shape) -> Node:
+    def weight(self, name: str, dtype: AnyDType, shape: Shape) -> Node:
         """A tensor of the model file by its name there. Architectures use `weights` instead.
 
         >>> g.weight("blk.0.ffn_up.weight", dtype("q4_0"), (96, 64))
         %blk.0.ffn_up.weight: q4_0[96, 64] = weight()
         """
-        return self.leaf(weight_leaf, name, Type(dtype, shape))
+        return self.leaf(weight_leaf, name, Type(as_dtype(dtype), shape))
 
     @method
-    def state(self, name: str, dtype: DType, shape: Shape) -> Node:
+    def state(self, name: str, dtype: AnyDType, shape: Shape) -> Node:
         """A value kept between steps; zeros at first. Ops that write change it.
 
         >>> g.state("memory", F32, (g.n_sequences, 64))
         %memory: f32[S<=1, 64] = state()
         """
-        return self.leaf(state_leaf, name, Type(dtype, shape))
+        return self.leaf(state_leaf, name, Type(as_dtype(dtype), shape))
 
     @method
     def constant(self, values: Numbers, name: str | None = None) -> Node:
@@ -217,13 +217,19 @@ class BaseBuilder:
         return self.record(constant, name=name, **attributes_of(values))
 
     @method
-    def finish(self, **outputs: Node) -> Graph:
-        """The graph of the named outputs and of every change of a state, without nodes that neither needs.
+    def finish(self, *nodes: Node, **outputs: Node) -> Graph:
+        """The graph of the outputs and of every change of a state, without nodes that neither needs.
+
+        Outputs have the names of keywords; those in order, the names of their nodes.
 
         >>> [node.name for node in g.finish(result=g.silu(x)).nodes]
         ['x', 'silu']
         """
-        return make_graph(self.nodes, outputs)
+        named = {node.name: node for node in nodes}
+        both = [name for name in named if name in outputs]
+        if both:
+            raise GraphError(f"[g.finish] two outputs are called {both[0]!r}: wanted a keyword for each")
+        return make_graph(self.nodes, {**named, **outputs})
 
     def leaf(self, op: Op, name: str, kind: Type) -> Node:
         """The leaf called `name`: the same node for every call, which must ask for the same type."""

@@ -5,6 +5,7 @@ All facts that a pass or a backend needs about an op are in this value, once; no
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from graphml.errors import GraphError
 from graphml.ir.dtype import PARTS, DType
 from graphml.ir.shape import Shape, bounds, show
+from graphml.ir.suggestion import meant
 
 Array = NDArray[Any]
 Floats = NDArray[np.float32]
@@ -114,9 +116,16 @@ Infer = Callable[[Sequence[Type], Attributes], Type]
 Reference = Callable[[Sequence[Array], Attributes], Array]
 
 
+_NAMES = set[str]()
+"""The names of all ops that were made, for hints."""
+
+
 @dataclass(frozen=True, eq=False)
 class Op:
     """An operation of the graph.
+
+    `==` with a text is whether that is its name: `node.op == "mul_mat"`. A text that no op is called, such as
+    PyTorch's "matmul", equals none, and a warning names the op that is meant.
 
     infer: types of the inputs and attributes -> type of the output; raises `ShapeError`.
     reference: the computation in NumPy: arrays and attributes -> array. Values of a block format are uint8
@@ -150,8 +159,23 @@ class Op:
     commutative: bool = False
     rowwise: tuple[int, ...] = ()
 
+    def __post_init__(self) -> None:
+        _NAMES.add(self.name)
+
     def __repr__(self) -> str:
         return self.name
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, str):
+            return self is other
+        if other not in _NAMES:
+            near = meant(other, _NAMES)
+            hint = f"; did you mean {near!r}?" if near else ""
+            warnings.warn(f"op == {other!r:.80}: no op is called so{hint}", stacklevel=2)
+        return other == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     @property
     def is_write(self) -> bool:
@@ -159,7 +183,16 @@ class Op:
         return self.writes is not None and not self.recurrent
 
     def __call__(self, *arguments: Term | str) -> Term:
-        """A term over variables, the notation of patterns: `mul(silu(gate), up)`."""
+        """A term over variables, the notation of patterns: `mul(silu(gate), up)`.
+
+        A node has its methods in `g`: `GraphError`.
+        """
+        nodes = [argument for argument in arguments if not isinstance(argument, Term | str)]
+        if nodes:
+            raise GraphError(
+                f"op {self.name}: wanted variables as texts, or terms; got {nodes[0]!r:.80} (of nodes "
+                f"g.{self.name}(...) makes a node)"
+            )
         return Term(self, arguments)
 
 

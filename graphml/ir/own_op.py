@@ -22,9 +22,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from graphml.errors import GraphError, ShapeError
+from graphml.errors import GraphError, ShapeError, UsageError
 from graphml.ir import op_table
-from graphml.ir.dtype import F32, DType
+from graphml.ir.dtype import F32, DType, as_dtype, is_dtype
 from graphml.ir.function_hash import Reached, codes_of, reached
 from graphml.ir.op import Array, Attribute, Attributes, Fill, Op, Sample, Type
 from graphml.ir.own_samples import check_samples, samples_of
@@ -51,8 +51,9 @@ class OwnMeaning:
 
     def _dtypes_of(self, dtypes: Any) -> tuple[DType, ...]:
         declared = self._declared
-        if not isinstance(dtypes, Mapping) or not all(isinstance(dtype, DType) for dtype in dtypes.values()):
-            declared.fail(f'dtypes: wanted operand -> dtype, such as {{"ids": I32}}; got {dtypes!r}')
+        if not isinstance(dtypes, Mapping) or not all(map(is_dtype, dtypes.values())):
+            declared.fail(f'dtypes: wanted operand -> dtype, such as {{"ids": "i32"}}; got {dtypes!r}')
+        dtypes = {operand: as_dtype(kind) for operand, kind in dtypes.items()}
         declared.numbers_of("dtypes", list(dtypes))
         ordered = tuple(dtypes.get(operand, F32) for operand in declared.operands)
         for operand, kind in zip(declared.operands, ordered, strict=True):
@@ -232,9 +233,9 @@ def sample(*inputs: Type, fill: Mapping[int, Fill] | None = None, **attributes: 
 
 
 def op(
-    *,
-    shape: Shape,
-    samples: Sequence[Sample],
+    *wrong: Any,
+    shape: Shape | None = None,
+    samples: Sequence[Sample] | None = None,
     dtypes: Mapping[str, DType] | None = None,
     inplace: Sequence[str] = (),
     rowwise: Sequence[str] = (),
@@ -250,6 +251,14 @@ def op(
     commutative: as in `graphml.ir.op.Op`, operands by name; the samples have to bear them out. Raises
     `GraphError`, with file and line, for a declaration that contradicts itself or an op whose name is taken.
     """
+    if wrong or shape is None or samples is None:
+        got = ", ".join(
+            key for key, value in (("shape", shape), ("samples", samples)) if value is not None
+        ) or ("a function alone" if callable(wrong[0] if wrong else None) else "neither")
+        raise UsageError(
+            "op: wanted @op(shape=lambda x: x, samples=[sample(f32(ROWS, 64))]) above a function; got "
+            f"{got}{called_from()} (docs/own-ops.md; ops that there are already are methods of g)"
+        )
 
     def declare(function: Callable[..., Any]) -> OwnOp:
         declared = read_signature(function, name)

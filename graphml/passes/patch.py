@@ -19,6 +19,7 @@ from graphml.ir.graph import Graph, make_graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array, Attributes, Op, Type
 from graphml.passes.cut import constants
+from graphml.passes.llama_cpp_names import as_ours, is_ambiguous, why_not
 
 Function = Callable[[Array], "Array | None"]
 UNPATCHED = ".unpatched"  # suffix of the original node; the patch has its name
@@ -80,8 +81,19 @@ def values(graph: Graph) -> list[Node]:
 
 
 def hits_of(argument: str, pattern: str, names: Collection[str]) -> list[str]:
-    """The names that a name or pattern selects; UsageError of the argument where there are none."""
+    """The names that a name or pattern selects; UsageError of the argument where there are none.
+
+    Also by llama.cpp's names (`l_out-5`), of which an error names one that two values have there.
+    """
     hits = [pattern] if pattern in names else fnmatch.filter(names, pattern)
+    if not hits:
+        hits = as_ours(pattern, names)
+        if is_ambiguous(pattern) and len({name.rsplit(".", 1)[1] for name in hits}) > 1:
+            ours = " or ".join(map(repr, hits[:2]))
+            raise UsageError(
+                f"{argument}: {pattern!r} names two values of llama.cpp, before and after rotary positions: "
+                f"wanted {ours}"
+            )
     if not hits:
         raise UsageError(
             f"{argument}: no value of the graph is called {pattern!r}.{_instead(pattern, names)}"
@@ -125,6 +137,9 @@ def keep_values(graph: Graph, patterns: Iterable[str]) -> Graph:
 
 def _instead(name: str, names: Collection[str]) -> str:
     """A hint for a name made by a pass: the nodes that it was made from, else similar names."""
+    elsewhere = why_not(name, names)
+    if elsewhere:
+        return elsewhere
     scope, dot, last = name.rpartition(".")
     parts = [scope + dot + part for part in last.split("+")]
     if len(parts) > 1 and all(part in names for part in parts):
@@ -136,4 +151,6 @@ def _instead(name: str, names: Collection[str]) -> str:
         layer = f"layers.{number[1]}.*"  # other programs have other words before the number
         if fnmatch.filter(names, layer):
             return f" Did you mean {layer!r}?"
-    return did_you_mean(name, names) or " The graph of the pass 'build' has the names"
+    some = ", ".join(map(repr, list(names)[:3]))
+    listed = f" It has {len(names)}: {some}, ...; `graphml explain MODEL` lists them"
+    return did_you_mean(name, names) or listed

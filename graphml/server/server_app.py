@@ -63,12 +63,16 @@ from graphml.server.requests.request_fields import (
     SlotFile,
     TextCompletion,
     Tokenize,
-    decoded,
+    as_object,
+    converted,
 )
+from graphml.server.requests.unknown_fields import LoggedOnce, naming, unknown_fields
 from graphml.server.responses.api_errors import ApiError, as_api_error, style_of, wrong_field
 from graphml.server.responses.json_response import error_response, gone, json_response
 
 LOG = logging.getLogger(__name__)
+UNKNOWN = "graphml.unknown_fields"
+"""In a scope: names in the body that the endpoint does not have."""
 MOST_SHOWN = 80
 """Characters of an unknown path that an error repeats."""
 Handler = Callable[[Service, Request], Awaitable[Any]]
@@ -214,6 +218,7 @@ class Endpoint:
         self._models, self._handler = models, handler
         kind = BODIES.get(handler)
         self._kind = kind if kind is not None and "model" in kind.__struct_fields__ else None
+        self._logged = LoggedOnce()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -222,13 +227,21 @@ class Endpoint:
             # uvicorn keeps the scope until the connection's next request, or the garbage collector comes.
             stack.callback(scope.pop, DECODED, None)
             response = await answered(scope, self._models, self._response(stack, request))
-            await response(scope, receive, send)
+            await response(scope, receive, naming(lambda: scope.pop(UNKNOWN, ()), send))
+
+    def _decoded(self, raw: bytes, kind: type[Struct], scope: Scope) -> Any:
+        body = as_object(raw)
+        within = {"options": ollama.OllamaOptions} if issubclass(kind, ollama.OllamaRequest) else {}
+        if unknown := unknown_fields(body, kind, within):
+            scope[UNKNOWN] = unknown
+            self._logged.log(scope["path"], unknown, kind)
+        return converted(body, kind)
 
     async def _response(self, stack: contextlib.AsyncExitStack, request: Request) -> Any:
         name = request.query_params.get("model")
         if (kind := self._kind) is not None:
             limits = self._models.options.limits
-            body = await limited_body(limits, request, lambda raw: decoded(raw, kind))
+            body = await limited_body(limits, request, lambda raw: self._decoded(raw, kind, request.scope))
             request.scope[DECODED] = body
             name = getattr(body, "model", None) or getattr(body, "name", None) or name
         autoload = request.query_params.get("autoload")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
@@ -33,11 +34,12 @@ class DeferredTensor(Tensor):
         )
         return tensor
 
-    def __getattr__(self, name: str) -> Bytes:
+    def __getattr__(self, name: str) -> Any:
         """`data`, which the instance lacks until it is computed."""
         own = vars(self)
         if name != "data" or "_own" not in own:
-            raise AttributeError(name)
+            other: Any = super()
+            return other.__getattr__(name)
         with own["_own"]:
             if "data" not in own:
                 data = np.ascontiguousarray(own["_compute"]()).reshape(-1).view(np.uint8)

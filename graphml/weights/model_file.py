@@ -9,12 +9,12 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 
 from graphml.system.closing import Closing
 from graphml.weights.filemap import FileMap
 from graphml.weights.metadata import Metadata
 from graphml.weights.tensor import Tensor
+from graphml.weights.tensor_table import TensorTable
 
 
 class ModelFile(Closing):
@@ -29,7 +29,7 @@ class ModelFile(Closing):
     ) -> None:
         self.path = path
         self.metadata = metadata
-        self.tensors: Mapping[str, Tensor] = MappingProxyType(dict(tensors))
+        self.tensors = TensorTable(tensors)
         self.paths = tuple(file.path for file in maps)
         self.n_bytes = sum(file.n_bytes for file in maps)
         self.header_only = not all(file.is_whole for file in maps)
@@ -71,7 +71,7 @@ class ModelFile(Closing):
 
     def close(self) -> None:
         """Release the map as soon as no array uses it; a second call does nothing."""
-        self.tensors = MappingProxyType({})
+        self.tensors = TensorTable({})
         for file in self._maps:
             file.close()
 

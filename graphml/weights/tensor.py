@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import graphml_quant
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from graphml.errors import WeightsError
+from graphml.other_attributes import NamesOthers
 from graphml.weights.filemap import Bytes
 
 
@@ -47,14 +48,28 @@ def type_named(name: str) -> TensorType:
     return TensorType(format.name, format.block_elements, format.block_bytes)
 
 
-@dataclass(frozen=True, eq=False)
-class Tensor:
-    """One tensor of a model file.
+@dataclass(frozen=True, eq=False, repr=False)
+class Tensor(NamesOthers):
+    """One tensor of a model file; `numpy.asarray(tensor)` and `torch.from_dlpack(tensor)` decode it.
 
     `dtype` is ggml's name in lower case ("q4_1", "f32", "i32"). `shape` is in NumPy order, the reverse of
     GGUF's: a weight is [out, in]. `data` is a read-only uint8 [n_bytes] view on the mapped file; a
     requantised tensor is in memory of its own, `mapped` False. It is empty if only the header was read.
     """
+
+    _same: ClassVar = {
+        **dict.fromkeys(("dequantize", "to_numpy", "array", "float"), "numpy"), "nbytes": "n_bytes",
+        **dict.fromkeys(("tensor_type", "type", "quantization", "format"), "dtype"),
+    }  # fmt: skip
+    _instead: ClassVar = {
+        "[]": "numpy()[...]", "()": "numpy()", **dict.fromkeys(("size", "numel"), "n_elements, or shape"),
+        "ndim": "len(tensor.shape)",
+        **dict.fromkeys(
+            ("tolist", "astype", "mean", "std", "min", "max", "sum", "abs", "T", "transpose", "reshape",
+             "flatten", "detach", "cpu", "copy", "values", "value", "item"), "numpy()"
+        ),
+        **dict.fromkeys(("torch", "to", "cuda"), "torch.from_dlpack(tensor)"),
+    }  # fmt: skip
 
     name: str
     dtype: str
@@ -87,3 +102,22 @@ class Tensor:
         if self.dtype in PLAIN_DTYPES:
             return self.data.view(PLAIN_DTYPES[self.dtype]).reshape(self.shape)
         return graphml_quant.dequantize(graphml_quant.by_name(self.dtype), self.data, self.shape)
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        """What `numpy` returns, for NumPy's functions; copy False is a ValueError where it is a new array."""
+        array = self.numpy()
+        is_view = self.dtype in PLAIN_DTYPES and dtype in (None, array.dtype)
+        if copy is False and not is_view:
+            raise ValueError(f"tensor {self.name!r} of {self.dtype} is decoded: wanted copy=True or None")
+        return array.astype(dtype or array.dtype, copy=bool(copy) and is_view)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """The decoded array for PyTorch and others, theirs alone."""
+        return np.array(self).__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """The processor's memory."""
+        return 1, 0
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.name!r}, {self.dtype} {list(self.shape)}, {self.n_bytes:,} bytes)"

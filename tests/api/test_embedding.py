@@ -186,3 +186,11 @@ def test_what_the_command_cannot_do(model: graphml.Model, more: list[str], said:
     done = CliRunner().invoke(app, ["embed", str(model.path), "--backend", "reference", *more], input="")
     assert done.exit_code == 2
     assert said in done.stderr
+
+
+def test_a_deterministic_model_s_rows_are_the_same_bits_in_any_company() -> None:
+    texts = [f"Once upon a time there was a {word} that" for word in ("cat", "dog")] * 20
+    with graphml.load("stories260k", "cpu", deterministic=True) as model:
+        together = model.embed(texts)
+        alone = np.stack([model.embed(text) for text in texts[:2]])
+    assert (together[:2] == alone).all()

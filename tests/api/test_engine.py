@@ -106,6 +106,7 @@ def test_stats_count_steps_and_kept_blocks(engine: Engine) -> None:
     stats = engine.stats()
     assert (stats.n_steps, stats.blocks_kept, stats.blocks_evicted) == (2, 2, 0)  # 33 ids
     assert stats.rows_per_step == (32 + 1) / 2
+    assert (empty.sequences_per_step, stats.sequences_per_step) == (0.0, 1.0)
     assert min(stats.step_s, stats.step_p50_s) > 0
     for first in range(20):  # 4 sequences of 128 tokens are 16 blocks
         engine.submit([first, *range(300, 331)], max_tokens=1).result()

@@ -148,3 +148,8 @@ def test_wrong_arguments_are_refused(model: graphml.Model, tmp_path: Path) -> No
     none = tiny_model.write(tmp_path / "none.gguf", tokenizer=False)
     with pytest.raises(TokenizerError, match=r"none\.gguf: fill: wanted a model with a vocabulary"):
         graphml.fill("a", "b", model=none)
+
+
+def test_a_text_that_was_cut_off_says_so(model: graphml.Model) -> None:
+    found = model.fill("def f(x):", "return y", max_tokens=2)
+    assert (found.stop_reason, repr(found)) == ("length", f"AnswerText({str(found)!r}, length)")

@@ -181,7 +181,7 @@ def test_attributes_of_other_libraries_name_ours(model: graphml.Model) -> None:
     for owner, name, ours in (
         (model, "named_modules", "graph('build').nodes"),
         (chat, "turns", "history"),
-        (model, "compare", "graphml.compare"), (graphml, "Builder", "graphml.ir.language"),
+        (model, "compare", "graphml.compare"), (graphml, "GraphBuilder", "graphml.Builder()"),
     ):  # fmt: skip
         with pytest.raises(AttributeError, match=rf"no attribute '{name}'.*{re.escape(ours)}"):
             getattr(owner, name)

@@ -148,7 +148,7 @@ def test_logits_captured_and_patched_values_of_a_text(model: graphml.Model) -> N
 @pytest.mark.parametrize(("pattern", "said"), [
     ("blk.1", "mean 'layers.1.*'"), ("blk.0.attn_q.weight", "mean 'layers.0.*'"), ("blk.*.x", "'layers.*.*'"),
     ("layers.1", "layers.1."), ("layers.1.atention", "mean 'layers.1.attention'"),
-    ("model.layers.1.mlp", "mean 'layers.1.*'"), ("qqqq", "The graph of the pass 'build' has the names"),
+    ("model.layers.1.mlp", "mean 'layers.1.*'"), ("qqqq", "`graphml explain MODEL` lists"),
 ])  # fmt: skip
 def test_a_value_that_is_not_there_names_the_nearest(model: graphml.Model, pattern: str, said: str) -> None:
     calls: list[Callable[[], object]] = [
@@ -172,7 +172,17 @@ def test_sizes_of_a_tokenizer(model: graphml.Model) -> None:
 MISSES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "model.eval": (lambda m: m.eval(), "never trained"),
     "model.to": (lambda m: m.to("cuda"), r"Use load\(\.\.\., backend="),
-    "model.tensors": (lambda m: m.tensors, "Use executor.file.tensors"),
+    "model.state_dict": (lambda m: m.state_dict(), r"Use tensors.items\(\)"),
+    "model.tensor": (lambda m: m.tensor("x"), r"Use tensors\[name\]"),
+    "logprobs['token']": (
+        lambda m: m.generate("a", max_tokens=1, logprobs=1).logprobs[0]["token"], "subscriptable. Use its"
+    ),
+    "logprobs.prob": (
+        lambda m: m.generate("a", max_tokens=1, logprobs=1).logprobs[0].prob, "Use math.exp"
+    ),
+    "logprobs.logprb": (
+        lambda m: m.generate("a", max_tokens=1, logprobs=1).logprobs[0].top[0].logprb, "mean 'logprob'"
+    ),
     "chat['message']": (lambda m: m.chat("a", max_tokens=1)["message"], "subscriptable. Use .*text for"),
     "model.num_parameters": (lambda m: m.num_parameters(), "Use n_params"),
     "model.trace": (lambda m: m.trace("x"), r"Use capture\(text, \*patterns\)"),
@@ -304,7 +314,7 @@ def test_what_another_library_has_names_what_does_it_here(model: graphml.Model, 
 
 
 def test_an_import_of_another_name_says_where_it_is() -> None:
-    with pytest.raises(ImportError, match=r"'GraphBuilder'. Use g = graphml.ir.language.Builder\(\)"):
+    with pytest.raises(ImportError, match=r"'GraphBuilder'. Use g = graphml.Builder\(\)"):
         exec("from graphml import GraphBuilder")
     with pytest.raises(ImportError, match="cannot import name 'qqq'"):
         exec("from graphml import qqq")

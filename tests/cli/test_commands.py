@@ -295,7 +295,11 @@ def test_plan_reckons_without_weights(path: Path) -> None:
     parts = ("weights", "cache", "arena_prefill", "arena_decode")
     assert found["total"] == sum(found[part] for part in parts)
     text = graphml_command("plan", path, *REFERENCE).stdout
-    assert "keys and values (f16, 160 tokens)" in text
+    assert "memory of one session of" in text.splitlines()[0]
+    for words in ("intermediate results, prompt", "a step of 512 tokens (--batch)", "fits: "):
+        assert words in text
+    assert "memory of one session of 160 tokens (-c)" in text
+    assert "  keys and values (f16) " in text
     double = json.loads(graphml_command("plan", path, "-c", 64, "--kv", "f32", "--json", *REFERENCE).stdout)
     assert double["cache"] == 2 * found["cache"]
 
@@ -311,10 +315,10 @@ def test_plan_names_what_the_graph_leaves_unused(path: Path, tmp_path: Path) -> 
         "    return weights.linear(x, 'output')\n"
     )
     text = graphml_command("plan", path, "--arch", bigrams, *REFERENCE).stdout
-    (unused,) = [line for line in text.splitlines() if line.startswith("  unused tensors: ")]
+    (unused,) = [line for line in text.splitlines() if line.startswith("  tensors in the file ")]
     assert "blk.0.attn_q.weight" in unused
     assert "token_embd" not in unused
-    assert "  unread keys: llama.feed_forward_length\n" in text
+    assert "  keys in the file that this architecture does not need: llama.feed_forward_length\n" in text
 
 
 def test_doctor_tells_the_machine_and_every_backend() -> None:
@@ -494,3 +498,9 @@ def test_texts_to_embed_stand_behind_the_model() -> None:
     behind = graphml_command("embed", "stories260k", "One day", "Two", *options).stdout
     assert behind == graphml_command("embed", "stories260k", "-p", "One day", "-p", "Two", *options).stdout
     assert len(behind.splitlines()) == 2
+
+
+def test_a_plan_says_where_there_is_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphml.cli.plan.free_memory", lambda: 1 << 20)
+    text = graphml_command("plan", STORIES, *REFERENCE).stdout
+    assert "too much: 1.0 MiB of main memory are free; a smaller -c or --kv q8_0 needs less" in text

@@ -104,7 +104,8 @@ def test_a_compiled_graph_is_called_with_inputs_of_any_number_of_tokens() -> Non
 
 @pytest.mark.parametrize(
     ("inputs", "message"),
-    [({}, "x: wanted the inputs x"), ({"x": X, "z": X}, "z: wanted the inputs x"),
+    [({}, "x: is missing: wanted the inputs x"),
+     ({"x": X, "z": X}, "z: no input of the graph: wanted the inputs x"),
      ({"x": X[:, :5]}, r"x: wanted f32\[T<=2, 32\]; got float32 \[2, 5\]"),
      ({"x": np.zeros((3, 32), np.float32)}, r"got float32 \[3, 32\]"),
      ({"x": X[0]}, r"got float32 \[32\]"), ({"x": X.astype(np.int32)}, "got int32"),

@@ -20,7 +20,7 @@ from graphml.inspect.profile.phases import (
     PHASES,
 )
 from graphml.inspect.profile.profile import profile
-from graphml.inspect.profile.profile_table import as_json, comma_separated, markdown, table
+from graphml.inspect.profile.profile_table import WAITS, as_json, comma_separated, markdown, table
 from graphml.inspect.profile.trace import trace
 from graphml.ir.node import Node
 from tests import golden, tiny_model
@@ -89,6 +89,8 @@ def test_phases_of_both_stages(measured: Profile) -> None:
         {row["phase"]: row for row in table(stage, "phase", BANDWIDTH).rows} for stage in measured.stages
     )
     inside = {"embedding", "QKV", "attention", "feed-forward", "output projection", "other"}
+    waits = [rows.pop(WAITS, None) for rows in (prompt, generation)]
+    assert [row is not None for row in waits] == [bool(stage.wait.any()) for stage in measured.stages]
     assert set(prompt) == inside | {"tokenisation"}
     assert set(generation) == inside | {"sampling", "detokenisation"}
     assert set(prompt) | set(generation) == set(PHASES)
@@ -182,11 +184,12 @@ def test_the_formats_say_the_same(measured: Profile) -> None:
     found = json.loads(json.dumps(as_json(measured, BANDWIDTH)))
     assert (found["format"], found["backend"]) == ("graphml-profile-1", measured.backend)
     rows = list(csv.DictReader(io.StringIO(comma_separated(measured, BANDWIDTH, "node"))))
-    assert [row["stage"] for row in rows].count("prompt") == len(measured.stages[0].entries)
-    for stage in found["stages"]:
-        mine = [row for row in rows if row["stage"] == stage["name"]]
-        for one, other in zip(mine, stage["node"], strict=True):
-            assert (one["node"], one["op"]) == (other["node"], other["op"])
+    stage = measured.stages[0]
+    assert [row["stage"] for row in rows].count("prompt") == len(stage.entries) + bool(stage.wait.any())
+    for shown in found["stages"]:
+        mine = [row for row in rows if row["stage"] == shown["name"]]
+        for one, other in zip(mine, shown["node"], strict=True):
+            assert (one["node"], one["op"]) == (other["node"], other["op"] or "")
             assert float(one["ms"]) == other["ms"]
     text = markdown(measured, BANDWIDTH, ["phase", "op", "layer"])
     assert text.count("\n## ") == 2

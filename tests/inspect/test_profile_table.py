@@ -45,7 +45,7 @@ def test_rows_are_medians_of_the_sums_and_rates_follow() -> None:
     assert linear["GB/s"] == pytest.approx(16e6 / 4e-3 / 1e9)
     assert linear["of bandwidth"] == pytest.approx(0.4)
     assert linear["GFLOP/s"] == pytest.approx(8e6 / 4e-3 / 1e9)
-    assert (outside["op"], outside["GB/s"]) == ("(outside)", None)
+    assert (outside["op"], outside["GB/s"]) == ("(host)", None)
     assert (norm["bound by"], norm["GFLOP/s"]) == ("calls", None)
     layers = table(stage, "layer", BANDWIDTH).rows
     assert [(row["layer"], row["kind"]) for row in layers] == [
@@ -84,3 +84,18 @@ def test_a_name_breaks_no_table() -> None:
     text = markdown(found, BANDWIDTH, ["node"])
     assert "\x1b" not in text
     assert len([line for line in text.splitlines() if line.startswith("|")]) == 4
+
+
+@pytest.mark.parametrize("by", ["phase", "layer", "op", "node"])
+@pytest.mark.parametrize("waits", [0.0, 3e-3])
+def test_shares_of_all_rows_make_the_whole(by: str, waits: float) -> None:
+    times = [[1e-3, 1e-3, 3e-3, 2e-6], [9e-3, 2e-3, 2e-3, 2e-6], [1e-3, 9e-3, 9e-3, 5e-3]]
+    stage = stage_of(times, ENTRIES, waits)
+    rows = table(stage, by, BANDWIDTH).rows
+    assert sum(row["share"] for row in rows) == pytest.approx(1.0)
+    assert all([*row] == [*rows[0]] for row in rows)
+    last = [row for row in rows if "(threads wait)" in row.values()]
+    assert len(last) == (waits > 0)
+    if waits:
+        assert last == [rows[-1]]
+        assert last[0]["ms"] == pytest.approx(1e3 * waits * len(ENTRIES))

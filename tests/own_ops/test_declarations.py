@@ -194,7 +194,10 @@ LIKE, ONE = "shape=lambda x: x, ", "samples=[sample(f32(ROWS, 8))]"
             "shape=lambda x: Type(F32, [ROWS, 8]), " + ONE,
             "sample 0: its shape rule .*: wanted as a shape a tu",
         ),
-        (LIKE + ONE + ", dtypes={'x': 'i32'}", "dtypes: wanted operand -> dtype, .*; got {'x': 'i32'}"),
+        (
+            LIKE + ONE + ", dtypes={'x': 'nothing'}",
+            "dtypes: wanted operand -> dtype, .*; got {'x': 'nothing'}",
+        ),
         (LIKE + ONE + ", dtypes=F32", "dtypes: wanted operand -> dtype"),
         (LIKE + ONE + ", inplace='x'", "inplace: wanted names of operands in a tuple"),
         (LIKE + ONE + ", rowwise=(0,)", "rowwise: wanted names of operands in a tuple"),

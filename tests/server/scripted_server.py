@@ -44,6 +44,7 @@ class Script:
     left: int = 0
     key: str = ""
     state: dict[str, Any] = field(default_factory=dict)
+    deterministic: bool = True
     names: list[str | None] = field(default_factory=list)
     asked: list[tuple[str, str, str | None]] = field(default_factory=list)
     rest: list[dict[str, Any] | None] | None = None
@@ -97,6 +98,7 @@ class Script:
                 "default_generation_settings": settings,
                 "endpoint_mcp": bool(self.tools),
                 "has_chat_template": self.has_template,
+                "deterministic": self.deterministic,
             }
         )
 

@@ -144,6 +144,10 @@ def test_metrics_count_what_was_answered(server: Running) -> None:
     assert after["vllm:generation_tokens_total"] == after["llamacpp:tokens_predicted_total"]
     count = "vllm:time_to_first_token_seconds_count"
     assert after[count] - before[count] == 1
+    stats = server.service.access.stats()
+    assert stats is not None
+    assert after["llamacpp:n_busy_slots_per_decode"] == pytest.approx(stats.sequences_per_step)
+    assert 1 <= stats.sequences_per_step < stats.rows_per_step  # prompts have more rows than sequences
 
 
 def test_what_is_not_there_is_said(server: Running) -> None:

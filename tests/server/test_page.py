@@ -205,6 +205,14 @@ def test_a_long_message_is_in_sight_beside_the_settings(chromium: Browser) -> No
         assert page.locator("#message").evaluate(hidden) <= 0
 
 
+def test_the_settings_say_whether_temperature_0_has_one_answer(chromium: Browser) -> None:
+    for deterministic in (False, True):
+        with opened(chromium, Script([], deterministic=deterministic)) as page:
+            page.click("#show-settings")
+            assert page.locator("#same-bits").count() == int(not deterministic)
+            assert ("--deterministic" in page.text_content("#settings")) is not deterministic
+
+
 def test_settings_go_into_requests_and_wrong_ones_do_not(chromium: Browser) -> None:
     script = Script([[*pieces("x"), *END]])
     with opened(chromium, script) as page:

@@ -77,7 +77,7 @@ def test_a_model_that_sleeps_is_closed_and_answers_as_before(sleepy: Running) ->
 
 def test_a_server_that_sleeps_says_so_and_stays_asleep(sleepy: Running) -> None:
     props, listing = sleepy.http.get("/props").json(), sleepy.http.get("/v1/models").json()
-    assert props["is_sleeping"] is False
+    assert (props["is_sleeping"], props["deterministic"]) == (False, False)
     assert "graphml:model_sleeping 0" in sleepy.http.get("/metrics").text
     sleepy.post("/completion", STORY)
     _until(lambda: _asleep(sleepy))

@@ -16,7 +16,7 @@ from graphml.inspect.dumps.document import Document, source_of
 from graphml.inspect.profile.text_table import aligned
 from graphml.ir.node import Node
 from graphml.ir.ops.layout import maker
-from graphml.options.other_attributes import NamesOthers
+from graphml.other_attributes import NamesOthers
 
 LARGEST = 1e30  # in place of an infinite error, which JSON lacks
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from graphml.errors import UsageError, similar
 from graphml.inspect.dumps.document import Document, Record
-from graphml.inspect.dumps.node_names import as_ours, nearest, printable
+from graphml.inspect.dumps.node_names import as_node, nearest, printable
 from graphml.passes.fusion import all_ops
 
 
@@ -34,8 +34,9 @@ def explain(document: Document, name: str, argument: str = "node") -> dict[str, 
         if reader is not None:
             return explain(document, reader, argument)
         names = {node["name"]: None for node in nodes if node["op"] != "weight"}
-        if as_ours(name) != name and as_ours(name) in names:
-            return explain(document, as_ours(name), argument)
+        meant = as_node(name, names)
+        if meant != name and meant in names:
+            return explain(document, meant, argument)
         if not similar(name, names):
             names |= {node["name"]: None for node in nodes}
         raise UsageError(f"{argument}: no node is called {name!r}; {nearest(name, names)}")

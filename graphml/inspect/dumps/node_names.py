@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from graphml.errors import similar
+from graphml.passes.llama_cpp_names import OF_A_LAYER, as_ours, spelt
 
 
 def printable(name: str) -> str:
@@ -18,23 +19,21 @@ def printable(name: str) -> str:
     )
 
 
-_CALLBACK = re.compile(r"(?P<rest>\w+)-(?P<layer>\d+)")  # a callback's name in llama.cpp: attn_norm-0
 _TENSOR = re.compile(r"blk\.(?P<layer>\d+)\.(?P<rest>.+)")  # a tensor's name
-_OURS = {
-    "Qcur": "q", "Kcur": "k", "Vcur": "v", "kqv_out": "attention", "ffn_inp": "attn_residual",
-    "ffn_gate": "gate", "ffn_up": "up", "ffn_out": "down", "ffn_down": "down", "l_out": "ffn_residual",
-}  # fmt: skip
 
 
-def as_ours(name: str) -> str:
-    """A name of llama.cpp's as graphml spells it; others stay."""
-    match = _CALLBACK.fullmatch(name) or _TENSOR.fullmatch(name)
-    return f"layers.{match['layer']}.{_OURS.get(match['rest'], match['rest'])}" if match else name
+def as_node(name: str, known: Iterable[str]) -> str:
+    """A name of llama.cpp's, or of a tensor in a layer, as the graph spells it; others stay."""
+    match, meant = _TENSOR.fullmatch(name), as_ours(name, known)
+    if match is None:
+        return meant[0] if meant else spelt(name)
+    value = match["rest"]
+    return f"layers.{match['layer']}.{OF_A_LAYER.get(value, (value,))[0]}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Known names similar to an unknown one, for an error message."""
     names = list(known)
-    spelt = as_ours(name)
+    spelt = as_node(name, names)
     close = [spelt] if spelt in names else similar(spelt, names)
     return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names[:8])}"

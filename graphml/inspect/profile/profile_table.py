@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from graphml.inspect.dumps.node_names import printable
 from graphml.inspect.profile.measured import MeasuredStage, Profile, ProfileEntry
@@ -22,6 +23,8 @@ from graphml.ir.work import total
 BY = ("phase", "op", "layer", "node")
 MEMORY_BOUND = 0.6  # of the measured bandwidth
 SHORT_CALL_S = 2e-6
+HOST, WAITS = "(host)", "(threads wait)"
+"""Rows of what is no op: work outside the programs, and the waits of all rows together."""
 _NUMBERS = {
     "ms": ".3f", "share": ".1%", "waits ms": ".3f", "of median": ".2f", "MB": ".2f", "GB/s": ".1f",
     "of bandwidth": ".0%", "GFLOP/s": ".1f",
@@ -42,14 +45,14 @@ class StageTable:
 def table(stage: MeasuredStage, by: str, bandwidth: float) -> StageTable:
     """One stage grouped by phase, layer, op or node. bandwidth: measured bytes per second; 0: not known.
 
-    `ms`: work, the mean of the threads, without waiting for each other, which is `waits ms`. `share`: of the
-    whole sample, which includes waits. Bytes are those that the op has to read, weights and values.
+    `ms`: work, the mean of the threads, without waiting for each other, which is `waits ms` and, of all rows
+    together, a row of its own. `share`: of the whole sample, the mean of the samples; all rows make 100 %.
+    Bytes are those that the op has to read, weights and values.
     """
     keys, columns = _GROUPS[by]
     groups: dict[tuple[Any, ...], list[int]] = {}
     for i, entry in enumerate(stage.entries):
         groups.setdefault(keys(entry), []).append(i)
-    whole = float(np.median(stage.seconds))
     rows = []
     for key, members in groups.items():
         taken = float(np.median(stage.work[:, members].sum(axis=1)))
@@ -60,14 +63,27 @@ def table(stage: MeasuredStage, by: str, bandwidth: float) -> StageTable:
             row["kind"] = _kind(stage, entries[0])
         rates = _rates(entries, taken, waited, bandwidth) if by in ("op", "node") else {}
         calls = {"calls": sum(entry.calls for entry in entries)} if rates else {}
-        times = {"ms": 1e3 * taken, "share": taken / whole, "waits ms": 1e3 * waited}
+        times = {"ms": 1e3 * taken, "share": _share(stage, stage.work, members), "waits ms": 1e3 * waited}
         rows.append({**row, **calls, **times, **rates})
     if by == "layer":
         usual = float(np.median([row["ms"] for row in rows if isinstance(row["layer"], int)] or [0.0]))
         for row in rows:
             in_layer = isinstance(row["layer"], int) and usual > 0
             row["of median"] = row["ms"] / usual if in_layer else None
-    return StageTable(stage.name, by, _in_order(rows, by))
+    ordered = _in_order(rows, by)
+    if stage.wait.any():
+        every = slice(None)
+        waits = dict.fromkeys(ordered[0]) | {
+            columns[0] if by != "layer" else "kind": WAITS, "share": _share(stage, stage.wait, every),
+            "ms": 1e3 * float(np.median(stage.wait.sum(axis=1))),
+        }  # fmt: skip
+        ordered.append(waits)
+    return StageTable(stage.name, by, ordered)
+
+
+def _share(stage: MeasuredStage, spent: NDArray[np.float64], members: list[int] | slice) -> float:
+    """The part of a sample that some entries take, the mean of the samples."""
+    return float(np.mean(spent[:, members].sum(axis=1) / stage.seconds))
 
 
 def _kind(stage: MeasuredStage, entry: ProfileEntry) -> str:
@@ -112,9 +128,9 @@ def _layer_key(entry: ProfileEntry) -> tuple[Any, ...]:
 _GROUPS: Mapping[str, tuple[Callable[[ProfileEntry], tuple[Any, ...]], tuple[str, ...]]] = {
     "phase": (lambda entry: (entry.place.phase,), ("phase",)),
     "layer": (_layer_key, ("layer",)),
-    "op": (lambda entry: (entry.op or "(outside)",), ("op",)),
+    "op": (lambda entry: (entry.op or HOST,), ("op",)),
     "node": (
-        lambda entry: (entry.name, entry.op or "(outside)", entry.place.layer, entry.place.phase),
+        lambda entry: (entry.name, entry.op or HOST, entry.place.layer, entry.place.phase),
         ("node", "op", "layer", "phase"),
     ),
 }

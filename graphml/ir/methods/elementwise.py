@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphml.errors import GraphError
 from graphml.ir.argument_kinds import CastTo, Extended, Positive
 from graphml.ir.arguments import method
+from graphml.ir.dtype import as_dtype
 from graphml.ir.node import Node
 from graphml.ir.ops import elementwise as ops
 from graphml.ir.step import StepBuilder
@@ -131,7 +132,8 @@ def cast(g: StepBuilder, x: Node, dtype: CastTo, name: str | None = None) -> Nod
     >>> g.cast(g.positions, "f32")
     %cast: f32[T<=8] = cast(%positions)
     """
-    return x if x.dtype.name == dtype else g.record(ops.cast, x, name=name, dtype=dtype)
+    to = as_dtype(dtype).name
+    return x if x.dtype.name == to else g.record(ops.cast, x, name=name, dtype=to)
 
 
 @method

@@ -88,6 +88,7 @@ class StepLoop:
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
         self.n_steps = 0
+        self.n_served = 0  # sequences of each step, added up
         self.recent: deque[tuple[int, float]] = deque(maxlen=RECENT_STEPS)  # rows, seconds
         self.timeline: Timeline | None = None
         self.speculation = speculation or Speculation()
@@ -261,6 +262,7 @@ class StepLoop:
             self._budget.measured(plan.n_ids, computed.seconds)
         with self.lock:
             self.n_steps += 1
+            self.n_served += len({rows.sequence for rows in plan.all_rows})
             self.recent.append((sum(rows.count for rows in plan.all_rows), computed.seconds))
             self.speculation.counted(plan, computed)
             self._delivery.deliver(plan, computed)

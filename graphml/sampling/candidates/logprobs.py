@@ -7,31 +7,53 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from graphml.other_attributes import NamesOthers
 from graphml.sampling.candidates.candidates import Candidates, Floats, all_candidates, leading
 from graphml.sampling.candidates.moment import SamplerVocabulary
 
+_SAME = {
+    **dict.fromkeys(("token", "piece", "decoded_token", "content"), "text"), "token_id": "id",
+    **dict.fromkeys(("log_prob", "logprobs"), "logprob"),
+}  # fmt: skip
+_INSTEAD = dict.fromkeys(("probability", "prob", "p"), "math.exp(token.logprob)")
 
-class ScoredToken(NamedTuple):
-    """A token, its bytes, and the natural logarithm of its probability, which may be -inf."""
 
+class _Scored(NamedTuple):
     id: int
     bytes: bytes
     logprob: float
 
 
-@dataclass(frozen=True, slots=True)
-class TokenLogprobs:
+class ScoredToken(NamesOthers, _Scored):
+    """A token, its bytes, and the natural logarithm of its probability, which may be -inf."""
+
+    __slots__ = ()
+    _same, _instead = _SAME, _INSTEAD
+
+    @property
+    def text(self) -> str:
+        """Its bytes as text; what is no UTF-8 by itself as U+FFFD."""
+        return self.bytes.decode("utf-8", "replace")
+
+
+@dataclass(frozen=True)
+class TokenLogprobs(NamesOthers):
     """How likely a token was: `logprob`, natural logarithms; rank: 1 for the most likely token of all.
 
     entropy: of the whole distribution, in nats. top: the most likely tokens, as many as were asked for.
     bytes: of the token; empty without a vocabulary. drafted: whether an engine has computed it as a draft,
     which says nothing of how likely it was: equal ones may differ in it.
     """
+
+    _same: ClassVar = {
+        **_SAME, **dict.fromkeys(("top_logprobs", "alternatives", "top_candidates"), "top"),
+    }  # fmt: skip
+    _instead: ClassVar = {**_INSTEAD, "[]": "its attributes: text, id, logprob, rank, entropy, top"}
 
     id: int
     bytes: bytes
@@ -40,6 +62,11 @@ class TokenLogprobs:
     entropy: float
     top: tuple[ScoredToken, ...] = ()
     drafted: bool = field(default=False, compare=False)
+
+    @property
+    def text(self) -> str:
+        """Its bytes as text; what is no UTF-8 by itself as U+FFFD."""
+        return self.bytes.decode("utf-8", "replace")
 
 
 def log_sums(rows: Floats) -> NDArray[np.float64]:

@@ -88,4 +88,5 @@ def properties_of(service: Served, fingerprint: str) -> dict[str, Any]:
         "ui": options.page, "chat_template": "" if tokenizer is None else service.templates["default"].source,
         "has_chat_template": model.has_template,  # without one it is ChatML, which the model may not know
         "bos_token": bos, "eos_token": eos, "build_info": fingerprint, "is_sleeping": False,
+        "deterministic": model.executor.deterministic,
     }  # fmt: skip

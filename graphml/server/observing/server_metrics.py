@@ -178,12 +178,13 @@ class ServerMetrics:
             yield f"llamacpp:{name}", "counter", about, value
         running, waiting = (stats.running, stats.waiting) if stats else (0, 0)
         generated = _rate(window.predicted, window.predicted_s)
+        busy = stats.sequences_per_step if stats else 0
         gauges: tuple[tuple[str, str, float], ...] = (
             ("prompt_tokens_seconds", "Prompt tokens per second.", _rate(window.prompt, window.prompt_s)),
             ("predicted_tokens_seconds", "Generated tokens per second.", generated),
             ("requests_processing", "Sequences that run.", running),
             ("requests_deferred", "Sequences that wait.", waiting),
-            ("n_busy_slots_per_decode", "Mean rows of a step.", stats.rows_per_step if stats else 0),
+            ("n_busy_slots_per_decode", "Mean sequences of a step.", busy),
         )  # fmt: skip
         for name, about, value in gauges:
             yield f"llamacpp:{name}", "gauge", about, value

@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol
 from graphml.errors import TokenizerError
 from graphml.options.argument_checks import items_of, text_of, token_id
 from graphml.options.keyword_arguments import named_arguments
-from graphml.options.other_attributes import NamesOthers
+from graphml.other_attributes import NamesOthers
 from graphml.system.notebook_html import html_table
 from graphml.text.tokenizer import attributes
 from graphml.text.tokenizer.pieces import Pieces

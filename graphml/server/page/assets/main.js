@@ -41,6 +41,7 @@ async function start() {
   try {
     await showModel((props) => {
       settings.defaults = props.default_generation_settings?.params ?? {};
+      settings.deterministic = props.deterministic;
       settings.draw();
       chat.model = props.model_alias || (props.model_path ?? "").split("/").pop();
       chat.hasTemplate = props.has_chat_template !== false;

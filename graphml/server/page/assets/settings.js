@@ -22,12 +22,15 @@ const NUMBERS = [
 // Defaults that are no numbers to a reader.
 const IN_WORDS = { "seed 4294967295": "random", "max_tokens -1": "no limit" };
 
+const NOT_DETERMINISTIC = "Temperature 0 may still answer otherwise when the server has kept a prompt's beginning, or answers others, too: sums are added up in another order. A server with --deterministic does not.";
+
 export class Settings {
   constructor(store, defaults, changed) {
     this.store = store;
     this.defaults = defaults; // of the server, shown in empty fields
     this.changed = changed;
     this.mcpTools = []; // of MCP servers, in OpenAI's form; the server runs them
+    this.deterministic = null; // whether answers have the same bits in any company, once the server has said so
     this.says = {}; // by name: what writes words beside a setting
   }
 
@@ -41,6 +44,7 @@ export class Settings {
       this.area("system", "System message", 3),
       element("h3", {}, "Sampling"),
       element("div", { class: "fields" }, NUMBERS.map((one) => this.number(...one))),
+      ...(this.deterministic === false ? [element("p", { class: "dim", id: "same-bits" }, NOT_DETERMINISTIC)] : []),
       this.area("stop", "Stop strings, one a line", 2),
       element("h3", {}, "What an answer must follow"),
       this.area("schema", "JSON schema", 4, checkSchema),

@@ -15,6 +15,7 @@ from graphml.errors import similar
 class NamesOthers:
     """An object with other libraries' names of its attributes, and errors that say what to use for others."""
 
+    __slots__ = ()
     _same: ClassVar[Mapping[str, str]] = {}
     """Name in other libraries -> our attribute, "a" or "a.b", with the same meaning; `()` of a call."""
     _instead: ClassVar[Mapping[str, str]] = {}
