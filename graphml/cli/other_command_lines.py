@@ -13,7 +13,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
-from graphml.cli.help_pages import flags_of
+from graphml.cli.help_pages import USUAL, flags_of
 from graphml.errors import UsageError, did_you_mean
 from graphml.ir.cache_types import of_all_layers
 from graphml.loading import discovery, fetch
@@ -165,7 +165,7 @@ def in_our_words(name: str, command: Any, words: Sequence[str]) -> list[str]:
             ours_too = option.replace("_", "-")
         if ours_too not in own:
             ours_too = other_name(option, own) or option
-        usual = _USUAL.get(own[ours_too].name, ()) if ours_too in own else ()
+        usual = USUAL.get(own[ours_too].name, ()) if ours_too in own else ()
         if (value if equals else "".join(left[:1])) in usual:
             _value(option, equals, value, left)
         elif ours_too in own:
@@ -240,8 +240,6 @@ def _setting(own: Mapping[str, Any], left: list[str]) -> list[str]:
     return [flag, left.pop(0)]
 
 
-_USUAL: Final = {"gpu_layers": ("-1", "all", "auto", "max"), "ctx": ("0",)}
-"""Option -> values in llama.cpp that mean what is so without it: all layers that fit, the model's context."""
 _FLASH_ON: Final = ("on", "auto", "1", "-1", "true", "enabled")
 
 
