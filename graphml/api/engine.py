@@ -58,8 +58,11 @@ class Engine(NamesOthers, Closing):
     n_ctx: most tokens of a sequence.
     """
 
-    _instead: ClassVar = dict.fromkeys(("()", "generate", "stream", "chat"), "submit")
-    _same: ClassVar = {"add_request": "submit"}
+    _instead: ClassVar = {
+        **dict.fromkeys(("()", "generate", "stream", "chat", "generate_async", "agenerate"), "submit"),
+        "step": "submit; its thread runs the steps", "abort": "Handle.cancel, of what submit returns",
+    }  # fmt: skip
+    _same: ClassVar = {"add_request": "submit", "metrics": "stats", "shutdown": "close"}
 
     def __init__(
         self,

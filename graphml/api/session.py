@@ -47,7 +47,8 @@ class Session(EvaluatedSession, NamesOthers, Closing):
         "logits": "eval(ids), which returns the logits",
         "load": "Model.restore", "reset": "rewind(0)", "clear": "rewind(0)",
         "prompt": "generate(prompt); prompt_ids has the ids of the latest one", "history": "tokens",
-        "text": "Model.decode(session.tokens)",
+        "text": "Model.decode(session.tokens)", "decode": "eval(ids), or Model.decode for text",
+        "undo": "rewind(n_past)", "kv_cache": "n_past and save(path)", "seed": "set_seed(seed)",
         "respond": "Model.chat", "ask": "Model.chat", "activations": "captured", "cache": "captured",
         **dict.fromkeys(
             ("append", "add", "extend", "feed", "push", "prefill"), "eval(ids), or generate(prompt)"
@@ -55,7 +56,13 @@ class Session(EvaluatedSession, NamesOthers, Closing):
         **dict.fromkeys(("begin", "start", "send"), "generate(prompt), or eval(ids)"),
         **dict.fromkeys(("copy", "clone", "branch"), "fork()"),
     }  # fmt: skip
-    _same: ClassVar = {"()": "eval", "forward": "eval", "stream": "generate", "n_tokens": "n_past"}
+    _same: ClassVar = {
+        "()": "eval",
+        "forward": "eval",
+        "stream": "generate",
+        "n_tokens": "n_past",
+        "position": "n_past",
+    }
 
     def eval(self, ids: Ids, all_logits: bool = False) -> Floats:
         """Append ids and return the logits after the last one, float32 [n_vocab].

@@ -57,13 +57,19 @@ class Result(NamesOthers):
 
     _instead: ClassVar = {
         **dict.fromkeys(("[]", "choices", "outputs", "message"), "text"),
-        "usage": "n_prompt and n_gen",
+        "usage": "n_prompt and n_gen", "n_tokens": "n_gen, or n_prompt",
+        **dict.fromkeys(("duration", "elapsed", "total_duration", "time", "latency"), "timings.total_s"),
+        "ttft": "timings.ttft_s", "truncated": "stop_reason", "logits": "Model.logits(text), or logprobs",
+        "model": "Model.path",
         **dict.fromkeys(("tps", "tokens_per_second", "speed"), "timings.gen_tps"),
         **dict.fromkeys(("parsed", "json", "to_dict"), "json.loads(result.text), or vars(result)"),
     }  # fmt: skip
     _same: ClassVar = {
         **{name: f"text.{name}" for name in dir(str) if name[0] != "_"},
-        "content": "text", "response": "text", "token_ids": "tokens", "ids": "tokens",
+        **dict.fromkeys(("content", "response", "generated_text", "output", "answer"), "text"),
+        "sequences": "tokens", **dict.fromkeys(("done_reason", "stop_type"), "finish_reason"),
+        "eval_count": "n_gen", "prompt_eval_count": "n_prompt", "cached_tokens": "n_cached",
+        "token_ids": "tokens", "ids": "tokens",
         "prompt_tokens": "n_prompt", "completion_tokens": "n_gen",
     }  # fmt: skip
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import Any, Final
 
 from typer.core import TyperCommand, TyperGroup
@@ -69,12 +69,22 @@ def flags_of(command: Any) -> dict[str, Any]:
     }
 
 
+USUAL: Final = {"gpu_layers": ("-1", "all", "auto", "max"), "ctx": ("0",)}
+"""Option -> values in llama.cpp that mean what is so without it: all layers that fit, the model's context."""
+
+
 def unknown_options(command: Any, words: Iterable[str]) -> bool:
-    """Whether a command line may have options that the command has not, and does not read itself."""
-    own = flags_of(command)
-    return not getattr(command, "ignore_unknown_options", False) and any(
-        word.startswith("-") and word.partition("=")[0] not in own for word in words
-    )
+    """Whether a command line may have options or values that the command has not, and does not read itself."""
+    own, line = flags_of(command), [*words, ""]
+    if getattr(command, "ignore_unknown_options", False):
+        return False
+    for word, after in pairwise(line):
+        option, equals, value = word.partition("=")
+        if word.startswith("-") and option not in own:
+            return True
+        if option in own and (value if equals else after) in USUAL.get(own[option].name, ()):
+            return True
+    return False
 
 
 class _Helped:

@@ -13,7 +13,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
-from graphml.cli.help_pages import flags_of
+from graphml.cli.help_pages import USUAL, flags_of
 from graphml.errors import UsageError, did_you_mean
 from graphml.ir.cache_types import of_all_layers
 from graphml.loading import discovery, fetch
@@ -32,6 +32,10 @@ OTHER_COMMANDS: Final = {
     "backends": "`graphml doctor` lists backends and devices, `graphml test-backend` checks one",
     "complete": "`graphml run --raw` continues a text",
     "completion": "`graphml --show-completion` prints the shell's script, --install-completion installs it",
+    "cp": "a model is a file of its own: `graphml models` says where it is",
+    "create": "`--system`, `--template` and settings are options, or in graphml.toml; `graphml new-arch` "
+    "drafts an architecture, `graphml import` writes one from PyTorch",
+    "push": "a file is uploaded with the hub's own client, `hf upload`",
     "config": "graphml.toml in the user's folder of settings, or --config FILE, holds defaults of options",
     "convert": "folders of transformers are opened as they are, `graphml run FOLDER`; `graphml import` "
     "writes an architecture from PyTorch",
@@ -161,7 +165,10 @@ def in_our_words(name: str, command: Any, words: Sequence[str]) -> list[str]:
             ours_too = option.replace("_", "-")
         if ours_too not in own:
             ours_too = other_name(option, own) or option
-        if ours_too in own:
+        usual = USUAL.get(own[ours_too].name, ()) if ours_too in own else ()
+        if (value if equals else "".join(left[:1])) in usual:
+            _value(option, equals, value, left)
+        elif ours_too in own:
             ours.append(f"{ours_too}{equals}{value}")
             if left and not (equals or own[ours_too].is_flag):
                 ours.append(left.pop(0))

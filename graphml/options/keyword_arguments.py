@@ -45,6 +45,12 @@ SAME_NAMES: Final = {
 OTHER_NAMES: Final = {
     "max_length": ("max_tokens",), "max_new": ("max_tokens",), "device_map": ("backend",),
     "cache_type": ("kv",), "kv_cache_dtype": ("kv",),
+    **dict.fromkeys(("type_k", "type_v", "cache_type_k", "cache_type_v"), ("kv",)),
+    **dict.fromkeys(("lora_path", "lora_paths", "adapter"), ("lora",)), "chat_format": ("template",),
+    **dict.fromkeys(("eos_token_id", "stop_ids"), ("stop_tokens",)), "bad_words_ids": ("logit_bias",),
+    **dict.fromkeys(("guided_json", "json"), ("json_schema",)), "guided_regex": ("regex",),
+    "guided_grammar": ("grammar",), "topk": ("top_k",), "topp": ("top_p",), "greedy": ("temperature",),
+    "best_of": ("n",), "bos": ("add_special",),
     "dtype": ("quant",), "torch_dtype": ("quant",), "quantization": ("quant",), "architecture": ("arch",),
     "n_seqs": ("n_sequences",), "add_bos": ("add_special",), _SAMPLES: ("temperature",),
     **dict.fromkeys(("response_format", "format"), ("json_schema",)), "timeout": ("deadline",),
@@ -59,6 +65,8 @@ _SO_ANYWAY: Final = {
     "tensor_parallel_size": 1, "num_beams": 1, "n": 1,
 }  # fmt: skip
 """Arguments of other libraries that none has here, and the value that asks for what is so in any case."""
+_NO_LIMIT: Final = frozenset({"n_gpu_layers", "ngl", "n_predict", "num_predict"})
+"""Names in other libraries of arguments whose -1 is our None: all layers, no limit."""
 GENERATES: Final = "what generates: Model.generate, Engine.submit, Session.generate and Chat.respond"
 OF_GENERATING: Final = {
     "max_tokens": GENERATES,
@@ -76,6 +84,11 @@ _NO_ARGUMENT: Final = {
     ),
     "stopping_criteria": "stop= and stop_tokens= end an answer; so does leaving a loop over Model.stream.",
     **dict.fromkeys(("streamer", "callback"), "Iterate over Model.stream(...)."),
+    "min_tokens": "logit_bias={model.tokenizer.eos_id: -1000.0} goes on behind an end.",
+    "tfs_z": "Tail-free sampling is not there, nor in llama.cpp any more; min_p and typical_p are near.",
+    "penalty_alpha": "Contrastive search is not there; min_p or repeat_penalty is against repetitions.",
+    "options": "Each setting is a keyword of its own: temperature=0.5, top_k=40.",
+    "skip_special_tokens": "Texts are without control tokens in any case; tokenizer.decode has skip_special.",
     "verbose": "logging.basicConfig(level='DEBUG') shows what is logged, progress= of load long work.",
 }
 """Arguments of other libraries that none has here, and what does the same."""
@@ -124,7 +137,7 @@ def in_our_names(name: str, keywords: Mapping[str, Any], known: Collection[str])
             continue
         if own in ours or (own != keyword and own in keywords):
             raise ArgumentError(f"{name}: {keyword!r} is {own!r}; wanted one of them, got both")
-        ours[own] = value
+        ours[own] = None if keyword in _NO_LIMIT and value == -1 else value
     if _SAMPLES in ours and "temperature" in known:
         samples = ours.pop(_SAMPLES)
         if bool(samples) != bool(ours.setdefault("temperature", 0.0)):

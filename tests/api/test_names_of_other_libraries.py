@@ -172,6 +172,17 @@ def test_sizes_of_a_tokenizer(model: graphml.Model) -> None:
 MISSES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "model.eval": (lambda m: m.eval(), "never trained"),
     "model.to": (lambda m: m.to("cuda"), r"Use load\(\.\.\., backend="),
+    "model.set_seed": (lambda m: m.set_seed(1), "Use seed= of what generates"),
+    "min_tokens=": (lambda m: m.generate("a", min_tokens=2), "logit_bias="),
+    "tfs_z=": (lambda m: m.generate("a", tfs_z=1.0), "Tail-free sampling"),
+    "options=": (lambda m: m.generate("a", options={}), "a keyword of its own"),
+    "eos_token_id=": (lambda m: m.generate("a", eos_token_id=2), "mean 'stop_tokens'"),
+    "type_k=": (lambda m: graphml.load("x", type_k=8), "mean 'kv'"),
+    "guided_json=": (lambda m: graphml.SamplingParams(guided_json={}), "mean 'json_schema'"),
+    "result.elapsed": (lambda m: m.generate("a", max_tokens=1).elapsed, "Use timings.total_s"),
+    "result.n_tokens": (lambda m: m.generate("a", max_tokens=1).n_tokens, "Use n_gen, or n_prompt"),
+    "engine.step": (lambda m: m.engine().step(), "its thread runs the steps"),
+    "session.undo": (lambda m: m.session().undo(), r"Use rewind\(n_past\)"),
     "model.state_dict": (lambda m: m.state_dict(), r"Use tensors.items\(\)"),
     "model.tensor": (lambda m: m.tensor("x"), r"Use tensors\[name\]"),
     "logprobs['token']": (
@@ -326,3 +337,24 @@ def test_an_import_of_another_name_says_where_it_is() -> None:
 def test_a_backend_that_is_not_there_says_what_there_is() -> None:
     with pytest.raises(BackendError, match=r"'cuda' is installed; installed: .*reference.*docs/gpu.md"):
         discovery.backend("cuda")
+
+
+def test_minus_one_is_no_limit_where_other_libraries_have_it_so(model: graphml.Model) -> None:
+    wanted = model.generate("hello", max_tokens=None)
+    for name in ("n_predict", "num_predict"):
+        found: Any = model.generate("hello", **{name: -1})  # type: ignore[call-overload]
+        assert (found.text, found.stop_reason) == (wanted.text, wanted.stop_reason)
+    with graphml.load(model.path, "reference", n_gpu_layers=-1) as every:  # type: ignore[call-arg]
+        assert every.executor.backend.name == "reference"
+
+
+def test_results_and_engines_have_other_libraries_names(model: graphml.Model) -> None:
+    result: Any = model.generate("hello", max_tokens=2)
+    assert result.generated_text == result.output == result.text
+    assert (result.eval_count, result.prompt_eval_count) == (result.n_gen, result.n_prompt)
+    assert (result.sequences, result.done_reason) == (result.tokens, result.finish_reason)
+    engine: Any = model.engine()
+    assert engine.metrics().n_steps == 0
+    engine.shutdown()
+    session: Any = model.session()
+    assert session.position == session.n_past == 0

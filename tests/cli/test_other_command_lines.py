@@ -78,6 +78,14 @@ def test_no_layers_on_a_gpu_is_so_without_one() -> None:
     assert "--gpu-layers: wanted a backend that drives a GPU" in said
 
 
+def test_values_that_mean_what_is_so_without_an_option() -> None:
+    run = ["run", STORIES, "Once", "-n", 3, "--temp", 0, *REFERENCE]
+    wanted = graphml_command(*run).stdout
+    for words in (["-ngl", -1], ["-ngl", "all"], ["--n-gpu-layers=auto"], ["-c", 0], ["--ctx-size=0"]):
+        assert graphml_command(*run, *words).stdout == wanted
+    assert "integer" in graphml_command(*run, "-ngl", "some", code=2).stderr
+
+
 def test_help_is_a_command_too() -> None:
     assert graphml_command("help").stdout == graphml_command("--help").stdout
     assert graphml_command("help", "pull").stdout == graphml_command("pull", "--help").stdout

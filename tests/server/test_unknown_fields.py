@@ -50,6 +50,8 @@ def test_a_name_is_logged_once_and_only_so_many(caplog: pytest.LogCaptureFixture
         assert [record.getMessage() for record in caplog.records] == [
             "/x: unknown field 'max_token' is ignored. Did you mean 'max_tokens'?"
         ]
+        logged.log("/y", ["metadata"], ChatCompletion)
+        assert caplog.records[-1].getMessage() == "/y: unknown field 'metadata' is ignored."
         logged.log("/x", [f"n{i}" for i in range(2 * MOST_LOGGED)], ChatCompletion)
         logged.log("/x", ["other"], ChatCompletion)
     assert len(caplog.records) == MOST_LOGGED

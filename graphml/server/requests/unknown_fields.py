@@ -14,11 +14,11 @@ from typing import Any
 from msgspec import Struct
 from starlette.types import Message, Send
 
-from graphml.errors import did_you_mean
+from graphml.errors import similar
 
 LOG = logging.getLogger(__name__)
 HEADER = b"x-graphml-unknown-fields"
-MOST_SHOWN, MOST_LOGGED = 16, 256
+MOST_SHOWN, MOST_LOGGED, LEAST_NEAR = 16, 256, 0.75
 _NAME = re.compile(r"[\w.\-]{1,64}", re.ASCII)
 
 
@@ -62,6 +62,7 @@ class LoggedOnce:
             new = [name for name in names if (path, name) not in self._seen]
             new = new[: MOST_LOGGED - len(self._seen)]
             self._seen.update((path, name) for name in new)
+        fields = kind.__struct_encode_fields__
         for name in new:
-            near = did_you_mean(name, kind.__struct_encode_fields__, 1)
+            near = "".join(f" Did you mean {ours!r}?" for ours in similar(name, fields, 1, LEAST_NEAR))
             LOG.warning("%s: unknown field %r is ignored.%s", path, name, near)

@@ -134,7 +134,9 @@ class Tokenizer(NamesOthers):
         "apply_chat_template": "Model.template.render(messages), or Model.prompt_ids(messages) for ids",
         "chat_template": "Model.template",
         **dict.fromkeys(("bos_token", "eos_token"), "piece(bos_id), piece(eos_id)"),
-        "all_special_ids": "is_special(id)", "model_max_length": "Model.n_ctx",
+        **dict.fromkeys(("all_special_ids", "special_tokens", "special_ids"), "is_special(id)"),
+        **dict.fromkeys(("unk_token_id", "unk_token", "pad_token"), "is_special(id), piece(id)"),
+        "model_max_length": "Model.n_ctx",
     }  # fmt: skip
     _same: ClassVar = {
         "eos_token_id": "eos_id", "bos_token_id": "bos_id", "id_to_token": "piece", "detokenize": "decode",
