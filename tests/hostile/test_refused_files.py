@@ -48,7 +48,7 @@ def folder(path: Path, name: str, **changed: Any) -> Path:
         ("llama", {"vocab_size": 1 << 22}, "vocab_size: wanted at most 512"),
         ("llama", {"partial_rotary_factor": 1e30, "rope_parameters": LLAMA3}, "a number from 0 to 1; got 1e"),
         ("llama", {"rope_parameters": LLAMA3 | {"factor": 0.0}}, "factor"),
-        ("llama", {"rope_parameters": LLAMA3 | {"factor": 5e-324}}, "overflow"),
+        ("llama", {"rope_parameters": LLAMA3 | {"factor": 5e-324}}, "factor: wanted 0, or"),
         ("jamba", {"num_hidden_layers": 0, "layers_block_type": []}, "num_hidden_layers"),
     ],
 )  # fmt: skip
