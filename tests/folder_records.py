@@ -47,7 +47,7 @@ HEADS = {"num_key_value_heads": 4, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "q
 LATENT = {**ROUTED, **HEADS}
 OF_FLASH = {**ROUTED, "first_k_dense_replace": None, "num_key_value_heads": 4, "kv_lora_rank": 16,
             "q_lora_rank": 24, "qk_nope_head_dim": 12, "v_head_dim": 10, "linear_head_dim": 8,
-            "linear_num_heads": 4, "index_topk": 32, "index_head_dim": 16, "index_n_heads": 2,
+            "linear_num_heads": 4, "index_topk": 64, "index_head_dim": 16, "index_n_heads": 2,
             "index_kpool": 4}  # fmt: skip
 INDEXED = {"q_lora_rank": 24, "index_topk": 8, "index_head_dim": 16, "index_n_heads": 16}
 LOCAL_LATENT = {"num_attention_heads": 2, "num_key_value_heads": 2, "q_lora_rank": 20, "kv_lora_rank": 20,
