@@ -74,7 +74,7 @@ USUAL: Final = {"gpu_layers": ("-1", "all", "auto", "max"), "ctx": ("0",)}
 
 
 def unknown_options(command: Any, words: Iterable[str]) -> bool:
-    """Whether a command line may have options or values that the command has not, and does not read itself."""
+    """Whether a line may have options or values that the command has not, and does not read itself."""
     own, line = flags_of(command), [*words, ""]
     if getattr(command, "ignore_unknown_options", False):
         return False

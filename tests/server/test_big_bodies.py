@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import graphml
+from graphml.server import server_app
 from graphml.server.access import connections
 from graphml.server.engine.engine_access import _PlaceInPool
 from graphml.server.engine.running_request import Generation
@@ -63,7 +64,7 @@ def test_a_big_body_is_decoded_by_a_thread_of_its_own(
         names.append(threading.current_thread().name)
         return convert(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(request_fields, "converted", watched)
+    monkeypatch.setattr(server_app, "converted", watched)
     for size in (10, request_body.SMALL + 1):
         body = {"prompt": "a", "n_predict": 1, "unknown": "x" * size}
         assert server.post("/completion", body).status_code == 200
