@@ -39,8 +39,8 @@ PRODUCT = {"graphml": 2, "backends": 2, "models": 1, "quant": 1}
 # keys of other layers, plain experts and files of weights (480), what verify is held to (160), imports of
 # short convolutions, shifts, hashes of ids, several softmax maps and values of other layers (1,000),
 # adapters that are trained: examples, factors, steps, checkpoints (1,010), and definitions that files of
-# imports carry, with tokenizers of plain modules (180).
-BUDGET = 172_750
+# imports carry, with tokenizers of plain modules (180); imports that are tried on other configs (560).
+BUDGET = 173_310
 
 
 def lines_by_room(root: Path) -> Counter[str]:
