@@ -13,8 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import graphml
 from graphml.authoring.importing.command import checkpoint
@@ -22,6 +24,7 @@ from graphml.authoring.importing.importing import Imported, Understood, understo
 from graphml.authoring.importing.numbers import Pins
 from graphml.authoring.importing.other_configs import ConfigTrial, ConfigTrials, Settled, outcome, settle
 from graphml.authoring.importing.proof import prove
+from graphml.cli.main import app
 from graphml.errors import ArchitectureError
 from graphml.loading.huggingface.config_names import SIZES
 from graphml.peers.changed_configs import WINDOW, changes, others, smaller, wider
@@ -203,3 +206,21 @@ def test_a_class_of_transformers_on_other_checkpoints(name: str, tmp_path: Path)
             assert re.search(refusal, done.refusal), done
         else:
             assert done.agrees, done
+
+
+@with_torch
+def test_products_of_a_class_that_gguf_does_not_know_are_compared(tmp_path: Path) -> None:
+    """By the names in the file's own FAMILY: the part is named within the layer, and the mistake."""
+    kind, fields, *_ = CLASSES["codegen"]
+    given = [PYTHON, "-c", MADE, kind, str(tmp_path), json.dumps(fields)]
+    subprocess.run(given, check=True, capture_output=True)
+    source, arch = tmp_path / "0", tmp_path / "codegen_file.py"
+    code, _, error = run(f"hf:{source}", "-o", arch, "--python", PYTHON)
+    assert code == 0, error
+    assert "codegen" not in gguf.MODEL_ARCH_NAMES.values()
+    arch.write_text(arch.read_text().replace("g.gelu(", "g.silu("))
+    against = ["verify", source, "--arch", arch, "--against", f"hf:{source}", "--python", PYTHON]
+    done = CliRunner().invoke(app, list(map(str, against)))
+    assert done.exit_code == 1, done.output
+    assert "first wrong: layer 0, at input of ffn_down" in done.stdout
+    assert "likely cause: activation" in done.stdout

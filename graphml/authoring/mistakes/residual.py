@@ -105,7 +105,7 @@ def stream_sums(graph: Graph) -> set[str]:
     for node in graph.nodes:
         if node.op.name == "add" and layer_of(node.name) is not None and len(node.inputs[1].shape) == 2:
             x, part = node.inputs
-            if x.name in sums and layer_of(x.name) == layer_of(node.name) or x in _sources(part):
+            if (x.name in sums and layer_of(x.name) == layer_of(node.name)) or x in _sources(part):
                 sums.add(node.name)
     return sums
 
