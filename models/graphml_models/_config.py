@@ -48,6 +48,7 @@ class Config:
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
+        constants(keys, ())
         return cls(**vars(read(keys)))
 
 

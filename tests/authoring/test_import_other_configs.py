@@ -116,6 +116,18 @@ def test_the_constants_of_a_module_are_refused_for_weights_of_another(tmp_path: 
         prove(file, arch, None)
 
 
+@pytest.mark.parametrize("name", ["plain-e", "plain-f"])
+def test_a_file_without_constants_is_refused_for_weights_with_some(name: str, tmp_path: Path) -> None:
+    """A size may stand in it where the other module has a number of its own."""
+    file = written(understood(described(name, tmp_path / "traced"), {}))
+    assert "constants" not in file.keys
+    arch = tmp_path / "mine.py"
+    arch.write_text(file.text)
+    assert prove(file, arch, None).holds
+    with pytest.raises(ArchitectureError, match=r"constants: wanted \[\].*got \[4\.0\]"):
+        prove(replace(file, keys={**file.keys, "constants": [4.0]}), arch, None)
+
+
 LLAMA_8B = {
     "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,
     "num_hidden_layers": 32, "vocab_size": 128256, "rms_norm_eps": 1e-5, "sliding_window": 4096,
@@ -179,6 +191,8 @@ LOCAL = {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "vocab_size": 64, "
 CLASSES = {
     # Its four groups of q, v and k are no heads.
     "codegen": ("CodeGen", {**SHORT, "rotary_dim": 4}, {"n_head": 8}, {"n_head": 2, "n_embd": 48}, None),
+    "codegen-16": ("CodeGen", {**SHORT, "n_embd": 128, "n_head": 16, "rotary_dim": 4}, {"n_head": 8},
+                   {"n_head": 4}, None),
     # Its norms have PyTorch's eps, whatever the field says.
     "biogpt": ("BioGpt", LONG, {"layer_norm_eps": 0.05}, {"hidden_size": 64, "num_hidden_layers": 2}, None),
     "smollm3": ("SmolLM3", {**LONG, "num_key_value_heads": 2}, {"no_rope_layers": [0, 1, 0, 1]},
@@ -196,7 +210,7 @@ def test_a_class_of_transformers_on_other_checkpoints(name: str, tmp_path: Path)
     kind, *fields, refusal = CLASSES[name]
     given = [PYTHON, "-c", MADE, kind, str(tmp_path), *map(json.dumps, fields)]
     subprocess.run(given, check=True, capture_output=True)
-    arch = tmp_path / f"{name}_file.py"
+    arch = tmp_path / "imported_file.py"
     code, told, error = run(f"hf:{tmp_path / '0'}", "-o", arch, "--python", PYTHON)
     assert code == 0, error
     assert "Other values of config.json" in told or "| every value agrees |" in told

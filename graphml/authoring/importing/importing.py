@@ -357,9 +357,11 @@ def written(model: Understood, pins: Pins = Pins()) -> Imported:  # noqa: B008 -
     config = {name: value for name, value in description.config.items() if name not in pins.withheld}
     writer = Writer(description, layers, named, Fields(config, pins=pins))
     functions = writer.functions()
-    if not description.config and (numbers := constants(functions)):
-        read = f"_config.constants(keys, {(*numbers,)!r})"
-        writer.fields.add("constants", "tuple[float, ...]", read, "constants", value=numbers)
+    numbers = () if description.config else tuple(constants(functions))
+    if numbers or (writer.fields.fields and not description.config):
+        key = "constants" if numbers else ""
+        read = f"_config.constants(keys, {numbers!r})"
+        writer.fields.add("constants", "tuple[float, ...]", read, key, value=list(numbers))
     body = [writer.config_class(), functions]
     if description.config:
         check_rope(writer)

@@ -324,7 +324,7 @@ def _rows(writer: Writer, place: ParameterPlace) -> str:
         if any(config.get(name) == value for name in SIZES[key]):
             names[value] = f'c.size("{key}")'
     n, k = names.get(heads, str(heads)), names.get(kv, str(kv))
-    for groups in dict.fromkeys((1, kv, heads)):
+    for groups in dict.fromkeys((1, kv, heads, *OTHER_GROUPS)):
         for count, counted, sizes in _layouts(heads, kv, width, total, groups, n, k):
             if total % (groups * count):
                 continue
@@ -340,6 +340,7 @@ def _rows(writer: Writer, place: ParameterPlace) -> str:
     )
 
 
+OTHER_GROUPS = (2, 4, 8)  # of rows, whatever the heads: CodeGen's shards
 Layout = tuple[int, str, Callable[[int], str]]
 
 
