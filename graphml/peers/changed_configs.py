@@ -51,7 +51,8 @@ def smaller(fields: Fields, names: Names, parameters: int) -> Fields:
     put("attention.head_count", count)
     put("attention.head_count_kv", groups)
     for key, most in (
-        ("vocab_size", 256), ("feed_forward_length", 96), ("rope.dimension_count", 8), ("expert_count", 8),
+        ("vocab_size", 256), ("feed_forward_length", 96),
+        ("rope.dimension_count", 8), ("expert_count", 8 * max(1, read("expert_group_count"))),
         ("expert_used_count", 2), ("expert_feed_forward_length", 32),
         ("expert_shared_feed_forward_length", 48), ("block_count", 8),
     ):  # fmt: skip
@@ -153,6 +154,7 @@ def write_trials(
     begin = time.monotonic()
     names, skipped = request["sizes"], set(request["skipped"])
     base = smaller(fields, names, sum(each.numel() for each in model.parameters()))
+    base = _with_windows_that_count(torch, model, base, fields)
     trials: list[dict[str, Any]] = []
     _try(torch, model, base, "", held, out, trials)
     if not trials:
@@ -178,6 +180,33 @@ def _of_every_class(model: Any) -> set[str]:
     return set(plain().to_dict())
 
 
+def _run(torch: Any, like: Any, fields: Fields) -> tuple[Any, Any, Any] | None:
+    """A model of the class, ids and logits; None if it computes nothing finite of these fields."""
+    import numpy
+
+    try:
+        config = type(like.config).from_dict(copy.deepcopy(fields))
+        config.use_cache = False
+        with torch.device("meta"):  # which holds no numbers
+            shapes = type(like)._from_config(copy.deepcopy(config))
+        if sum(each.numel() for each in shapes.parameters()) > 4 * SMALL:
+            return None
+        model = type(like)._from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
+        _draw(torch, model)
+        ends = ("positions", "position_embeddings")
+        limits = [value for name, value in fields.items() if name.endswith(ends)]
+        count = min([TOKENS, *(limit for limit in limits if type(limit) is int and limit > 0)])
+        vocabulary = model.get_input_embeddings().weight.shape[0]
+        ids = torch.randint(0, vocabulary, (1, count), generator=torch.Generator().manual_seed(3))
+        with torch.no_grad():
+            logits = model(ids, use_cache=False).logits[0].float().numpy()
+    except Exception:  # whatever the class says of such fields
+        return None
+    if not numpy.isfinite(logits).all() or not 0 < numpy.abs(logits).max() < 1e6:
+        return None
+    return model, ids[0].numpy(), logits
+
+
 def _try(
     torch: Any,
     like: Any,
@@ -188,40 +217,33 @@ def _try(
     trials: list[dict[str, Any]],
     also: Sequence[str] = (),
 ) -> bool:
-    """Write a trial; False if the class computes nothing finite of these fields.
+    """Write a trial; False if the class computes nothing of these fields.
 
     also: other fields that are changed with that of `path`.
     """
     import numpy
 
-    folder = out / f"trial-{len(trials)}"
-    try:
-        config = type(like.config).from_dict(copy.deepcopy(fields))
-        config.use_cache = False
-        with torch.device("meta"):  # which holds no numbers
-            shapes = type(like)._from_config(copy.deepcopy(config))
-        if sum(each.numel() for each in shapes.parameters()) > 4 * SMALL:
-            return False
-        model = type(like)._from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
-        _draw(torch, model)
-        limits = [
-            value for name, value in fields.items() if name.endswith(("positions", "position_embeddings"))
-        ]
-        count = min([TOKENS, *(limit for limit in limits if type(limit) is int and limit > 0)])
-        vocabulary = model.get_input_embeddings().weight.shape[0]
-        ids = torch.randint(0, vocabulary, (1, count), generator=torch.Generator().manual_seed(3))
-        with torch.no_grad():
-            logits = model(ids, use_cache=False).logits[0].float().numpy()
-        if not numpy.isfinite(logits).all() or not 0 < numpy.abs(logits).max() < 1e6:
-            return False
-        folder.mkdir(parents=True, exist_ok=True)
-        _save(model, folder, held)
-    except Exception:  # whatever the class says of such fields
+    computed = _run(torch, like, fields)
+    if computed is None:
         return False
+    model, ids, logits = computed
+    folder = out / f"trial-{len(trials)}"
+    folder.mkdir(parents=True, exist_ok=True)
+    _save(model, folder, held)
     (folder / "config.json").write_text(json.dumps(fields), encoding="utf-8")
-    numpy.savez(folder / "logits.npz", ids=ids[0].numpy(), logits=logits)
+    numpy.savez(folder / "logits.npz", ids=ids, logits=logits)
     trials.append({"path": path, "value": _value(fields, path), "also": list(also), "folder": folder.name})
     return True
+
+
+def _with_windows_that_count(torch: Any, like: Any, small: Fields, fields: Fields) -> Fields:
+    """The small model; with the windows of the large one if it computes the same with them."""
+    windows = {name: value for name, value in fields.items() if small[name] == WINDOW != value}
+    if windows:
+        runs = [_run(torch, like, each) for each in (small, {**small, **windows})]
+        if None not in runs and (runs[0][2] == runs[1][2]).all():  # type: ignore[index]
+            return {**small, **windows}
+    return small
 
 
 def _value(fields: Fields, path: str) -> Any:
