@@ -25,6 +25,8 @@ from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import Bars, write_json
 from graphml.errors import UsageError
 from graphml.inspect.bisect.coverage import windows_of
+from graphml.loading import discovery
+from graphml.loading.huggingface.family import Family
 
 N_TOKENS, FAR, TORCH = 16, 1024, "torch"
 HALF, QUANTISED = 1e-4, 5e-3  # the NMSE that a part may have, by the weights of the model; else EXACT
@@ -86,7 +88,7 @@ def verify(
             path, "reference", kv="f32", arch=arch, trust_arch=trust_arch, progress=bars.report
         ) as opened:
             executor = opened.executor
-            record = _record(opened, path, against, prompt, tokens, python)
+            record = _record(opened, path, against, prompt, tokens, python, arch)
             if recording is not None:
                 records.save(record, recording)
             if not against:
@@ -103,7 +105,13 @@ def verify(
 
 
 def _record(
-    model: Model, path: Path, against: str, prompt: str | None, tokens: int | None, python: str
+    model: Model,
+    path: Path,
+    against: str,
+    prompt: str | None,
+    tokens: int | None,
+    python: str,
+    arch: Path | None,
 ) -> records.PeerRecord:
     if not against or against == TORCH or against.partition(":")[0] in PEERS:
         if tokens is None:
@@ -115,8 +123,15 @@ def _record(
         if against == TORCH:
             return _in_torch(model, ids)
         architecture = model.executor.file.metadata.text("general.architecture")
-        return record_of(against, path, architecture, ids, python)
+        return record_of(against, path, architecture, ids, python, _family(architecture, arch))
     return records.read(Path(against))
+
+
+def _family(architecture: str, arch: Path | None) -> Family | None:
+    """The names of checkpoints of an architecture: as its file says, or a family of folders."""
+    own = None if arch is None else discovery.family_from_file(arch)
+    every = discovery.families().values()
+    return own or next((family for family in every if family.architecture == architecture), None)
 
 
 def _in_torch(model: Model, ids: tuple[int, ...]) -> records.PeerRecord:

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from changed_configs import write_trials
 from module_file import made_module
 from peer_talk import RefusedError, serve
 
@@ -260,6 +261,8 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
                 failures.append(failure(error, module))
                 continue
             _write(torch, module, exported, length, others, config, source, out)
+            if config and "sizes" in request:
+                write_trials(torch, module.wrapped, request, config, list(_names_in_checkpoint(source)), out)
             return {"by": f"torch {torch.__version__}"}
         if source.startswith("module:"):
             break

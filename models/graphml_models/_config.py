@@ -11,6 +11,7 @@ special, and adds its own; one that is left out is a `TypeError` when a model is
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import isclose
 from typing import NamedTuple, Self, TypeVar
 
 from graphml.loading.architecture import Keys
@@ -47,6 +48,7 @@ class Config:
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
+        constants(keys, ())
         return cls(**vars(read(keys)))
 
 
@@ -101,6 +103,17 @@ def read_heads(keys: Keys) -> tuple[Heads, ...]:
     n_layer = read_n_layer(keys)
     counts = [by_layer(keys, f"attention.head_count{kind}", n_layer) for kind in ("", "_kv")]
     return tuple(map(Heads, *counts))
+
+
+def constants(keys: Keys, wanted: tuple[float, ...]) -> tuple[float, ...]:
+    """The numbers in the text of an imported file; refused for weights of a module that has others."""
+    listed = keys.length("constants")
+    got = keys.numbers("constants", listed, 0.0) if listed else ()
+    if len(got) != len(wanted) or any(
+        not isclose(a, b, rel_tol=1e-6) for a, b in zip(got, wanted, strict=True)
+    ):
+        raise keys.unsupported("constants", f"{list(wanted)}, the numbers in the text of this architecture")
+    return got
 
 
 def by_layer(keys: Keys, key: str, n_layer: int, default: int | None = None) -> tuple[int, ...]:

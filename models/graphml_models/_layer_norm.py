@@ -29,6 +29,7 @@ class Config(_config.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
+        _config.constants(keys, ())
         return cls(**vars(_config.read(keys, eps=_config.LAYER_EPS)), gelu_erf=read_gelu_erf(keys))
 
 

@@ -23,7 +23,8 @@ MORE: dict[str, dict[str, Any]] = {
               "attention.sliding_window": 6, "attn_logit_softcapping": 4.0, "final_logit_softcapping": 3.0},
     "plain": {"attention.layer_norm_epsilon": 1e-5, "residual_scale": 0.4, "logit_scale": 0.25},
     "experts": {"attention.layer_norm_rms_epsilon": 1e-5, "rope.dimension_count": 4,
-                "rope.scaling.factor": 4.0, "expert_used_count": 2, "expert_weights_scale": 2.5},
+                "rope.scaling.factor": 4.0, "expert_used_count": 2, "expert_weights_scale": 2.5,
+                "expert_group_count": 2, "expert_group_used_count": 1},
 }  # fmt: skip
 ROTARY = {"attn_norm.weight": (D,), "attn_q.weight": (N * H, D), "attn_k.weight": (K * H, D),
           "attn_v.weight": (K * H, D), "attn_output.weight": (D, N * H), "ffn_norm.weight": (D,)}  # fmt: skip

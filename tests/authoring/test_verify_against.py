@@ -49,11 +49,17 @@ def plus_one(g, x, weight, eps):
 
 def layer_norm(g, x, weight, eps):
     return g.layer_norm(x, weight, None, eps)
+
+
+def table_of(g, config, layer, table):
+    return table if layer % 2 == 0 else g.rope_table(config.head_dim, freq_base=50.0)
 """
 HEAD_NORMS = """    q_TNH = g.rms_norm(q_TNH, layer["attn_q_norm"], config.eps)
     k_TKH = g.rms_norm(k_TKH, layer["attn_k_norm"], config.eps)
 """
 ROPE = """    q_TNH, k_TKH = g.rope(q_TNH, table, "neox"), g.rope(k_TKH, table, "neox")
+"""
+WINDOWED = """    window = config.window if layer.index % 2 == 0 else 0
 """
 EMBEDDED = 'g.embed(weights["token_embd"], g.tokens)'
 POSITIONS = ', g.rows(weights["position_embd"], g.positions))'
@@ -67,6 +73,10 @@ QKV = "(g.heads(g.columns(qkv, i * width, (i + 1) * width), config.n_head) for i
 
 SHARED = """        gate_TF, up_TF = layer.linear(h_TD, "ffn_gate_shexp"), layer.linear(h_TD, "ffn_up_shexp")
         y_TD = g.add(y_TD, layer.linear(g.mul(g.silu(gate_TF), up_TF), "ffn_down_shexp"))
+"""
+SUM = """        x_TD = g.add(x_TD, h_TD)
+"""
+AROUND = """        x_TD = g.rms_norm(g.add(x_TD, h_TD), layer["post_attention_norm"], config.eps)
 """
 
 
@@ -105,7 +115,8 @@ def two_rows_later(tensors: Tensors) -> None:
 class Plant:
     """A mistake in an architecture: `old` in its text becomes `new`; or in its file: tensors changed.
 
-    swapped: the changed text is what is right, and the unchanged is tested.
+    swapped: the changed text is what is right, and the unchanged is tested. base: a part of the text, and
+    what both have in its place.
     """
 
     mistake: str
@@ -114,6 +125,7 @@ class Plant:
     new: str = ""
     broken: Callable[[Tensors], None] | None = None
     swapped: bool = False
+    base: tuple[str, str] = ("", "")
 
 
 PLANTS = [
@@ -218,6 +230,28 @@ PLANTS = [
           swapped=True),
     Plant("expert-gating", "experts", "g.softmax(layer", "g.sigmoid(layer"),
     Plant("expert-scale-forgotten", "experts", "g.scale(weights_TU, config.scale)", "weights_TU"),
+    Plant("residual-scale-forgotten", "plain", "g.scale(a_TD, config.residual)",
+          "g.scale(a_TD, config.residual if layer.index else 1.0)"),
+    Plant("expert-count", "experts", "config.n_used", "(config.n_used - 1)"),
+    Plant("expert-count", "experts", "config.n_used", "(config.n_used + 1)"),
+    Plant("expert-groups", "experts", "g.top_k(scores_TE", "g.top_k(g.top_k_groups(scores_TE, 2, 1)",
+          swapped=True),
+    Plant("expert-groups", "experts", "g.top_k(scores_TE", "g.top_k(g.top_k_groups(scores_TE, 2, 1)"),
+    Plant("input-before-norm", "experts", 'g.softmax(layer.linear(x_TD', 'g.softmax(layer.linear(stream_TD'),
+    Plant("input-before-norm", "experts", 'g.softmax(layer.linear(x_TD', 'g.softmax(layer.linear(stream_TD',
+          swapped=True),
+    Plant("looks-ahead", "gated", "layer.index, scale, window,", "layer.index, scale, window, causal=False,"),
+    Plant("looks-ahead", "plain", "max_bias=8.0", "max_bias=8.0, causal=False"),
+    Plant("layers-in-another-order", "experts", "weights.layers(config.n_layer)",
+          "weights.layers(list(range(config.n_layer))[::-1])"),
+    Plant("window-of-another-layer", "gated", "3 if layer.index else 6", "6 if layer.index else 3",
+          base=("config.window if layer.index % 2 == 0 else 0", "3 if layer.index else 6")),
+    Plant("rope-of-another-layer", "gated", "table_of(g, config, layer.index",
+          "table_of(g, config, layer.index + 1",
+          base=("layer, table, h_TD)", "layer, table_of(g, config, layer.index, table), h_TD)")),
+    Plant("norm-around-sum", "gated", NORMED + SUM, AROUND),
+    Plant("norm-around-sum", "gated", NORMED + SUM, AROUND, swapped=True),
+    Plant("logit-scale-inverted", "plain", "config.logits)", "1 / config.logits)"),
 ]  # fmt: skip
 
 
@@ -245,6 +279,8 @@ def planted(plant: Plant, folder: Path) -> tuple[PeerRecord, SearchResult]:
 def prepared(plant: Plant, folder: Path) -> tuple[PeerRecord, Executor]:
     """The right values, and the model opened with the mistake."""
     text = (HERE / f"{plant.of}.py").read_text()
+    assert plant.base[0] in text
+    text = text.replace(*plant.base) if plant.base[0] else text
     assert plant.broken is not None or plant.old in text
     changed = text.replace(plant.old, plant.new) if plant.old else text
     model, record = right(plant.of, (changed if plant.swapped else text) + HELPERS)
@@ -313,6 +349,26 @@ def test_an_edit_that_does_not_fit_every_part_is_no_cause(
     verdict = planted(Plant("rope-order", "gated", '"neox"', '"norm"'), tmp_path)[1]
     assert verdict.first is not None
     assert not [cause for cause in verdict.causes if cause.enough]
+
+
+PAIRS = {
+    "rope-and-head-norm and rope-order": (HEAD_NORMS + ROPE, ROPE.replace("neox", "norm") + HEAD_NORMS),
+    "attention-scale and rope-order": (
+        ROPE + WINDOWED + "    scale = config.head_dim**-0.5",
+        ROPE.replace("neox", "norm") + WINDOWED + "    scale = 1.0",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("names", PAIRS)
+def test_two_mistakes_of_one_attention_are_named(names: str, tmp_path: Path) -> None:
+    record, verdict = planted(Plant(names, "gated", *PAIRS[names]), tmp_path)
+    (cause,) = verdict.causes
+    assert sorted(cause.mistake.name.split(" and ")) == sorted(names.split(" and "))
+    assert cause.enough
+    assert verdict.mended is not None
+    assert verdict.mended.nmse <= LIMIT
+    assert f"likely cause: {cause.mistake.name}" in as_text(verdict, record, "model", "gated")
 
 
 def test_a_pair_is_judged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

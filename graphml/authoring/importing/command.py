@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphml.authoring.importing.description import TracedModule, read_description
-from graphml.authoring.importing.importing import Imported, import_description
+from graphml.authoring.importing.importing import Imported, understood, written
+from graphml.authoring.importing.other_configs import REQUEST, Settled, read_trials, settle
 from graphml.authoring.importing.proof import LIMIT, Proof, prove, write_checkpoint, write_weights
 from graphml.authoring.importing.vocabulary import tokenizer_keys
 from graphml.authoring.peer_process import ask
@@ -94,8 +95,8 @@ def counted(times: Counter[Any]) -> list[tuple[str, ...]]:
     return [(*([key] if isinstance(key, str) else key), str(count)) for key, count in times.items()]
 
 
-def report(imported: Imported, proof: Proof, source: str) -> Report:
-    """The report of an import."""
+def report(imported: Imported, proof: Proof, source: str, settled: Settled | None = None) -> Report:
+    """The report of an import. settled: what came of other values of config.json's fields."""
     description = imported.dependence.description
     recognised = Counter(
         (match.op, NUMBER.sub("*", node.path) or "the model", Path(node.line).name)
@@ -112,6 +113,7 @@ def report(imported: Imported, proof: Proof, source: str) -> Report:
         ReportTable("Recognised", ("recognised", "where", "from", "times"), counted(recognised)),
         ReportTable("Taken over op by op", ("op by op", "times"), sorted(counted(plain))),
         ReportTable("How exact", ("against", "tokens", "NMSE"), exact),
+        ReportTable("Other values of config.json", ("outcome", "fields"), settled.rows() if settled else ()),
         ReportTable("Fusions", ("fusion", f"times, {proof.fused_on}"), counted(Counter(proof.fusions))),
         ReportTable("Fusions that do not apply", ("not fused", "because", "times"), counted(misses)),
     ]
@@ -143,15 +145,17 @@ def check_source(source: str) -> Path:
     raise UsageError(f"SOURCE: wanted hf:FOLDER or module:FILE.py:factory; got {source!r}")
 
 
-def trace(source: str, python: str = sys.executable, trusted: bool = False) -> TracedModule:
-    """The description of a source. python: of an environment with torch; trusted: run the folder's code."""
+def trace(source: str, out: Path, python: str = sys.executable, trusted: bool = False) -> TracedModule:
+    """The description of a source.
+
+    out: a folder for it and its trials; python: of an environment with torch; trusted: run the folder's code.
+    """
     path = check_source(source)
     kind, _, rest = source.partition(":")
     whole = f"{path.resolve()}" if kind == "hf" else f"{path.resolve()}:{rest.rpartition(':')[2]}"
-    with tempfile.TemporaryDirectory() as folder:
-        request = {"source": f"{kind}:{whole}", "out": folder, "trusted": trusted}
-        ask("import", PROGRAM, python, request)
-        return read_description(Path(folder))
+    request = {"source": f"{kind}:{whole}", "out": str(out), "trusted": trusted, **REQUEST}
+    ask("import", PROGRAM, python, request)
+    return read_description(out)
 
 
 Array = NDArray[Any]
@@ -181,9 +185,12 @@ def import_source(
     """
     path = check_source(source)
     load_own_ops()
-    description = trace(source, python, trusted)
     folder = path if source.startswith("hf:") else None
-    imported = import_description(description, checkpoint(folder))
+    with tempfile.TemporaryDirectory() as traced:
+        description = trace(source, Path(traced), python, trusted)
+        model = understood(description, checkpoint(folder))
+        settled = settle(lambda pins: written(model, pins), read_trials(Path(traced)), description.config)
+    imported = settled.imported
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / f"{name}.py"
         file.write_text(imported.text, encoding="utf-8")
@@ -202,7 +209,7 @@ def import_source(
                 if not proof.holds:
                     raise ArchitectureError(f"{source}: {_wrong(proof, imported.dependence.description)}")
             shutil.copyfile(stored, weights)
-    return Done(imported.text, report(imported, proof, source))
+    return Done(imported.text, report(imported, proof, source, settled))
 
 
 def checkpoint(folder: Path | None) -> dict[str, Callable[[], Array]]:

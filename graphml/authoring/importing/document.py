@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping
 
@@ -23,6 +24,16 @@ def document(title: str, imports: Mapping[str, set[str]], body: list[str]) -> st
     lines = [each for line in "\n\n\n".join(body).split("\n") for each in _wrapped(line)]
     text = "\n".join([f'"""{title}', '"""', "", *head, "", "", *lines]) + "\n"
     return re.sub(r"\n{4,}", "\n\n\n", text)
+
+
+def constants(text: str) -> list[float]:
+    """The numbers in a text of Python other than 0 and 1, in order."""
+    numbers = (node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant))
+    return [
+        float(number)
+        for number in numbers
+        if isinstance(number, int | float) and not isinstance(number, bool) and number not in (0, 1)
+    ]
 
 
 def config_class(fields: Mapping[str, tuple[str, str]], layered: bool) -> str:

@@ -18,15 +18,15 @@ from graphml.authoring.importing.aten import SAME
 from graphml.authoring.importing.attention import attentions
 from graphml.authoring.importing.dependence import Dependence, classed
 from graphml.authoring.importing.description import TracedModule, TracedNode
-from graphml.authoring.importing.document import document
+from graphml.authoring.importing.document import constants, document
 from graphml.authoring.importing.entries import entries
 from graphml.authoring.importing.evaluation import is_ignored, op_name
 from graphml.authoring.importing.expressions import Expression
 from graphml.authoring.importing.layers import Layered, layered
 from graphml.authoring.importing.mapping import mapping
 from graphml.authoring.importing.naming import Named, names
-from graphml.authoring.importing.numbers import Fields
-from graphml.authoring.importing.places import COMPUTED, ParameterPlace, places, stored_as
+from graphml.authoring.importing.numbers import Fields, Pins
+from graphml.authoring.importing.places import COMPUTED, ParameterPlace, StoredParameter, places, stored_as
 from graphml.authoring.importing.region import Recognised, Region, run
 from graphml.authoring.importing.walk import Walk
 from graphml.authoring.importing.writing import Writer
@@ -320,8 +320,27 @@ def _own_ops(recognised_ops: Mapping[str, Recognised]) -> str:
     return "".join(lines)
 
 
+@dataclass(frozen=True, eq=False)
+class Understood:
+    """A traced module, recognised. stored: how the checkpoint has its parameters; held: its tensors."""
+
+    dependence: Dependence
+    recognised: Mapping[str, Recognised]
+    walk: Walk
+    layers: Layered
+    named: Named
+    tensors: tuple[ParameterPlace, ...]
+    stored: Mapping[str, list[StoredParameter]]
+    held: tuple[str, ...]
+
+
 def import_description(description: TracedModule, held: Mapping[str, Callable[[], Array]]) -> Imported:
     """The file of a traced module. held: the checkpoint's tensors by name; none for a plain module."""
+    return written(understood(description, held))
+
+
+def understood(description: TracedModule, held: Mapping[str, Callable[[], Array]]) -> Understood:
+    """What a traced module is; ArchitectureError names what is not known."""
     dependence = classed(description)
     check_lengths(dependence)
     recognised_nodes = recognised(dependence)
@@ -331,23 +350,40 @@ def import_description(description: TracedModule, held: Mapping[str, Callable[[]
         raise ArchitectureError("no layer has attention: `graphml import` knows no recurrent models")
     named = names(layers, description)
     tensors = places(dependence, layers, named)
-    writer = Writer(description, layers, named, Fields(description.config))
-    functions = writer.functions()
-    body = [writer.config_class(), functions]
+    stored: Mapping[str, list[StoredParameter]] = {}
     if description.config:
         check_all_used(dependence, tensors)
-        check_rope(writer)
         parameters = [leaf.name for leaf in description.inputs.values() if leaf.kind == "parameter"]
         stored = stored_as(parameters, description.values, held)
-        body.insert(0, mapping(writer, tensors, stored, list(held)))
+    return Understood(
+        dependence, recognised_nodes, walk, layers, named, tuple(tensors), stored, tuple(held)
+    )  # fmt: skip
+
+
+def written(model: Understood, pins: Pins = Pins()) -> Imported:  # noqa: B008 - a frozen value
+    """The file of what was recognised."""
+    dependence, layers, named, tensors = model.dependence, model.layers, model.named, model.tensors
+    description = dependence.description
+    config = {name: value for name, value in description.config.items() if name not in pins.withheld}
+    writer = Writer(description, layers, named, Fields(config, pins=pins))
+    functions = writer.functions()
+    numbers = () if description.config else tuple(constants(functions))
+    if numbers or (writer.fields.fields and not description.config):
+        key = "constants" if numbers else ""
+        read = f"_config.constants(keys, {numbers!r})"
+        writer.fields.add("constants", "tuple[float, ...]", read, key, value=list(numbers))
+    body = [writer.config_class(), functions]
+    if description.config:
+        check_rope(writer)
+        body.insert(0, mapping(writer, tensors, model.stored, model.held))
     title = (
-        f"{description.model_class}, imported by `graphml import`.\n\n{LEGEND}{_own_ops(recognised_nodes)}"
+        f"{description.model_class}, imported by `graphml import`.\n\n{LEGEND}{_own_ops(model.recognised)}"
     )
     kind = str(description.config.get("model_type", IMPORTED)).replace("_", "-")
     text = document(title, writer.imports, [block for block in body if block])
     keys, factors = traced_keys(writer), rope_factors(writer)
-    made_by, last = walk.made_by, layers.leaving(-1)
+    made_by, last = model.walk.made_by, layers.leaving(-1)
     return Imported(
-        text, kind, dependence, recognised_nodes, layers, named, tuple(tensors), keys, factors,
-        made_by, last, frozenset(walk.neighbours),
+        text, kind, dependence, model.recognised, layers, named, tensors, keys, factors,
+        made_by, last, frozenset(model.walk.neighbours),
     )  # fmt: skip

@@ -85,6 +85,8 @@ def _keys(writer: Writer) -> tuple[str, dict[str, Any]]:
     imports = writer.imports.setdefault("graphml.loading.huggingface.config", set())
     imports.add("decoder_keys")
     name, defaults = fields.eps_field(writer.eps_key, writer.eps)
+    if defaults and any(field_name in config for field_name in NUMBERS[writer.eps_key]):
+        fields.keys.setdefault(writer.eps_key, repr(writer.eps))  # a field that says another eps is not read
     more = f', "{writer.eps_key}"' if writer.eps_key == LAYER_EPS or name else ""
     more += f', "{name}"' if name else ""
     lines = [f"found = decoder_keys(config{more})"]
@@ -108,6 +110,7 @@ def _keys(writer: Writer) -> tuple[str, dict[str, Any]]:
         "def keys(config: HfConfig) -> dict[str, Value]:",
         '    """Sizes and settings from config.json."""',
     ]
+    head += [f"    {line}" for line in _pinned(writer)]
     return "\n".join([*head, *(f"    {line}" for line in lines)]), defaults
 
 
@@ -153,6 +156,8 @@ def _checks(writer: Writer, text: str, defaults: Mapping[str, Any]) -> list[str]
     for name, value in config.items():
         by_windows = "window_keys" in text and name in ("layer_types", "sliding_window")
         known = name in HARMLESS or f'"{name}"' in text or value is None or by_windows or name in by_key
+        if name in writer.fields.pins.pinned:
+            continue
         if known or (name in read and name not in ("sliding_window",) and _is_read(writer, name)):
             continue
         if name in ("tie_word_embeddings", "is_encoder_decoder", "quantization_config"):
@@ -167,6 +172,18 @@ def _checks(writer: Writer, text: str, defaults: Mapping[str, Any]) -> list[str]
             words = ", ".join(f"{word!r}: True" for word in dict.fromkeys(value)).replace("'", '"')
             checks.append(f'config.layered("{name}", {{{words}}}, config.size("block_count"))')
     return checks
+
+
+def _pinned(writer: Writer) -> list[str]:
+    """Fields that trials could not change: other checkpoints must have the traced values."""
+    config, lines, inner = writer.description.config, [], "text_config."
+    for whole, value in writer.fields.pins.pinned.items():
+        path = whole.removeprefix(inner)
+        if isinstance(config.get("text_config"), dict) and path == whole:
+            continue  # of the larger model, which the file does not read
+        needed = "" if whole.partition(".")[0] in config else ", needed=False"
+        lines.append(f'config.pinned("{path}", {value!r}{needed})'.replace("'", '"'))
+    return lines
 
 
 def _is_by_layer(writer: Writer, value: Any) -> bool:
@@ -297,18 +314,18 @@ def _rows(writer: Writer, place: ParameterPlace) -> str:
     if (
         place.name == "position_embd.weight"
         and last
-        and any(writer.description.config.get(name) == len(rows) for name in SIZES["context_length"])
+        and any(writer.fields.config.get(name) == len(rows) for name in SIZES["context_length"])
     ):
         length = f'c.size("context_length") + {left}'
         return f"rows(lambda c: (1, {length}, {left}, {length}))"
     heads, kv, width = writer.sizes
     names: dict[int, str] = {1: "1"}
-    config = writer.description.config
+    config = writer.fields.config
     for key, value in (("attention.head_count_kv", kv), ("attention.head_count", heads)):
         if any(config.get(name) == value for name in SIZES[key]):
             names[value] = f'c.size("{key}")'
     n, k = names.get(heads, str(heads)), names.get(kv, str(kv))
-    for groups in dict.fromkeys((1, kv, heads)):
+    for groups in dict.fromkeys((1, kv, heads, *OTHER_GROUPS)):
         for count, counted, sizes in _layouts(heads, kv, width, total, groups, n, k):
             if total % (groups * count):
                 continue
@@ -324,6 +341,7 @@ def _rows(writer: Writer, place: ParameterPlace) -> str:
     )
 
 
+OTHER_GROUPS = (2, 4, 8)  # of rows, whatever the heads: CodeGen's shards
 Layout = tuple[int, str, Callable[[int], str]]
 
 

@@ -26,17 +26,31 @@ def near(a: float, b: float) -> bool:
     return math.isclose(a, b, rel_tol=2e-6, abs_tol=1e-12)
 
 
+@dataclass(frozen=True)
+class Pins:
+    """Fields of config.json that are kept from a text.
+
+    withheld: no number of the text is read from them. pinned: by their paths of names, each with the only
+    value that the file knows.
+    """
+
+    withheld: frozenset[str] = frozenset()
+    pinned: Mapping[str, Any] = field(default_factory=dict)
+
+
 @dataclass
 class Fields:
     """What the file reads: fields of Config (name -> type, how it is read), and keys from config.json.
 
-    keys: GGUF's key -> the text that reads it from `config`; values: of the fields, for GGUF files.
+    config: without the fields that are withheld. keys: GGUF's key -> the text that reads it from `config`;
+    values: of the fields, for GGUF files.
     """
 
     config: Mapping[str, Any]
     fields: dict[str, tuple[str, str]] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
+    pins: Pins = field(default_factory=Pins)
 
     def add(self, name: str, kind: str, read: str, key: str = "", source: str = "", value: Any = None) -> str:
         """A field of Config, and the key that it is read from."""
@@ -93,13 +107,15 @@ class Fields:
 
     def _formula_of(self, value: float) -> tuple[str, str] | None:
         """The field of config.json that a number follows from, and how; None where there is none."""
-        for name, configured in self.config.items():
-            if isinstance(configured, bool) or not isinstance(configured, int | float) or not configured > 0:
-                continue
-            if not any(part in name for part in MEANT):
-                continue
-            for formula, function in FORMULAS.items():
-                if near(function(float(configured)), value):
+        meant = {
+            name: float(configured)
+            for name, configured in self.config.items()
+            if not isinstance(configured, bool) and isinstance(configured, int | float) and configured > 0
+            and any(part in name for part in MEANT)
+        }  # fmt: skip
+        for formula, function in FORMULAS.items():  # the number itself before what is computed from another
+            for name, configured in meant.items():
+                if near(function(configured), value):
                     return name, formula
         return None
 

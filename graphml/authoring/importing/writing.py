@@ -353,6 +353,8 @@ class Writer:
                 return "1.0 / config.n_embd"  # a mean
             if x.inputs[0].shape[-1] == self.sizes[2]:
                 return "1.0 / config.head_dim"
+        if self.description.config and near(value, self.sizes[2] ** -0.5):
+            return "config.head_dim**-0.5"
         where = {"output": "logit_scale", "token_embd": "embedding_scale"}.get(self.named.get(id(x), ""), "")
         return self.fields.number(value, where)
 
@@ -387,7 +389,7 @@ class Writer:
         self.imports.setdefault("graphml_models._windows", set()).add("read_windows")
         self.fields.add("windows", "tuple[int, ...]", read)
         size = max(windows)
-        config = self.description.config
+        config = self.fields.config
         source = 'config.size("sliding_window")' if config.get("sliding_window") == size else repr(size)
         self.fields.values |= {key: size, f"{key}_pattern": [bool(window) for window in windows]}
         self.fields.keys[key] = source

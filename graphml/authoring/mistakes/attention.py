@@ -91,7 +91,20 @@ def _sinks(model: EditSource) -> Iterator[Try]:
         yield Try("no sinks -> the file's attn_sinks", change)
 
 
+def _ahead(model: EditSource) -> Iterator[Try]:
+    """Without the lengths of sequences, which attention to later tokens reads last."""
+
+    def change(node: Node) -> Node | None:
+        if node.op.name != "attention" or node.attributes["causal"]:
+            return None
+        full = complete(node.op, {**node.attributes, "causal": True})
+        return Node(node.op, node.inputs[:-1], node.type, node.name, full, node.source)
+
+    yield Try("attention to later tokens -> to earlier ones alone", change)
+
+
 MISTAKES = (
+    Mistake("looks-ahead", "no token attends to later ones", _ahead),
     Mistake("attention-sinks-forgotten", "attention has sinks", _sinks),
     Mistake("attention-scale", "scores are scaled otherwise", _scale),
     Mistake("window-off-by-one", "the window is a token longer or shorter", _off_by_one),

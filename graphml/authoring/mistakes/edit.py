@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isclose
 
+from graphml.errors import ShapeError
 from graphml.inspect.dumps.layers import layer_of
 from graphml.ir.builder import complete, infer_type
 from graphml.ir.dtype import F32, dtype
 from graphml.ir.graph import Graph, make_graph
 from graphml.ir.node import Node
-from graphml.ir.op import Array, Attribute, Attributes, Op, Type
+from graphml.ir.op import Array, Attribute, Attributes, Op, Type, integers
 from graphml.ir.ops import linear
 from graphml.ir.ops.leaf import weight_leaf
 from graphml.weights import Metadata, Tensor
@@ -157,6 +158,25 @@ def changed(node: Node, **attributes: Attribute) -> Node | None:
         return None
     kind = infer_type(node.op, [source.type for source in node.inputs], full)
     return replace(node, attributes=full, type=kind)
+
+
+def fitted(node: Node, old: int, new: int) -> Node | None:
+    """The node behind an edit that made `old` of something `new`: its type is inferred again.
+
+    None if it is the same.
+    """
+    attributes = dict(node.attributes)
+    kinds = [source.type for source in node.inputs]
+    try:
+        kind = infer_type(node.op, kinds, attributes)
+    except ShapeError:
+        tail = integers(attributes, "tail") if "tail" in attributes else ()
+        if old not in tail:
+            raise
+        at = tail.index(old)
+        attributes["tail"] = (*tail[:at], new, *tail[at + 1 :])
+        kind = infer_type(node.op, kinds, attributes)
+    return None if kind == node.type else replace(node, type=kind, attributes=attributes)
 
 
 def computed(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphml.authoring.mistakes.edit import EditSource, Mistake, Try, changed, embeds, made, tensor_of
-from graphml.inspect.dumps.layers import layer_of
+from graphml.authoring.mistakes.edit import EditSource, Mistake, Try, changed, embeds, made
+from graphml.authoring.mistakes.residual import stream_sums
 from graphml.ir.node import Node
 from graphml.ir.ops import elementwise
 
@@ -65,16 +65,26 @@ def _logit_scale(model: EditSource) -> Iterator[Try]:
         yield Try(f"logits -> times {factor:g}", change)
 
 
+def _inverted(model: EditSource) -> Iterator[Try]:
+    last = _logits(model)
+
+    def change(node: Node) -> Node | None:
+        factor = float(str(node.attributes["factor"])) if node.op.name == "scale" else 0.0
+        ours = node.name == last and factor and node.inputs[0].op.name != "tanh"
+        return changed(node, factor=1 / factor) if ours else None
+
+    yield Try("logits times a factor -> divided by it", change)
+
+
 def _residual(model: EditSource) -> Iterator[Try]:
     configured = model.number("residual_scale")
     if not configured or configured == 1.0:
         return
 
+    sums = stream_sums(model.graph)
+
     def change(node: Node) -> Node | None:
-        stream = (
-            node.op.name == "add" and layer_of(node.name) is not None and tensor_of(node.inputs[1]) is None
-        )
-        if not stream or node.inputs[1].op.name == "scale":
+        if node.name not in sums or node.inputs[1].attributes.get("factor", 1.0) != 1.0:
             return None
         part = made(elementwise.scale, node.inputs[1], like=node, factor=configured)
         return made(node.op, node.inputs[0], part, like=node)
@@ -87,4 +97,5 @@ MISTAKES = (
     Mistake("residual-scale-forgotten", "what is added to the residual stream has a factor", _residual),
     Mistake("logit-softcap", "logits are capped otherwise", _softcap),
     Mistake("logit-scale-forgotten", "logits have a factor", _logit_scale),
+    Mistake("logit-scale-inverted", "logits are divided by their factor, or multiplied with it", _inverted),
 )

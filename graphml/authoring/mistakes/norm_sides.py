@@ -105,6 +105,35 @@ def _moved(model: EditSource) -> Iterator[Try]:
     yield Try("the product, then its norm -> the norm first", before)
 
 
+def _around(model: EditSource) -> Iterator[Try]:
+    """A norm of a sum with the stream -> of what is added, and the reverse."""
+    sums = {
+        node.name
+        for node in norm_ends(model.graph)
+        if (total := normed_of(node)) is not None
+        and total.op.name == "add"
+        and len(total.inputs[1].shape) == 2
+        and layer_of(total.name) == layer_of(node.name) is not None
+    }
+
+    def within(node: Node) -> Node | None:
+        total = normed_of(node) if node.name in sums else None
+        if total is None:
+            return None
+        return made(total.op, total.inputs[0], _renormed(node, total.inputs[1], node), like=total)
+
+    def around(node: Node) -> Node | None:
+        if node.op.name != "add" or layer_of(node.name) is None or len(node.inputs[1].shape) != 2:
+            return None
+        x = normed_of(node.inputs[1])
+        return (
+            None if x is None else _renormed(node.inputs[1], made(node.op, node.inputs[0], x, like=node), x)
+        )
+
+    yield Try("norm of the stream and what is added -> of what is added alone", within)
+    yield Try("norm of what is added -> of its sum with the stream", around)
+
+
 def _renormed(norm: Node, x: Node, like: Node) -> Node:
     """The norm, with its weight and bias, of another value."""
     if norm.op.name in ("mul", "add"):
@@ -115,5 +144,6 @@ def _renormed(norm: Node, x: Node, like: Node) -> Node:
 MISTAKES = (
     Mistake("block-norm-forgotten", "attention or feed-forward begins with a norm of the file", _forgotten),
     Mistake("norm-on-other-side", "a norm stands on the other side of a product", _moved),
+    Mistake("norm-around-sum", "a norm is of what is added to the stream, or of the sum", _around),
     Mistake("input-before-norm", "a product reads a value before its norm, or behind it", _other_input),
 )

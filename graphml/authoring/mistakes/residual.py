@@ -99,6 +99,17 @@ def _sources(node: Node) -> list[Node]:
     return list(sources)
 
 
+def stream_sums(graph: Graph) -> set[str]:
+    """Names of the sums of layers whose first part is the stream: the second is computed from it."""
+    sums: set[str] = set()
+    for node in graph.nodes:
+        if node.op.name == "add" and layer_of(node.name) is not None and len(node.inputs[1].shape) == 2:
+            x, part = node.inputs
+            if (x.name in sums and layer_of(x.name) == layer_of(node.name)) or x in _sources(part):
+                sums.add(node.name)
+    return sums
+
+
 def _norm_between(node: Node, x: Node) -> Node | None:
     """The last node of the norm of x that a node is computed from."""
     norms = [

@@ -24,6 +24,8 @@ from graphml.authoring.peer_process import ask
 from graphml.errors import BackendError, UsageError
 from graphml.inspect.compare import archive
 from graphml.ir.op import Array
+from graphml.loading.huggingface.family import Family, as_float32, transposed, unchanged
+from graphml.loading.huggingface.tensors import looked_up
 from graphml.system.read_files import guarded, plain_json
 
 FORMAT = "graphml-record-1"
@@ -104,11 +106,17 @@ PEERS = {"llama.cpp": "record_llama_cpp.py", "hf": "record_transformers.py", "mo
 
 
 def record_of(
-    against: str, model: Path, architecture: str, ids: tuple[int, ...], python: str = sys.executable
+    against: str,
+    model: Path,
+    architecture: str,
+    ids: tuple[int, ...],
+    python: str = sys.executable,
+    family: Family | None = None,
 ) -> PeerRecord:
     """The record of a peer for the tokens.
 
-    against: `llama.cpp` or `hf`, with `:PATH` for another file, or `module:FILE.py:factory`.
+    against: `llama.cpp` or `hf`, with `:PATH` for another file, or `module:FILE.py:factory`. family: of the
+    checkpoint's folder, which has its names.
 
     python: of an environment that has the peer's package. A UsageError or BackendError names what is missing.
     """
@@ -126,32 +134,61 @@ def record_of(
     logits = arrays.pop("logits", None)
     if logits is None:
         raise BackendError(f"{name}: its process left no logits")
-    values = _from_transformers(arrays, architecture) if name == "hf" else arrays
+    values = from_transformers(arrays, architecture, family) if name == "hf" else arrays
     return PeerRecord(by, ids, logits, values)
 
 
-def _from_transformers(arrays: Mapping[str, Array], architecture: str) -> dict[str, Array]:
-    """Names of modules -> names of tensors, by the gguf package's table; unknown ones are omitted.
+Places = Callable[[str], "list[tuple[str, bool]]"]
+"""Tensors of a module by its path, and whether a product with the tensor is what the module returns."""
 
-    Products with attn_q and attn_k are left out: some files have their rows in another order.
+
+def from_transformers(
+    arrays: Mapping[str, Array], architecture: str, family: Family | None = None
+) -> dict[str, Array]:
+    """Names of modules -> names of tensors; unknown ones are omitted.
+
+    By the gguf package's table where that knows the architecture and the module, else by the family of the
+    checkpoint's folder. Products with attn_q and attn_k are left out: some files have their rows in another
+    order.
     """
-    known = {name: kind for kind, name in gguf.MODEL_ARCH_NAMES.items()}
-    kind = known.get(architecture.replace("_", "-"), known.get(architecture))
-    lookup: Callable[[str], str | None] = lambda name: None  # noqa: E731 - a table of nothing
-    if kind is not None:
-        layers = 1 + max(
-            (int(number) for name in arrays for number in re.findall(r"\.(\d+)\.", name)), default=0
-        )
-        table = gguf.get_tensor_name_map(kind, layers)
-        lookup = lambda name: table.get_name(name, try_suffixes=(".weight",))  # noqa: E731
+    tables = [_by_gguf(arrays, architecture), *([] if family is None else [_by_family(family)])]
     by_point: dict[str, Array] = {}
     for name, array in arrays.items():
         module, _, side = name.rpartition(".")
         if name.startswith("stream."):
             by_point[name] = array
             continue
-        tensor = lookup(module)
-        rows = side == "out" and tensor is not None and tensor.endswith(("attn_q", "attn_k", "attn_qkv"))
-        if tensor is not None and not rows:
-            by_point[f"{tensor}.{side}"] = array
+        for tensor, is_product in next((places for table in tables if (places := table(module))), []):
+            reordered = tensor.endswith(("attn_q", "attn_k", "attn_qkv"))
+            if side == "in" or (is_product and not reordered):
+                by_point[f"{tensor}.{side}"] = array
     return by_point
+
+
+def _by_gguf(arrays: Mapping[str, Array], architecture: str) -> Places:
+    known = {name: kind for kind, name in gguf.MODEL_ARCH_NAMES.items()}
+    kind = known.get(architecture.replace("_", "-"), known.get(architecture))
+    if kind is None:
+        return lambda module: []
+    numbers = (int(number) for name in arrays for number in re.findall(r"\.(\d+)\.", name))
+    table = gguf.get_tensor_name_map(kind, 1 + max(numbers, default=0))
+
+    def places(module: str) -> list[tuple[str, bool]]:
+        tensor = table.get_name(module, try_suffixes=(".weight",))
+        return [] if tensor is None else [(tensor, True)]
+
+    return places
+
+
+def _by_family(family: Family) -> Places:
+    def places(module: str) -> list[tuple[str, bool]]:
+        targets, numbers, suffix = looked_up(family, f"{module}.weight")
+        listed = []
+        for target in targets or ():
+            pattern, change = (target, unchanged) if isinstance(target, str) else (target.name, target.change)
+            if suffix and pattern.count("{}") == len(numbers) and getattr(target, "behind", None) is None:
+                whole = len(targets or ()) == 1 and change in (unchanged, as_float32, transposed)
+                listed.append((pattern.format(*numbers), whole))
+        return listed
+
+    return places

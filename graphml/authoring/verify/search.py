@@ -36,6 +36,7 @@ from graphml.runtime.programs.executor import Executor
 MOST_CAUSES = 6  # mistakes of one model that are searched, one after the other
 MOST_RIVALS = 6  # edits that make the part agree and are then compared with each other
 PAIRS_S = 60.0  # time limit of the search for pairs of mistakes, if no single one is enough
+PAIRS_OF_PART_S = 20.0  # and in one part
 EXACT = 1e-6  # the NMSE that a part of a model in float32 may have
 APART, ROUNDING = 1e5, 1e-15  # how much worse than the best part, or than rounding, is told
 NEARER = 10.0  # factor by which an edit must reduce the error to be reported as the nearest
@@ -165,6 +166,7 @@ class _Search:
         tries = list(self._tries(graph))
         rivals: list[tuple[Mistake, Try, float]] = []
         nearest: tuple[float, Mistake, Try] | None = None
+        reaching: list[tuple[float, Mistake, Try]] = []
         self.runs.values(graph, [row.stage.end], self._given(row.stage), keep=True)  # edits change few nodes
         part = part_before(graph, row.stage.end)
         for i, (mistake, attempt) in enumerate(tries):
@@ -176,11 +178,13 @@ class _Search:
                 rivals.append((mistake, attempt, left))
             elif nearest is None or left < nearest[0]:
                 nearest = left, mistake, attempt
+            if left not in (float("inf"), row.own):  # it changes what the part computes
+                reaching.append((left, mistake, attempt))
         self.progress("trying", len(tries), len(tries))
         best = self._best(graph, row, rivals)
         if best is not None:
             return best
-        pair = self._pair(graph, row, tries) if row.stage.name == "model" else None
+        pair = None if rivals else self._pair(graph, part, row, reaching)
         if pair is not None:
             return pair
         if nearest is not None and nearest[0] < row.own / NEARER:
@@ -257,19 +261,25 @@ class _Search:
         return cause, edited
 
     def _pair(
-        self, graph: Graph, row: StageRow, tries: list[tuple[Mistake, Try]]
+        self, graph: Graph, part: Graph, row: StageRow, reaching: list[tuple[float, Mistake, Try]]
     ) -> tuple[Cause, Graph] | None:
-        """Two mistakes together, within the time limit: logits alone do not separate them."""
-        until = time.monotonic() + PAIRS_S
-        pairs = [(a, b) for a, b in combinations(tries, 2) if a[0] is not b[0]]
-        for i, ((first, attempt), (second, other)) in enumerate(pairs):
+        """Two mistakes together, within the time limit, those first that alone leave the smallest errors."""
+        until = time.monotonic() + (PAIRS_S if row.stage.name == "model" else PAIRS_OF_PART_S)
+        tries = sorted(reaching, key=lambda entry: entry[0])
+        pairs = [(i + j, a, b) for (i, a), (j, b) in combinations(enumerate(tries), 2) if a[1] is not b[1]]
+        pairs.sort(key=lambda pair: pair[0])
+        for i, (_, (_, first, attempt), (_, second, other)) in enumerate(pairs):
             self.progress("trying", i, len(pairs))
             if time.monotonic() > until:
                 break
-            edited = _edited(graph, attempt)
+            edited = _edited(part, attempt)
             both = None if edited is None else _edited(edited, other)
             left = float("inf") if both is None else self._error_of(both, row.stage)
-            if both is None or left > self.limit:
+            if left > self.limit:
+                continue
+            edited = _edited(graph, attempt)
+            both = None if edited is None else _edited(edited, other)
+            if both is None or self._judged(both, row) is None:  # it does not fit the other parts
                 continue
             joined = Mistake(f"{first.name} and {second.name}", f"{first.says}; {second.says}", first.tries)
             return Cause(joined, f"{attempt.says}; {other.says}", row.stage.name, None, row.own, left), both

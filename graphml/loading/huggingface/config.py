@@ -168,6 +168,22 @@ class HfConfig:
             wanted = " or ".join(map(repr, allowed)) or "no such field"
             raise self.error(f"{name} is {str(value)[:60]!r}: this architecture knows {wanted} alone")
 
+    def pinned(self, path: str, traced: Any, needed: bool = True) -> None:
+        """Refuse another value of a field than that of the model that a file was imported from.
+
+        path: names with dots, of a field within others. needed: whether it has to be there.
+        """
+        name, *within = path.split(".")
+        value = self.get(name)
+        for inner in within:
+            value = value.get(inner) if isinstance(value, Mapping) else None
+        if (value == traced and type(value) is type(traced)) or (value is None and not needed):
+            return
+        raise self.error(
+            f"{path}: wanted {str(traced)[:60]}, as in the model that this architecture was imported from; "
+            f"got {str(value)[:60]}"
+        )
+
     def _is_null(self, name: str) -> bool:
         """Whether a field is null, which is false to a class that reads it, whatever it assumes."""
         return name in self._own and self._own[name] is None and name in (self._reads or ())

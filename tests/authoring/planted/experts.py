@@ -42,7 +42,7 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         h_TD = g.rms_norm(x_TD, layer["attn_norm"], config.eps)
         x_TD = g.add(x_TD, layer.linear(attention(g, config, layer, table, h_TD), "attn_output"))
         h_TD = g.rms_norm(x_TD, layer["ffn_norm"], config.eps)
-        y_TD = experts(g, config, layer, h_TD)
+        y_TD = experts(g, config, layer, h_TD, x_TD)
         gate_TF, up_TF = layer.linear(h_TD, "ffn_gate_shexp"), layer.linear(h_TD, "ffn_up_shexp")
         y_TD = g.add(y_TD, layer.linear(g.mul(g.silu(gate_TF), up_TF), "ffn_down_shexp"))
         x_TD = g.add(x_TD, y_TD)
@@ -58,7 +58,7 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node)
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, width**-0.5)
 
 
-def experts(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
+def experts(g: Builder, config: Config, layer: Layer, x_TD: Node, stream_TD: Node) -> Node:
     scores_TE = g.softmax(layer.linear(x_TD, "ffn_gate_inp"))
     ids_TU = g.top_k(scores_TE, config.n_used)
     weights_TU = g.gather(scores_TE, ids_TU)
