@@ -21,6 +21,7 @@ T = 6
 ACTIVATIONS = ("silu", "gelu", "gelu_erf", "relu")
 LARGE = 100.0  # rows so large show limits of what is between the matrices
 LIMIT = 1e-5  # what is added to a sum of weights, against division by 0, is not seen
+LEAST = 1e-9  # of a sum of weights, at which it is not
 LARGEST = 1 << 28  # numbers of the experts' matrices that are tried
 
 
@@ -72,10 +73,12 @@ def matches(region: Region) -> Recognised | None:
             scale = float(f"{float(np.vdot(wanted, y) / np.vdot(wanted, wanted)):.6g}")
             if not same(y.reshape(T, width), scale * wanted, LIMIT):
                 continue
-            large = LARGE * rows
             chosen = routing.chosen(LARGE * scores + added, bias)
-            wanted = scale * _mixed(large, *chosen, activation, inner, outer)
-            if same(region.run(LARGE * x, T).reshape(T, width), wanted, LIMIT):
+            wanted = scale * _mixed(LARGE * rows, *chosen, activation, inner, outer)
+            divided = routing.weighed(LARGE * scores + added, bias) > LEAST
+            if divided.any() and same(
+                region.run(LARGE * x, T).reshape(T, width)[divided], wanted[divided], LIMIT
+            ):
                 weights = {"router": routers[0], **matrices.names, **of_role}
                 numbers = {**vars(routing), "scale": scale, "activation": activation,
                            "transposed": matrices.transposed}  # fmt: skip
@@ -136,6 +139,15 @@ class _Routing:
 
     def chosen(self, scores: Array, bias: Array | float) -> tuple[Array, Array]:
         """The experts of each token, and their weights; the bias is for the choice alone."""
+        ids, weights = self._best(scores, bias)
+        return ids, weights / weights.sum(-1, keepdims=True) if self.normalise else weights
+
+    def weighed(self, scores: Array, bias: Array | float) -> Array:
+        """The sum of the weights of each token, before they are divided by it."""
+        total: Array = self._best(scores, bias)[1].sum(-1)
+        return total
+
+    def _best(self, scores: Array, bias: Array | float) -> tuple[Array, Array]:
         chances = sigmoid(scores) if self.sigmoid else softmax(scores, -1)
         choice = chances + bias
         count, kept = self.groups
@@ -145,8 +157,7 @@ class _Routing:
             limit = np.sort(best, -1)[:, -kept][:, None]
             choice = np.where((best >= limit)[..., None], parts, -np.inf).reshape(choice.shape)
         ids = np.argsort(-choice, axis=-1, kind="stable")[:, : self.used]
-        weights = np.take_along_axis(chances, ids, -1)
-        return ids, weights / weights.sum(-1, keepdims=True) if self.normalise else weights
+        return ids, np.take_along_axis(chances, ids, -1)
 
 
 def _routings(region: Region) -> list[_Routing]:
