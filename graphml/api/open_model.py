@@ -67,7 +67,9 @@ class OpenModel(NamesOthers):
         **dict.fromkeys(("model_path", "file", "filename"), "path"), "weights": "tensors",
     }  # fmt: skip
     _instead: ClassVar = {
-        "compare": "graphml.compare(model, ...)", "create_completion": "generate",
+        "compare": "graphml.compare(model, ...)",
+        **dict.fromkeys(("to_torch", "torch", "module", "to_module"), "graphml.to_torch(model)"),
+        "create_completion": "generate",
         **dict.fromkeys(("trace", "run_with_cache"), "capture(text, *patterns)"),
         "create_chat_completion": "chat(messages)",
         **dict.fromkeys(("save_session", "save_state", "save"), "Session.save or Chat.save"),

@@ -32,6 +32,9 @@ def info(
     tensors: Annotated[
         bool, typer.Option("--tensors", help="List each tensor; by default those of layers are grouped.")
     ] = False,
+    template: Annotated[
+        bool, typer.Option("--template", "--chat-template", help="Print the model's chat template, whole.")
+    ] = False,
     definition: Annotated[
         bool,
         typer.Option("--definition", help="Print the source of the architecture that the file carries."),
@@ -50,6 +53,11 @@ def info(
             if own is None:
                 raise UsageError(f"--definition: {file.path} carries none; its architecture is known by name")
             write(own.text)
+        elif template:
+            text = file.metadata.get("tokenizer.chat_template")
+            if not isinstance(text, str):
+                raise UsageError(f"--template: {file.path} has no chat template")
+            write(text if text.endswith("\n") else f"{text}\n")
         elif json:
             write_json(_as_json(file, quant))
         else:

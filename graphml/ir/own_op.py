@@ -256,7 +256,8 @@ def op(
             key for key, value in (("shape", shape), ("samples", samples)) if value is not None
         ) or ("a function alone" if callable(wrong[0] if wrong else None) else "neither")
         raise UsageError(
-            "op: wanted @op(shape=lambda x: x, samples=[sample(f32(ROWS, 64))]) above a function; got "
+            "op: wanted @op(shape=lambda x: x, samples=[sample(f32(ROWS, 64))]) above a function, "
+            "with `from graphml.ops import ROWS, f32, sample`; got "
             f"{got}{called_from()} (docs/own-ops.md; ops that there are already are methods of g)"
         )
 

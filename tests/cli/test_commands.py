@@ -84,6 +84,13 @@ def test_run_continues_a_text_where_there_is_no_template() -> None:
     assert done.stderr == ""
 
 
+def test_info_prints_a_chat_template_whole(path: Path) -> None:
+    text = open_model(path).metadata.text("tokenizer.chat_template")
+    assert text
+    assert graphml_command("info", path, "--template").stdout == text.rstrip("\n") + "\n"
+    assert "has no chat template" in graphml_command("info", STORIES, "--template", code=2).output
+
+
 def test_run_and_info_take_another_representation_of_the_weights() -> None:
     begin = "Once upon a time, there was a little girl named Lily."
     for quant in ("q8", "fp32"):

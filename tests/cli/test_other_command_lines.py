@@ -14,6 +14,7 @@ from graphml.cli.options.answer_options import schema_of_fields
 from graphml.cli.other_command_lines import (
     ANY_OPTIONS,
     EXTRA_WORDS,
+    FORMS,
     OPTIONS,
     OTHER_COMMANDS,
     SAME_COMMANDS,
@@ -58,6 +59,18 @@ def test_two_backends_are_named_in_either_way() -> None:
     for words in (["--backend", "reference", "--against", "cpu"], ["--backend=reference", "--against=cpu"]):
         assert graphml_command(*run, *words).stdout == both
     assert graphml_command(*run, "--against", "reference").stdout == graphml_command(*run).stdout
+
+
+def test_json_is_asked_for_in_either_way() -> None:
+    run = ["compare", STORIES, "-p", "Once", "--tokens", 2, *REFERENCE, "--against", "cpu"]
+    asked = json.loads(graphml_command(*run, "--json").stdout)
+    assert asked.keys() == json.loads(graphml_command(*run, "--format", "json").stdout).keys()
+    root: Any = typer.main.get_command(app)
+    for name in FORMS:
+        own = {flag for param in root.get_command(None, name).params for flag in param.opts}
+        assert "--json" not in own
+        words = in_our_words(name, root.get_command(None, name), ["--json"])
+        assert words in (["--format", "json"], ["--output", "json"])
 
 
 def test_names_of_llama_server_are_those_of_run() -> None:

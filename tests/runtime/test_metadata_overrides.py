@@ -122,4 +122,4 @@ def test_the_command_line_writes_them_as_llama_cpp_does() -> None:
     assert parse_overrides(texts) == {"a.b": -5, "c": 1e6, "d": True, "e": "x=int:5"}
     overrides = ["--override-kv", "llama.context_length=int:64", "--rope-freq-base", "500"]
     done = CliRunner().invoke(app, ["plan", str(STORIES), "--backend", "reference", *overrides])
-    assert "(f16, 64 tokens)" in done.stdout
+    assert "one session of 64 tokens" in done.stdout

@@ -68,6 +68,18 @@ def test_a_bias_is_of_a_text_where_it_is_no_id(server: Running, token: str) -> N
     assert server.post("/completion", body).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("/v1/chat/completions", {"messages": []}), ("/v1/responses", {"input": []}),
+     ("/v1/messages", {"messages": [], "max_tokens": 4})],
+)  # fmt: skip
+def test_a_conversation_of_nothing_is_refused(server: Running, path: str, body: dict[str, Any]) -> None:
+    answer = server.post(path, body)
+    assert answer.status_code == 400
+    assert "wanted" in (text := answer.json()["error"]["message"])
+    assert f"'{next(iter(body))}'" in text
+
+
 def test_a_path_without_end_is_refused(server: Running) -> None:
     assert server.post("/slots/" + "9" * 5000, {}).status_code == 414
 

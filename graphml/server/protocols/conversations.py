@@ -37,6 +37,8 @@ def conversation_of(
     params: how the answer is sampled; the prompt's own may follow a grammar besides. more: variables.
     """
     limits = service.options.limits
+    if not chat.messages:
+        raise wrong_field("messages", "wanted at least one message; got an empty list")
     check_json_chars(chat.tools, limits.tool_chars, "tools")
     check_json_chars(chat.chat_template_kwargs, limits.tool_chars, "chat_template_kwargs")
     messages = checked(chat.messages, limits.messages, limits.tool_chars)

@@ -47,6 +47,8 @@ def as_chat(body: Responses, before: list[Any]) -> tuple[ChatCompletion, list[An
     _check_metadata(body.metadata or {})
     items = [{"role": "user", "content": body.input}] if isinstance(body.input, str) else body.input
     messages = [*before, *_messages(items)]
+    if not messages:
+        raise wrong_field("input", "wanted a text, or at least one item; got an empty list")
     system = [{"role": "system", "content": body.instructions}] if body.instructions else []
     effort = (body.reasoning or {}).get("effort")
     if not isinstance(effort or "", str):
