@@ -47,7 +47,7 @@ def folder(path: Path, name: str, **changed: Any) -> Path:
         ("llama", {"num_hidden_layers": 1 << 30}, "num_hidden_layers: wanted at most 16384; got 1073741824"),
         ("llama", {"num_hidden_layers": 0}, "wanted a number from 1 up; got '0'"),
         ("llama", {"vocab_size": 1 << 22}, "vocab_size: wanted at most 512"),
-        ("llama", {"partial_rotary_factor": 1e30, "rope_parameters": LLAMA3}, "the class rotates whole heads"),
+        ("llama", {"partial_rotary_factor": 1e30, "rope_parameters": LLAMA3}, "the class rotates whole"),
         ("stablelm", {"rope_parameters": PART}, "a number from 0 to 1; got 1e"),
         ("llama", {"rope_parameters": LLAMA3 | {"factor": 0.0}}, "factor"),
         ("llama", {"rope_parameters": LLAMA3 | {"factor": 5e-324}}, "factor: wanted 0, or"),
