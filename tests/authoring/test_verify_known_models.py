@@ -18,10 +18,12 @@ from tests.sample_models import write_model
 LIMIT = 1e-8
 IDS = tuple(map(int, np.random.default_rng(5).integers(0, 60, 24)))
 WRAPPED = """
+import importlib.util
 from dataclasses import replace
 
-from graphml_models import {of} as own
-
+spec = importlib.util.find_spec("graphml_models.{of}")
+own = importlib.util.module_from_spec(spec)  # a copy: what is changed in it is nobody else's
+spec.loader.exec_module(own)
 Config = own.Config
 
 

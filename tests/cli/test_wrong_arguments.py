@@ -20,7 +20,7 @@ NO_NAME = ("nonsense", "")
 
 WRONG: dict[str, tuple[str, ...]] = {
     "--max-tokens": (*NO_NUMBER, *BELOW),
-    "--ctx-size": (*NO_NUMBER, *BELOW, "0"),
+    "--ctx-size": (*NO_NUMBER, *BELOW),
     "--threads": (*NO_NUMBER, *BELOW, "0"),
     "--gpu-layers": (*NO_NUMBER, *BELOW),
     "--batch": (*NO_NUMBER, *BELOW, "0", "1" + "0" * 30),
