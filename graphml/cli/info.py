@@ -33,7 +33,7 @@ def info(
         bool, typer.Option("--tensors", help="List each tensor; by default those of layers are grouped.")
     ] = False,
     template: Annotated[
-        bool, typer.Option("--template", "--chat-template", help="Print the model's chat template, whole.")
+        bool, typer.Option("--template", help="Print the model's chat template, whole.")
     ] = False,
     definition: Annotated[
         bool,
