@@ -174,7 +174,7 @@ class HfConfig:
         path: names with dots, of a field within others. needed: whether it has to be there.
         """
         name, *within = path.split(".")
-        value = self.get(name)
+        value = self.stated(name)
         for inner in within:
             value = value.get(inner) if isinstance(value, Mapping) else None
         if (value == traced and type(value) is type(traced)) or (value is None and not needed):
