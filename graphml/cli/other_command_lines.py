@@ -142,8 +142,8 @@ SAME_OPTIONS: Final = {
     ("chat", "--verbose"): "--stats",
 }  # fmt: skip
 """A command and another program's option -> ours with the same meaning and values."""
-FORMS: Final = ("profile", "compare", "bisect", "verify", "bench")
-"""Commands that have an option of the form of what they print, of which JSON is one."""
+FORMS: Final = ("profile", "compare", "bisect", "verify")
+"""Commands whose --format says the form of what they print, of which JSON is one."""
 _CACHE_TYPES: Final = {"-ctk": 0, "--cache-type-k": 0, "-ctv": 1, "--cache-type-v": 1}
 _AS_IT_IS: Final = ("--stream", "--jinja", "--no-warmup", "--log-disable", "--simple-io", "--no-perf",
     "--no-display-prompt")  # fmt: skip
@@ -227,8 +227,8 @@ def _as_meant(name: str, own: Mapping[str, Any], word: str, left: list[str], sho
         return []
     if word == "-o" and name in ("run", "chat"):
         return _setting(own, left)
-    if word == "--json" and (forms := [flag for flag in ("--format", "--output") if flag in own]):
-        return [forms[0], "json"] if name in FORMS else [word]
+    if word == "--json" and name in FORMS:
+        return ["--format", "json"]
     if word in _AS_IT_IS and name in ("run", "chat"):
         return [word] if word == "--no-display-prompt" and shows else []
     return [] if option in _CONVERSING.get(name, ()) else [word]
