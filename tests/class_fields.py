@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from graphml.loading import discovery
+from graphml.loading.huggingface.rope import PART, PART_OF_ROPE
 
 DATA = Path(__file__).parents[1] / "graphml" / "loading" / "huggingface" / "class_fields.json"
 SHARED = {"masking_utils.py", "modeling_rope_utils.py", "cache_utils.py", "modeling_layers.py", "moe.py",
@@ -42,8 +43,6 @@ INNER = {
 }
 """Whose class runs a model of another config, with fields that count."""
 PRIVATE = {"_is_quantized", "default_theta"}
-PART, PART_OF_ROPE = "partial_rotary_factor", "rope_parameters.partial_rotary_factor"
-"""Every config takes the former over into its rope; only some classes rotate a part of their heads by it."""
 
 
 class Source(NamedTuple):

@@ -227,7 +227,8 @@ class Endpoint:
             # uvicorn keeps the scope until the connection's next request, or the garbage collector comes.
             stack.callback(scope.pop, DECODED, None)
             response = await answered(scope, self._models, self._response(stack, request))
-            await response(scope, receive, naming(lambda: scope.pop(UNKNOWN, ()), send))
+            unknown = scope.pop(UNKNOWN, ())
+            await response(scope, receive, naming(unknown, send) if unknown else send)
 
     def _decoded(self, raw: bytes, kind: type[Struct], scope: Scope) -> Any:
         body = as_object(raw)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -515,29 +514,3 @@ def test_the_first_turn_that_a_chat_keeps_is_one_that_it_has_read(model: graphml
     chat.add_user("a longer message than those before")
     chat.respond()
     assert chat._n_first > first
-
-
-def test_an_answer_without_max_tokens_ends_with_the_context_alone() -> None:
-    with graphml.load("stories260k", "cpu", template=tiny_model.CHATML) as stories:
-        chat = stories.chat()
-        assert (chat.max_tokens, chat.stop_reason) == (None, None)
-        assert stories.tokenizer is not None
-        answer = chat.respond("hello", logit_bias=dict.fromkeys(stories.tokenizer.end_tokens, -math.inf))
-    assert chat.session.stats.n_gen > 256
-    assert (answer.stop_reason, chat.stop_reason, answer.finish_reason) == ("context", "context", "length")
-    assert repr(answer) == f"AnswerText({str(answer)!r}, context)"
-    assert "the last one was cut off: context" in repr(chat)
-
-
-def test_an_answer_says_what_cut_it_off(model: graphml.Model) -> None:
-    chat = model.chat()
-    answer = chat.respond("hello", max_tokens=3)
-    assert (answer, answer.text, answer.stop_reason) == (chat.text, chat.text, "length")
-    assert repr(answer) == f"AnswerText({chat.text!r}, length)"
-    assert "the last one was cut off: length" in repr(chat)
-    assert copy.copy(answer).stop_reason == "length"
-    ended = chat.respond("hello", stop=[answer.text[:1]], max_tokens=3)
-    assert (ended.stop_reason, repr(ended)) == ("stop", repr(str(ended)))
-    assert "cut off" not in repr(chat)
-    with pytest.raises(AttributeError, match=r"Use session.stats, or Model.generate"):
-        _ = answer.usage

@@ -84,13 +84,6 @@ def test_run_continues_a_text_where_there_is_no_template() -> None:
     assert done.stderr == ""
 
 
-def test_info_prints_a_chat_template_whole(path: Path) -> None:
-    text = open_model(path).metadata.text("tokenizer.chat_template")
-    assert text
-    assert graphml_command("info", path, "--template").stdout == text.rstrip("\n") + "\n"
-    assert "has no chat template" in graphml_command("info", STORIES, "--template", code=2).output
-
-
 def test_run_and_info_take_another_representation_of_the_weights() -> None:
     begin = "Once upon a time, there was a little girl named Lily."
     for quant in ("q8", "fp32"):
@@ -505,9 +498,3 @@ def test_texts_to_embed_stand_behind_the_model() -> None:
     behind = graphml_command("embed", "stories260k", "One day", "Two", *options).stdout
     assert behind == graphml_command("embed", "stories260k", "-p", "One day", "-p", "Two", *options).stdout
     assert len(behind.splitlines()) == 2
-
-
-def test_a_plan_says_where_there_is_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphml.cli.plan.free_memory", lambda: 1 << 20)
-    text = graphml_command("plan", STORIES, *REFERENCE).stdout
-    assert "too much: 1.0 MiB of main memory are free; a smaller -c or --kv q8_0 needs less" in text

@@ -1,4 +1,4 @@
-"""graph, diff and explain as commands."""
+"""graph, diff, explain, info and plan as commands."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ import graphml
 from graphml.cli.options import dumps
 from graphml.ir.text import parse
 from graphml.passes.fusion import all_ops
+from graphml.weights import open_model
+from tests import tiny_model
 from tests.cli.test_commands import REFERENCE, graphml_command
 from tests.stories import STORIES
 
@@ -258,3 +260,17 @@ def test_explain_tells_a_node_s_story(tmp_path: Path) -> None:
 )
 def test_wrong_questions_are_one_line(arguments: list[object], says: str) -> None:
     test_errors_are_one_line(arguments, says)
+
+
+def test_info_prints_a_chat_template_whole(tmp_path: Path) -> None:
+    path = tiny_model.write(tmp_path / "tiny.gguf")
+    text = open_model(path).metadata.text("tokenizer.chat_template")
+    assert text
+    assert graphml_command("info", path, "--template").stdout == text.rstrip("\n") + "\n"
+    assert "has no chat template" in graphml_command("info", STORIES, "--template", code=2).output
+
+
+def test_a_plan_says_where_there_is_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphml.cli.plan.free_memory", lambda: 1 << 20)
+    text = graphml_command("plan", STORIES, *REFERENCE).stdout
+    assert "too much: 1.0 MiB of main memory are free; a smaller -c or --kv q8_0 needs less" in text

@@ -18,13 +18,13 @@ from typing import Any
 import graphml
 from graphml.authoring.importing.importing import Imported
 from graphml.authoring.importing.numbers import Pins
+from graphml.authoring.importing.proof import LIMIT
 from graphml.authoring.verify.stages import nmse
 from graphml.errors import ArchitectureError, GraphmlError
 from graphml.inspect.compare import archive
 from graphml.loading.huggingface.config_names import HARMLESS, SIZES
 from graphml.system.read_files import guarded, plain_json
 
-LIMIT = 1e-8
 LARGEST_BYTES, MOST = 64 << 20, 2000
 REQUEST = {"sizes": {key: list(names) for key, names in SIZES.items()}, "skipped": sorted(HARMLESS)}
 """What the process that writes trials needs to know of names."""

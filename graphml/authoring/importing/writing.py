@@ -388,8 +388,7 @@ class Writer:
         read = "read_windows(keys, known.n_layer, period=0, size=0)"
         self.imports.setdefault("graphml_models._windows", set()).add("read_windows")
         self.fields.add("windows", "tuple[int, ...]", read)
-        size = max(windows)
-        config = self.fields.config
+        size, config = max(windows), self.fields.config
         source = 'config.size("sliding_window")' if config.get("sliding_window") == size else repr(size)
         self.fields.values |= {key: size, f"{key}_pattern": [bool(window) for window in windows]}
         self.fields.keys[key] = source

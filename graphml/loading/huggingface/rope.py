@@ -17,6 +17,7 @@ from graphml.loading.huggingface.config import HfConfig, Value
 
 LAYER_KINDS = ("full_attention", "sliding_attention")
 PART, PART_OF_ROPE = "partial_rotary_factor", "rope_parameters.partial_rotary_factor"
+"""Every config takes the former over into its rope; the latter is recorded of classes that rotate by it."""
 ORIGINAL = "original_max_position_embeddings"
 Fields = dict[str, Any]
 
@@ -93,7 +94,7 @@ def ropes_by_kind(
         base = config.checked_number(f"rope_theta of {kind}", scaling.pop("rope_theta", None))
         if base <= 0:
             raise config.error(f"rope_theta of {kind}: wanted a number above 0; got {base}")
-        scaled = scaled_rope(config, scaling, n_rot, base, int(str(keys["context_length"])), True)
+        scaled = scaled_rope(config, scaling, n_rot, base, int(str(keys["context_length"])), by_kind=True)
         if config.tensors or (scaled and suffix):
             raise config.error(
                 f"rope of {kind}: this architecture knows rope_type default here, and linear "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Any
 
@@ -36,11 +36,11 @@ def unknown_fields(
     return tuple(name for name in unknown if _NAME.fullmatch(name))[:MOST_SHOWN]
 
 
-def naming(unknown: Callable[[], Sequence[str]], send: Send) -> Send:
-    """A `send` whose response has the header, where there are names when it begins."""
+def naming(names: Sequence[str], send: Send) -> Send:
+    """A `send` whose response has the header with these names."""
 
     async def sent(message: Message) -> None:
-        if message["type"] == "http.response.start" and (names := unknown()):
+        if message["type"] == "http.response.start":
             message = {
                 **message,
                 "headers": [*message.get("headers", ()), (HEADER, ", ".join(names).encode())],

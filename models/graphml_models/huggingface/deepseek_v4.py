@@ -124,7 +124,7 @@ def _rope(config: HfConfig, metadata: dict[str, Value]) -> dict[str, Value]:
         raise config.error(f"rope_parameters of main: wanted none but a base; got {str(near)[:80]}")
     if far.get("rope_type", far.get("type")) == "yarn" and far.pop("attention_factor", None) != 1:
         raise config.error("attention_factor of yarn: wanted 1.0, as of DeepSeek-V4")
-    scaling = scaled_rope(config, far, n_rot, far_base, int(str(metadata["context_length"])), True)
+    scaling = scaled_rope(config, far, n_rot, far_base, int(str(metadata["context_length"])), by_kind=True)
     if config.tensors or scaling.get("rope.scaling.type", "linear") not in ("linear", "yarn"):
         raise config.error("rope_parameters: wanted default, linear, or yarn with rounded bounds")
     return {

@@ -17,9 +17,8 @@ def keys(config: HfConfig) -> dict[str, Value]:
     period, offset = config.size("attn_layer_period"), config.size("attn_layer_offset")
     if not 0 <= offset < period:
         raise config.error(f"attn_layer_offset: wanted less than the period {period}; got {offset}")
-    config.ignore(
-        "expert_layer_period", "expert_layer_offset"
-    )  # a layer's tensors say whether it has experts
+    # A layer's tensors say whether it has experts.
+    config.ignore("expert_layer_period", "expert_layer_offset")
     width, rank = config.size("embedding_length"), config.get("mamba_dt_rank")
     return {
         **metadata,

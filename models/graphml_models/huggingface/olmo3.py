@@ -8,6 +8,7 @@ from graphml_models.huggingface import olmo2
 from graphml_models.huggingface._names import windows
 
 THETA = 5e5
+"""Rope's base, where config.json says none."""
 
 
 def keys(config: HfConfig) -> dict[str, Value]:

@@ -114,7 +114,9 @@ def _ropes(
         raise config.error(f"partial_rotary_factor, rope_theta: wanted pairs of {width} dimensions, a base")
     if near.pop("rope_type", "default") != "default" or near:
         raise config.error(f"rope of {LOCAL}: wanted none but a base; got {str(near)[:80]}")
-    scaled = scaled_rope(config, far, turned[0], numbers[0], int(str(metadata["context_length"])), True)
+    scaled = scaled_rope(
+        config, far, turned[0], numbers[0], int(str(metadata["context_length"])), by_kind=True
+    )
     factors = config.tensors.get("rope_freqs.weight")
     if factors is not None:  # as many as the layer has that turns most
         most = max(turned[LOCAL in kinds], turned[0] * (WHOLE in kinds)) // 2
