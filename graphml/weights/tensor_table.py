@@ -6,7 +6,7 @@ Knows names; nothing of what they mean.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from graphml.errors import NameNotFoundError, did_you_mean
 from graphml.other_attributes import NamesOthers
@@ -35,6 +35,10 @@ class TensorTable(Mapping[str, Tensor], NamesOthers):
             some = ", ".join(map(repr, list(self._tensors)[:SHOWN]))
             hint = near or (f" They are named as {some}" if some else "")
             raise NameNotFoundError(f"no tensor is called {name!r:.80}.{hint}") from None
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The tensor, or what is asked for where there is none: models ask for many that they may lack."""
+        return self._tensors.get(name, default)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)

@@ -12,6 +12,7 @@ import graphml
 from graphml.errors import NameNotFoundError
 from graphml.ir.dtype import dtype
 from graphml.ir.language import Builder
+from graphml.weights import tensor_table
 from graphml.weights.deferred import DeferredTensor
 from graphml.weights.tensor import Tensor
 from graphml.weights.tensor_table import TensorTable
@@ -83,6 +84,18 @@ def test_tensors_by_name() -> None:
             table[name]  # type: ignore[index]
         assert isinstance(error.value, KeyError)
         assert str(error.value).startswith("no tensor is called ")
+
+
+def test_a_tensor_that_a_model_may_lack_costs_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    def searched(*args: object) -> str:
+        raise AssertionError("near names are looked for where none is shown")
+
+    monkeypatch.setattr(tensor_table, "did_you_mean", searched)
+    table = TensorTable({"a.weight": tensor_of("f32")})
+    assert table.get("a.bias") is None
+    assert "a.bias" not in table
+    with graphml.load("stories260k", backend="reference") as model:
+        model.generate("a", max_tokens=1)
 
 
 def test_a_model_s_tensors_are_those_of_its_file() -> None:
