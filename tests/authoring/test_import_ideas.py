@@ -126,6 +126,41 @@ def test_maps_that_are_changed_otherwise_are_refused(
         imported("plain-maps", folder, changed)
 
 
+def test_weights_of_pairs_without_a_softmax_are_linear_attention(folder: Path) -> None:
+    text = imported("plain-linear", folder).text
+    assert "constant_rows(g, [[0.75], [0.875], [0.9375], [0.96875]])" in text
+    assert text.count("g.linear_attention(") == 3  # one for the sums of the weights
+    assert '(g.heads(g.exp(g.mul(h5_TD, layer["neg_rate"])), 4),)' in text
+    assert "running_sum(g, h4_TD, layer.index + 3 * config.n_layer)" in text
+
+
+NO_DECAYS: dict[str, tuple[Change, str]] = {
+    "later tokens": (with_arguments("aten.where.ScalarOther", other=1.0), "no power of their distance"),
+    "a decay that ends": (with_arguments("aten.clamp.default", max=90), "no power of their distance"),
+    "later tokens before exp": (with_arguments("aten.masked_fill.Scalar", value=0.0), "later tokens of exp"),
+    "an uneven mask": (with_arguments("aten.lt.Scalar", other=-1), "see later tokens"),
+    "a window": (with_arguments("aten.lt.Scalar", other=3000), "too long to know"),
+    "sums over heads": (with_arguments("aten.cumsum.default", dim=1), "no running sums"),
+    "sums over queries": (with_arguments("aten.sum.dim_IntList", dim=[-2]), "that of the keys"),
+    "keys for queries": (with_arguments("aten.einsum.default", 1, equation="bnkq,bnkh->bqnh"), "weights"),
+}
+
+
+@pytest.mark.parametrize("name", NO_DECAYS)
+def test_other_weights_of_pairs_are_refused_with_their_place(name: str, folder: Path) -> None:
+    change, wanted = NO_DECAYS[name]
+    with pytest.raises(ArchitectureError, match=rf"aten\..* \(ideas\.py:\d+\): .*{wanted}"):
+        imported("plain-linear", folder, change)
+
+
+def test_products_of_two_values_of_each_token_and_streams(folder: Path) -> None:
+    """Residual streams that a parameter and the tokens mix, factors of queries, a matrix for each head."""
+    text = imported("plain-streams", folder).text
+    assert text.count("g.mul_mat(") == 4
+    assert text.count("g.per_head(") == 2
+    assert imported("plain-streams", folder).keys["embedding_length"] == 32
+
+
 def test_a_layer_whose_values_others_read_is_a_kind_of_its_own(folder: Path) -> None:
     text = imported("plain-first", folder).text
     assert text.count("kept_TNH = ") == 1

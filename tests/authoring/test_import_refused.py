@@ -142,7 +142,7 @@ def replaced(op: str, by: str, **arguments: Any) -> Any:
 @pytest.mark.parametrize(
     ("op", "by", "arguments"),
     [
-        ("aten.silu.default", "aten.cumsum.default", {"dim": 1}),
+        ("aten.silu.default", "aten.cumprod.default", {"dim": 1}),
         ("aten.silu.default", "aten.mean.dim", {"dim": [1], "keepdim": True}),
         ("aten.silu.default", "aten.nonsense.default", {}),
     ],

@@ -14,7 +14,7 @@ from graphml.authoring.importing.aten import MOVES, SAME
 from graphml.authoring.importing.description import TracedNode
 from graphml.authoring.importing.evaluation import op_name
 from graphml.authoring.importing.expressions import Codes, Expression, T, View, Weight, whole
-from graphml.authoring.importing.products import Einsum, einsum_of
+from graphml.authoring.importing.products import Einsum, einsum_of, in_order
 from graphml.authoring.importing.region import Recognised, concrete
 from graphml.authoring.importing.walked import MapTerm, Walked
 
@@ -111,11 +111,7 @@ def _in_order(letters: Einsum, terms: Terms, value: View) -> tuple[Terms, View]:
     lead = letters.first.replace(summed, "")[:-1]
     if len(summed) != 1 or len(width) != 1 or letters.first[-1] != summed:
         raise ValueError("wanted attention's weights [.., queries, keys] times values of one width")
-    order = [*(each for each in lead if each in letters.second), summed, width]
-    codes = np.transpose(value.codes, [letters.second.index(each) for each in order])
-    for i, each in enumerate(lead):
-        codes = codes if each in letters.second else np.expand_dims(codes, i)
-    return terms, View(value.of, codes)
+    return terms, in_order(value, letters.second, lead, (summed, width))
 
 
 def _attended(walk: Walked, node: TracedNode, term: MapTerm, value: View) -> Expression:

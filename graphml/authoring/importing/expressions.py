@@ -123,7 +123,7 @@ class Selector:
     def kept(self, expr: Expression) -> Expression:
         """This expression, or one that was made before and is the same."""
         numbers = tuple(sorted((key, repr(value)) for key, value in expr.numbers.items()))
-        of_layer = expr.path if expr.op == "positions" else ""  # each layer has its own
+        of_layer = expr.path if expr.op in ("positions", "constant_rows") else ""  # each layer has its own
         key = (expr.op, tuple(map(id, expr.inputs)), expr.shape, tuple(sorted(expr.weights.items())), numbers,
                of_layer)  # fmt: skip
         return self._held.setdefault(key, expr)
@@ -169,13 +169,27 @@ class Selector:
         raise ValueError("elements are taken in an order that graphml has no op for")
 
     def _repeated(self, of: Expression, wanted: Codes, unique: int) -> Expression:
-        """The first elements again and again, as of a head that all heads share."""
-        if len(wanted) % unique or np.any(wanted.reshape(-1, unique) != wanted[:unique]):
+        """The same elements again and again: all of them, as of a head that all heads share, or each part."""
+        n = len(wanted) // unique
+        width = next(
+            (width for width in range(unique, 0, -1)
+             if unique % width == 0 and len(wanted) == n * unique
+             and np.all(np.diff(wanted.reshape(-1, n, width), axis=1) == 0)),
+            0,
+        )  # fmt: skip
+        first = wanted.reshape(-1, n, width)[:, 0].reshape(-1) if width else wanted
+        if len(np.unique(first)) != len(first):
             raise ValueError("elements are repeated where graphml has no op for it")
-        inner, n = self.shaped(self._elements(of, wanted[:unique]), (1, unique)), len(wanted) // unique
-        return self.kept(
+        inner = self.shaped(self._elements(of, first), (1, unique))
+        repeated = self.kept(
             replace(of, op="repeat", inputs=(inner,), shape=(n, unique), weights={}, numbers={"n": n})
         )
+        if width == unique:
+            return repeated
+        rest = (width,) if width > 1 else ()
+        parts = self.shaped(repeated, (n, unique // width, *rest))
+        shape = (unique // width, n, *rest)
+        return self.kept(replace(of, op="permute", inputs=(parts,), shape=shape, weights={}, numbers={}))
 
     def _columns_of_each(self, of: Expression, wanted: Codes) -> Expression | None:
         """The same columns of each head, or of each of some neighbouring heads."""

@@ -24,7 +24,7 @@ from graphml.authoring.importing.evaluation import is_ignored, op_name
 from graphml.authoring.importing.expressions import Expression
 from graphml.authoring.importing.layers import Layered, layered
 from graphml.authoring.importing.mapping import mapping
-from graphml.authoring.importing.naming import Named, names
+from graphml.authoring.importing.naming import ATTENTIONS, Named, names
 from graphml.authoring.importing.numbers import Fields, Pins
 from graphml.authoring.importing.places import COMPUTED, ParameterPlace, StoredParameter, places, stored_as
 from graphml.authoring.importing.region import Recognised, Region, run
@@ -205,7 +205,7 @@ def traced_keys(writer: Writer) -> dict[str, Any]:
             [expr.weights["weight"].shape[0] for expr in tables], default=max(DEFAULT_CONTEXT, length + 16)
         ),
         "vocab_size": layered.result.shape[-1],
-        "embedding_length": layered.stream.shape[-1],
+        "embedding_length": layered.width,
         "block_count": len(layered.layers),
         "attention.head_count": heads,
         "attention.head_count_kv": kv,
@@ -346,7 +346,7 @@ def understood(description: TracedModule, held: Mapping[str, Callable[[], Array]
     recognised_nodes = recognised(dependence)
     walk = Walk(dependence, recognised_nodes)
     layers = layered(walk.result())
-    if not any(expr.op == "attend" for layer in layers.layers for expr in layer):
+    if not any(expr.op in ATTENTIONS for layer in layers.layers for expr in layer):
         raise ArchitectureError("no layer has attention: `graphml import` knows no recurrent models")
     named = names(layers, description)
     tensors = places(dependence, layers, named)

@@ -60,6 +60,12 @@ class Layered:
         start, stop = expr.numbers["start"], expr.numbers["stop"]
         return int(start - number * (stop - start))
 
+    @property
+    def width(self) -> int:
+        """Of the residual stream; of the embedding, where several streams are one value of each token."""
+        embeddings = [expr.shape[-1] for expr in self.before if expr.op == "embed"]
+        return embeddings[0] if len(self.stream.shape) > 1 and embeddings else self.stream.shape[-1]
+
     def cache_of(self, number: int, attend: Expression) -> tuple[int, int]:
         """How many layers before the keys and values were written, and by which attention of that layer."""
         written = attend.numbers.get("keys_of", attend.numbers["attention"])
@@ -132,7 +138,8 @@ def _numbers(everything: Sequence[Expression], count: int) -> dict[int, int]:
 def _own_columns(everything: Sequence[Expression], numbers: dict[int, int]) -> None:
     """Columns of a value from before the layers belong to the layer that alone reads them.
 
-    So does what the model itself computes there, if nothing but the model's own sums reads it.
+    Dimensions in another order belong to what reads them, too. So does what the model itself computes
+    there, if nothing but the model's own sums reads it.
     """
     readers: dict[int, list[Expression]] = {}
     for expr in everything:
@@ -141,11 +148,18 @@ def _own_columns(everything: Sequence[Expression], numbers: dict[int, int]) -> N
     for expr in reversed(everything):
         read_by = readers.get(id(expr), [])
         read_in = {numbers.get(id(each)) for each in read_by}
-        is_mixed = bool(expr.inputs) and all(layer_of(each) is None for each in read_by)
-        if (expr.op == "columns" or is_mixed) and id(expr) not in numbers and len(read_in) == 1:
-            number = next(iter(read_in))
-            if number is not None:
-                numbers[id(expr)] = number
+        is_mixed = bool(expr.inputs) and all(
+            layer_of(each) is None and each.op != "permute" for each in read_by
+        )
+        if len(read_in) != 1 or not (
+            expr.op == "permute" or ((expr.op == "columns" or is_mixed) and id(expr) not in numbers)
+        ):
+            continue
+        number = next(iter(read_in))
+        if number is not None:
+            numbers[id(expr)] = number
+        else:
+            numbers.pop(id(expr), None)
 
 
 def _common(a: Sequence[str], b: Sequence[str]) -> int:

@@ -251,6 +251,11 @@ def _tables(dependence: Dependence, name: str) -> list[Array]:
     return [table.reshape(-1, *table.shape[-2:])[-1] for table in square]
 
 
+def largest_distance(dependence: Dependence, name: str) -> int:
+    """One more than the largest number in the ops that lead to a value, in tokens."""
+    return max(_distances(dependence, name), default=0)
+
+
 def _distances(dependence: Dependence, name: str) -> Iterator[int]:
     """One more than each number in the ops that lead to a value, in tokens.
 

@@ -21,6 +21,7 @@ THROUGH = (
     "reshape", "rope", "rms_norm", "layer_norm", "l2_norm", "columns", "permute", "repeat", "scale", "clamp",
     "softcap", "mul", "add",
 )  # fmt: skip
+ATTENTIONS = ("attend", "linear_attention")
 ACTIVATIONS = ("silu", "gelu", "gelu_erf", "gelu_quick", "relu", "sigmoid", "tanh", "sqr")
 
 
@@ -74,7 +75,7 @@ def users(of: Expression, among: Sequence[Expression]) -> list[Expression]:
 
 
 def _attention(layer: Sequence[Expression], named: Named) -> None:
-    attends = [expr for expr in layer if expr.op == "attend"]
+    attends = [expr for expr in layer if expr.op in ATTENTIONS]
     for more, attend in ((f"_{i + 1}" if i else "", expr) for i, expr in enumerate(attends)):
         if attend.weights:
             named[id(attend)] = f"attn_sinks{more}"

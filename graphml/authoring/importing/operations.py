@@ -13,8 +13,10 @@ import numpy as np
 from graphml.authoring.importing.convolutions import convolution
 from graphml.authoring.importing.description import TracedNode
 from graphml.authoring.importing.evaluation import op_name
-from graphml.authoring.importing.expressions import Expression, T, View, Weight
+from graphml.authoring.importing.expressions import Expression, T, View, Weight, whole
+from graphml.authoring.importing.pair_weights import running_sum
 from graphml.authoring.importing.products import einsum, product
+from graphml.authoring.importing.region import concrete
 from graphml.authoring.importing.token_shifts import padded
 from graphml.authoring.importing.walked import Walked
 from graphml.authoring.importing.whole_numbers import check_whole, remainder
@@ -43,6 +45,8 @@ def unary(walk: Walked, node: TracedNode) -> View:
     """A function of each number."""
     if node.args.get("decimals"):
         raise ValueError(f"rounds to {node.args['decimals']} decimals")
+    if node.args.get("beta", 1) != 1:
+        raise ValueError(f"softplus with a beta of {node.args['beta']}")
     x = walk.taken(node.operands[0])
     return walk.made(node, UNARY[op_name(node)], (x,), x.shape)
 
@@ -52,6 +56,32 @@ def less_one(walk: Walked, node: TracedNode) -> View:
     x = walk.taken(node.operands[0])
     risen = walk.select.kept(Expression("exp", (x,), x.shape, node.path, node.told))
     return scaled(walk, node, risen, 1.0, -1.0)
+
+
+def of_halves(walk: Walked, node: TracedNode) -> View:
+    """ELU, leaky ReLU: another function of numbers below 0."""
+
+    def of(op: str, x: Expression, **numbers: float) -> Expression:
+        return walk.select.kept(Expression(op, (x,), x.shape, node.path, node.told, numbers=numbers))
+
+    x = walk.taken(node.args["self"]["node"])
+    below = of("minimum", x, number=0.0)
+    if op_name(node) == "elu":
+        if node.args.get("scale", 1) != 1 or node.args.get("input_scale", 1) != 1:
+            raise ValueError("ELU with a scale")
+        alpha = float(node.args.get("alpha", 1))
+        below = of("scale", of("exp", below), factor=alpha, offset=-alpha)
+    else:
+        below = of("scale", below, factor=float(node.args.get("negative_slope", 0.01)), offset=0.0)
+    return walk.made(node, "add", (of("relu", x), below), x.shape)
+
+
+def log_sigmoid(walk: Walked, node: TracedNode) -> View:
+    """Less than 0: -softplus(-x)."""
+    x = walk.taken(node.operands[0])
+    for op in ("neg", "softplus"):
+        x = walk.select.kept(Expression(op, (x,), x.shape, node.path, node.told))
+    return walk.made(node, "neg", (x,), x.shape)
 
 
 def scaled(walk: Walked, node: TracedNode, x: Expression, factor: float, offset: float) -> View:
@@ -100,8 +130,10 @@ def combined(walk: Walked, node: TracedNode, op: str, a: str, b: str) -> View:
         a, b = b, a
     full = tuple(size for size in node.shape or () if not isinstance(size, str) and size != 1) or (1,)
     if not walk.is_walked(b):
-        return _with_weight(walk, node, op, walk.taken(a), b, full)
+        return _with_weight(walk, node, op, _in_full(walk, node, a), b, full)
     first, second = operand(walk, node, a), operand(walk, node, b)
+    if max(first.size, second.size) != int(np.prod(full)):  # both are repeated
+        first = _in_full(walk, node, a)
     if first.size < second.size and op in COMMUTATIVE:
         first, second = second, first
     elif first.size < second.size and op in ("less", "less_equal"):  # a < b is -b < -a
@@ -109,9 +141,13 @@ def combined(walk: Walked, node: TracedNode, op: str, a: str, b: str) -> View:
             walk.select.kept(Expression("neg", (side,), side.shape, node.path, node.told))
             for side in (second, first)
         )
-    if first.size != int(np.prod(full)):
-        raise ValueError("both values are repeated")
     return walk.made(node, op, (first, second), first.shape)
+
+
+def _in_full(walk: Walked, node: TracedNode, name: str) -> Expression:
+    """An operand with all elements of the result, repeated along the dimensions that it has not."""
+    view = walk.view(name)
+    return walk.select.taken(View(view.of, np.broadcast_to(view.codes, concrete(node.shape or (), T))))
 
 
 def operand(walk: Walked, node: TracedNode, name: str) -> Expression:
@@ -193,19 +229,21 @@ def clamped(walk: Walked, node: TracedNode) -> View:
 
 
 def reduced(walk: Walked, node: TracedNode) -> View:
-    """Softmax, running sums, or the sum, mean or an extreme, over the last dimension."""
+    """Softmax, running sums, or the sum, mean or an extreme, over one dimension."""
     name, view = op_name(node), walk.view(node.args["self"]["node"])
-    dims = node.args.get("dim")
+    dims, ndim = node.args.get("dim"), view.codes.ndim
     dim = dims[0] if isinstance(dims, list) and len(dims) == 1 else dims
-    if (
-        not isinstance(dim, int)
-        or dim % view.codes.ndim != view.codes.ndim - 1
-        or view.axis == view.codes.ndim - 1
-    ):
-        raise ValueError("over another dimension than the last")
-    x = walk.select.taken(view)
+    if name == "cumsum" and isinstance(dim, int) and view.axis == dim % ndim:
+        return running_sum(walk, node)
+    if not isinstance(dim, int) or view.axis in (None, dim % ndim):
+        raise ValueError("over the tokens, or over several dimensions")
+    ordered = View(view.of, np.moveaxis(view.codes, dim, -1))
+    elements = ordered.elements
+    x = walk.select.taken(ordered, (*(size for size in elements.shape[:-1] if size != 1), elements.shape[-1]))
     if name in OVER_LAST:
-        return walk.made(node, OVER_LAST[name], (x,), x.shape)
+        y = walk.expression(node, OVER_LAST[name], (x,), x.shape)
+        laid = whole(y, ordered.codes.shape, ordered.axis or 0)
+        return View(y, np.moveaxis(laid.codes, -1, dim))
     if name in ("amax", "amin"):
         return walk.made(node, f"{name[1:]}_rows", (x,), (*x.shape[:-1], 1))
     total = walk.select.kept(Expression("sum_rows", (x,), (*x.shape[:-1], 1), node.path, node.told))
@@ -288,6 +326,8 @@ HANDLERS: Mapping[tuple[str, ...], Callable[[Walked, TracedNode], View]] = {
     ("embedding",): embedding,
     ("pow",): power,
     ("expm1",): less_one,
+    ("elu", "leaky_relu"): of_halves,
+    ("log_sigmoid",): log_sigmoid,
     ("clamp", "clamp_min", "clamp_max"): clamped,
     (*OVER_LAST, "sum", "mean", "amax", "amin"): reduced,
     tuple(COMPARED): compared,

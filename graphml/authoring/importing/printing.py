@@ -209,6 +209,14 @@ def _conv(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str,
     return f'short_conv(g, {owner}, "{stem}", {inner[0]}, {_state(numbers, owner)}{apart})'
 
 
+def _linear_attention(
+    of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str, str], owner: str
+) -> str:
+    gates = f", ({inner[3]},)" if inner[3:] else ""
+    scale = f", scale={numbers['scale']}" if of.numbers["scale"] != 1.0 else ""
+    return f"g.linear_attention({', '.join(inner[:3])}, {numbers['memory']}{gates}{scale})"
+
+
 def _state(numbers: Mapping[str, str], owner: str) -> str:
     """The arguments that name a state: the layer's number, 0 outside the layers, and a name of its own."""
     return f'{"layer.index" if owner == "layer" else "0"}, "{numbers["state"]}"'
@@ -238,9 +246,15 @@ CALLS: Mapping[str, Handler] = {
     "layer_norm": _norm,
     "reshape": _reshape,
     "repeat": lambda of, inner, stem, numbers, owner: f"g.repeat({inner[0]}, {of.numbers['n']})",
-    "permute": lambda of, inner, stem, numbers, owner: f"g.permute({inner[0]}, 0, 2, 1)",
+    "permute": lambda of, inner, stem, numbers, owner: (
+        f"g.permute({inner[0]}, 0, 2, 1{', 3' if len(of.shape) == 3 else ''})"
+    ),
     "attend": _attend,
     "linear": _linear,
+    "per_head": lambda of, inner, stem, numbers, owner: f'g.per_head({owner}["{stem}"], {inner[0]})',
+    "linear_attention": _linear_attention,
+    "running_sum": lambda of, inner, stem, numbers, owner: f"running_sum(g, {inner[0]}, {numbers['memory']})",
+    "constant_rows": lambda of, inner, stem, numbers, owner: f"constant_rows(g, {numbers['rows']})",
     "scale": _scale,
     "experts": _experts,
     "rope": lambda of, inner, stem, numbers, owner: f'g.rope({inner[0]}, table, "{of.numbers["mode"]}")',

@@ -5,13 +5,14 @@ Knows single nodes; nothing of attention or layers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from graphml.authoring.importing.description import TracedNode
 from graphml.authoring.importing.evaluation import op_name
-from graphml.authoring.importing.expressions import View, Weight, whole
+from graphml.authoring.importing.expressions import Expression, T, View, Weight, whole
 from graphml.authoring.importing.walked import Walked
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -28,14 +29,20 @@ def product(walk: Walked, node: TracedNode) -> View:
         "bmm": ("self", "mat2", "", True),
     }[name]
     names = [args[left]["node"], args[right]["node"]]
-    if not walk.is_walked(names[0]) or walk.is_walked(names[1]):
-        both = all(map(walk.is_walked, names))
-        raise ValueError(
-            "a product of two values of tokens" if both else "a parameter times a value of tokens"
-        )
     if args.get("beta", 1) != 1 or args.get("alpha", 1) != 1:
         raise ValueError("a product with factors")
+    if all(map(walk.is_walked, names)):
+        if bias or not is_transposed:
+            raise ValueError("a product of two values of tokens, with a bias or a matrix that is transposed")
+        first, second = (walk.view(each) for each in names)
+        turned = View(second.of, np.swapaxes(second.codes, -1, -2))
+        return walk.laid(node, of_each_token(walk, node, first, turned))
+    if not walk.is_walked(names[0]):
+        raise ValueError("a parameter times a value of tokens")
     weight = walk.weight(names[1], is_transposed)
+    if len(weight.shape) == 3 and not bias and is_transposed:
+        letters = LETTERS[: len(walk.shape_of(names[0])) - 3]
+        return _by_parts(walk, node, Einsum(f"{letters}gmk", "gkn", f"{letters}gmn"), names)
     if len(weight.shape) != 2:
         raise ValueError(f"a product with a parameter of shape {list(weight.shape)}")
     view = walk.view(names[0])
@@ -45,6 +52,22 @@ def product(walk: Walked, node: TracedNode) -> View:
     if bias and args.get(bias) is not None:
         weights["bias"] = walk.weight(args[bias]["node"])
     return walk.made(node, "linear", (x,), (*rest, weight.shape[0]), weights)
+
+
+def of_each_token(walk: Walked, node: TracedNode, x: View, weight: View) -> Expression:
+    """The product of two matrices of each token: x [.., M, K] and weight [.., N, K] -> [.., M, N]."""
+    places = {side.axis - side.codes.ndim if side.axis is not None else 0 for side in (x, weight)}
+    if len(places) > 1 or max(places) > -3 or x.codes.ndim != weight.codes.ndim:
+        raise ValueError("a product of two values of tokens")
+    sides = [np.moveaxis(side.codes, side.axis or 0, 0) for side in (x, weight)]
+    lead = np.broadcast_shapes(*(codes.shape[1:-2] for codes in sides))
+    taken = []
+    for side, codes in zip((x, weight), sides, strict=True):
+        wide = np.broadcast_to(codes, (T, *lead, *codes.shape[-2:]))
+        rest = [size for size in lead if size != 1]
+        taken.append(walk.select.taken(View(side.of, wide), (*rest, *codes.shape[-2:])))
+    (*rest, m, _), (*_, n, _) = taken[0].shape, taken[1].shape
+    return walk.expression(node, "mul_mat", (taken[1], taken[0]), (*rest, m, n))
 
 
 @dataclass(frozen=True)
@@ -64,6 +87,15 @@ class Einsum:
     def turned(self) -> Einsum:
         """With its operands exchanged."""
         return Einsum(self.second, self.first, self.result)
+
+
+def in_order(view: View, letters: str, lead: Sequence[str], last: Sequence[str]) -> View:
+    """A value with its dimensions in the order of `lead` and `last`, 1 for those of `lead` without one."""
+    order = [letters.index(each) for each in (*lead, *last) if each in letters]
+    codes = np.transpose(view.codes, order)
+    for i, each in enumerate(lead):
+        codes = codes if each in letters else np.expand_dims(codes, i)
+    return View(view.of, codes)
 
 
 def einsum_of(walk: Walked, node: TracedNode) -> tuple[Einsum, list[str]]:
@@ -91,10 +123,12 @@ def einsum(walk: Walked, node: TracedNode) -> View:
     if not walk.is_walked(names[0]):
         letters, names = letters.turned, names[::-1]
     if walk.is_walked(names[1]):
-        raise ValueError("a product of two values of tokens")
+        return _einsum_of_each_token(walk, node, letters, names)
     shared = [each for each in letters.first if each in letters.second and each in letters.result]
-    if shared or not letters.summed:
-        raise ValueError("a product with a matrix for each part of a value, or a sum over no dimension")
+    if not letters.summed:
+        raise ValueError("a product that sums over no dimension")
+    if shared:
+        return _by_parts(walk, node, letters, names)
     view, free = walk.view(names[0]), [each for each in letters.first if each not in letters.summed]
     codes = np.transpose(view.codes, [letters.first.index(each) for each in (*free, *letters.summed)])
     ordered = View(view.of, codes)
@@ -111,3 +145,51 @@ def einsum(walk: Walked, node: TracedNode) -> View:
     natural = (*codes.shape[:-count], *(sizes[each] for each in out))
     laid = whole(y, natural, ordered.axis or 0)
     return View(y, np.transpose(laid.codes, [[*free, *out].index(each) for each in letters.result]))
+
+
+def _by_parts(walk: Walked, node: TracedNode, letters: Einsum, names: list[str]) -> View:
+    """Each part of a value times a matrix of its own, [G, N, K]."""
+    view = walk.view(names[0])
+    shared = [each for each in letters.first if each in letters.second and each in letters.result]
+    sizes = dict(zip(letters.first, view.codes.shape, strict=True))
+    sizes |= dict(zip(letters.second, np.shape(walk.plain.value(names[1])), strict=True))
+    out = [each for each in letters.second if each not in letters.summed and each not in shared]
+    rest = [each for each in letters.first if each not in letters.second]
+    tokens = [each for each in rest if letters.first.index(each) == view.axis]
+    if len(tokens) != 1 or any(sizes[each] != 1 for each in rest if each not in tokens):
+        raise ValueError("a product of several rows with a matrix for each part of a value")
+    order = [*rest, *shared, *letters.summed]
+    codes = np.transpose(view.codes, [letters.first.index(each) for each in order])
+    count, rows, inner = (
+        int(np.prod([sizes[each] for each in each_of])) for each_of in (shared, out, letters.summed)
+    )
+    x = walk.select.taken(View(view.of, codes), (count, inner))
+    places = tuple(letters.second.index(each) for each in (*shared, *out, *letters.summed))
+    weight = Weight(walk.weight(names[1]).source, (count, rows, inner), places)
+    y = walk.expression(node, "per_head", (x,), (count, rows), {"weight": weight})
+    natural = [*rest, *shared, *out]
+    laid = whole(y, tuple(sizes[each] for each in natural), natural.index(tokens[0]))
+    return View(y, np.transpose(laid.codes, [natural.index(each) for each in letters.result]))
+
+
+def _einsum_of_each_token(walk: Walked, node: TracedNode, letters: Einsum, names: list[str]) -> View:
+    """An einsum of two values of tokens, whose tokens are the same letter."""
+    views = [walk.view(name) for name in names]
+    sides = (letters.first, letters.second)
+    tokens = {side[view.axis] for side, view in zip(sides, views, strict=True) if view.axis is not None}
+    lead = [each for each in letters.first if each in letters.second and each in letters.result]
+    if len(tokens) != 1 or not tokens <= set(lead):
+        raise ValueError("a product of two values of tokens")
+    own = [[each for each in side if each not in lead and each not in letters.summed] for side in sides]
+    matrices = []
+    for side, view, free in zip(sides, views, own, strict=True):
+        codes = np.transpose(view.codes, [side.index(each) for each in (*lead, *free, *letters.summed)])
+        shape = [int(np.prod([codes.shape[len(lead) + i] for i in range(len(free))]))]
+        matrices.append(View(view.of, codes.reshape(*codes.shape[: len(lead)], *shape, -1)))
+    x, weight = matrices
+    y = of_each_token(walk, node, x, weight)
+    sizes = {each: size for side, view in zip(sides, views, strict=True)
+             for each, size in zip(side, view.codes.shape, strict=True)}  # fmt: skip
+    natural = [*lead, *own[0], *own[1]]
+    laid = whole(y, tuple(sizes[each] for each in natural), natural.index(next(iter(tokens))))
+    return View(y, np.transpose(laid.codes, [natural.index(each) for each in letters.result]))

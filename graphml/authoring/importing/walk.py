@@ -14,6 +14,7 @@ from graphml.authoring.importing.description import TracedNode
 from graphml.authoring.importing.evaluation import op_name
 from graphml.authoring.importing.expressions import Expression, T, View, Weight
 from graphml.authoring.importing.operations import ALONG_TEXT, HANDLERS, scaled
+from graphml.authoring.importing.pair_weights import pair_weights, summed
 from graphml.authoring.importing.region import Recognised
 from graphml.authoring.importing.token_shifts import (
     joined_along_text,
@@ -77,7 +78,9 @@ class Walk(Walked):
             self.maps[node.name] = softmax_map(match, node.shape or ())
         elif self.dependence.is_mixing(node.name) and any(each in self.maps for each in node.operands):
             self.maps[node.name] = combined_maps(self, node)
-        return node.name in self.maps
+        elif self.dependence.is_mixing(node.name) and match is None:
+            self.pairs[node.name] = pair_weights(self, node)
+        return node.name in self.maps or node.name in self.pairs
 
     def _positions(self, node: TracedNode) -> View:
         """The numbers of the positions, from any first one on."""
@@ -114,6 +117,8 @@ class Walk(Walked):
         name = op_name(node)
         if any(operand in self.maps for operand in node.operands):
             return attended_by_maps(self, node)
+        if any(operand in self.pairs for operand in node.operands):
+            return summed(self, node)
         if name == "arange":
             return self._positions(node)
         if name == "python.getitem":

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from graphml.authoring.importing.aten import SHAPES
 from graphml.authoring.importing.dependence import PARAMETERS, POSITIONS, Dependence
@@ -34,6 +35,32 @@ class MapTerm:
     weight: str = ""
 
 
+@dataclass(frozen=True, eq=False)
+class PairWeights:
+    """The weight of token j for token i in each head, [N].
+
+    rest: the traced shape without both dimensions of tokens; q, k: [N, K], both or neither; of_query, of_key:
+    [N, 1] that they are multiplied with; between: [N], whose sum over the tokens after j up to i is in the
+    exponent; is_log: before `exp`; is_causal: 0 for later tokens, or of the logarithm less than any number.
+    """
+
+    rest: tuple[int, ...]
+    factor: NDArray[np.float64]
+    decay: NDArray[np.float64]
+    q: Expression | None = None
+    k: Expression | None = None
+    of_query: Expression | None = None
+    of_key: Expression | None = None
+    between: Expression | None = None
+    is_log: bool = False
+    is_causal: bool = False
+
+    @property
+    def heads(self) -> int:
+        """N."""
+        return len(self.factor)
+
+
 class Walked:
     """Values of nodes as views of expressions."""
 
@@ -46,6 +73,7 @@ class Walked:
         self.neighbours: set[str] = set()  # nodes whose values are of tokens before, too
         self.attended: list[tuple[int, int]] = []  # ids of keys and values, by attention
         self.maps: dict[str, tuple[MapTerm, ...]] = {}  # weights of attention before they meet values
+        self.pairs: dict[str, PairWeights] = {}  # weights of pairs of tokens without a softmax
         ids = dependence.description.with_ids(np.zeros(T, np.int64))
         for name in ids:
             self.values[name] = whole(Expression("ids", (), (1,), "", "the ids"), (1, T), 1)

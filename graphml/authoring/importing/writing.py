@@ -12,9 +12,10 @@ from typing import Any
 from graphml.authoring.importing.description import TracedModule
 from graphml.authoring.importing.document import config_class
 from graphml.authoring.importing.expressions import Expression
+from graphml.authoring.importing.kept_states import FUNCTIONS, KEEPING, state_of
 from graphml.authoring.importing.kinds import Kinds
 from graphml.authoring.importing.layers import Layered
-from graphml.authoring.importing.naming import ACTIVATIONS, Named, users
+from graphml.authoring.importing.naming import ACTIVATIONS, ATTENTIONS, Named, users
 from graphml.authoring.importing.numbers import Fields, literal, near, period
 from graphml.authoring.importing.places import tensor_name
 from graphml.authoring.importing.printing import (
@@ -87,7 +88,7 @@ def part_lines(part: BuilderFunction, named: Named, numbers: Numbers) -> list[st
         variable = _variable(expr, part.inside, named)
         if variable:
             body.assign(variable, expr)
-    attend = next((expr for expr in part.inside if expr.op == "attend"), None)
+    attend = next((expr for expr in part.inside if expr.op in ATTENTIONS), None)
     if attend is not None and len(body.text(part.last)) > WIDE:
         body.assign("y_TD", attend)
     return [*body.lines, f"return {body.text(part.last)}"]
@@ -96,7 +97,7 @@ def part_lines(part: BuilderFunction, named: Named, numbers: Numbers) -> list[st
 def _variable(expr: Expression, inside: Sequence[Expression], named: Named) -> str:
     """The variable of a value that gets one: heads, gate and up, what several read."""
     for attend in users(expr, inside):
-        if attend.op == "attend":
+        if attend.op in ATTENTIONS and expr in attend.inputs[:3]:
             role = "qkv"[attend.inputs.index(expr)]
             return f"{role}_T{'N' if role == 'q' else 'K'}H"
     if expr.op in KEEPING:
@@ -208,10 +209,7 @@ def _assign_shared(body: Body, outside: Sequence[Expression]) -> None:
 
 RMS_EPS, LAYER_EPS = "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"
 SWIGLU, ROUTING = "graphml_models._experts", "graphml_models._routing"
-SHORT_CONV = "graphml_models._short_conv"
 LEAVES = ("ids", "embed", "positions", "position_rows")
-SHORT = {"shift": "shifted", "conv": "short_conv", "remainder": "remainder"}  # op -> its function there
-KEEPING = ("shift", "conv")  # ops with a state
 PARTS = {
     "attention": '    """Attention with its output projection, [T, D]."""',
     "feed_forward": '    """The feed-forward, [T, D]."""',
@@ -230,6 +228,7 @@ class Writer:
 
     def __post_init__(self) -> None:
         self.attends = [[expr for expr in layer if expr.op == "attend"] for layer in self.found.layers]
+        self.attentions = [[expr for expr in layer if expr.op in ATTENTIONS] for layer in self.found.layers]
         everything = [
             *self.found.before,
             *(expr for layer in self.found.layers for expr in layer),
@@ -249,7 +248,7 @@ class Writer:
     @property
     def sizes(self) -> tuple[int, int, int]:
         """Heads, key-value heads, width of heads."""
-        first = next(expr for layer in self.attends for expr in layer)
+        first = next(expr for layer in (*self.attends, *self.attentions) for expr in layer)
         return first.inputs[0].shape[0], first.inputs[1].shape[0], first.inputs[0].shape[1]
 
     def windows(self) -> list[int]:
@@ -267,8 +266,8 @@ class Writer:
             numbers["eps"] = "config.norm_eps" if near(eps, self.eps) else literal(eps)
         elif of.op == "columns" and self.found.beside:
             numbers |= self._columns(of)
-        elif of.op in SHORT:
-            numbers |= self._short(of)
+        elif of.op in FUNCTIONS or of.op == "linear_attention":
+            numbers |= self._keeping(of)
         elif of.op == "l2_norm":
             numbers["eps"] = literal(of.numbers["eps"])
         elif of.op == "reshape" and len(of.shape) == 2:
@@ -291,16 +290,18 @@ class Writer:
             }
         return numbers
 
-    def _short(self, of: Expression) -> dict[str, str]:
-        """Import the function of an op; the name of its state, where it keeps values of tokens before."""
-        self.imports.setdefault(SHORT_CONV, set()).add(SHORT[of.op])
-        if of.op not in KEEPING:
-            return {}
-        layers = [("", self.found.layers[number]) for number in self.found.firsts]
-        ends = [("before_", self.found.before), ("after_", self.found.after)]
-        part, listed = next((part, listed) for part, listed in [*layers, *ends] if of in listed)
-        states = [expr for expr in listed if expr.op == of.op]
-        return {"state": f"{part}{of.op}_{states.index(of)}"}
+    def _keeping(self, of: Expression) -> dict[str, str]:
+        """Import the function of an op; the name or number of its state."""
+        if of.op in FUNCTIONS:
+            module, function = FUNCTIONS[of.op]
+            self.imports.setdefault(module, set()).add(function)
+        numbers = state_of(self.found, of)
+        if of.op == "linear_attention":
+            scale, width = of.numbers["scale"], self.sizes[2]
+            numbers["scale"] = "config.head_dim**-0.5" if near(scale, width**-0.5) else literal(scale)
+        if of.op == "constant_rows":
+            numbers["rows"] = repr([list(row) for row in of.numbers["rows"]])
+        return numbers
 
     def _columns(self, of: Expression) -> dict[str, str]:
         """Of a value beside the stream: each layer's own."""
@@ -313,7 +314,7 @@ class Writer:
         return {}
 
     def _heads(self, of: Expression) -> str:
-        for layer in self.attends:
+        for layer in self.attentions:
             for attend in layer:
                 for role, x in zip("qkv", attend.inputs, strict=False):
                     while x is not of and x.inputs:
@@ -349,7 +350,7 @@ class Writer:
             return by_layer
         x = of.inputs[0]
         if x.op == "sum_rows" and near(value * x.inputs[0].shape[-1], 1.0) and of.shape[-1] == 1:
-            if x.inputs[0].shape[-1] == self.found.stream.shape[-1]:
+            if x.inputs[0].shape[-1] == self.found.width:
                 return "1.0 / config.n_embd"  # a mean
             if x.inputs[0].shape[-1] == self.sizes[2]:
                 return "1.0 / config.head_dim"

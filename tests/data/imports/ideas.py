@@ -146,3 +146,84 @@ def first():
 def latent():
     torch.manual_seed(0)
     return Net([Latent() for _ in range(L)])
+
+
+class Linear(nn.Module):
+    """Linear attention: constant decays of heads, then decays of tokens; divided by its weights' sums."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.norm2 = nn.RMSNorm(D, 1e-6), nn.RMSNorm(D, 1e-6)
+        self.qkv, self.o = nn.Linear(D, 3 * D, bias=False), nn.Linear(D, D)
+        self.dt, self.rate, self.out = nn.Linear(D, N), nn.Parameter(torch.rand(N)), nn.Linear(D, D)
+        self.register_buffer("fading", 1 - 2.0 ** (-2 - torch.arange(N).float()), persistent=False)
+
+    def forward(self, x):
+        length = x.shape[1]
+        q, k, v = map(heads, self.qkv(self.norm(x)).chunk(3, -1))
+        at = torch.arange(length)
+        apart = at[:, None] - at
+        decay = torch.where(apart >= 0, self.fading[:, None, None] ** apart.clamp(min=0), 0.0)
+        q, k = functional.elu(q) + 1, functional.elu(k) + 1
+        weights = einsum("bnqh,bnkh->bnqk", q, k) * decay
+        y = einsum("bnqk,bnkh->bqnh", weights / weights.sum(-1, keepdim=True), v)
+        x = x + self.o(y.flatten(2))
+        h = self.norm2(x)
+        dt = functional.softplus(self.dt(h)).transpose(1, 2)
+        total = (-self.rate.exp()[:, None] * dt).cumsum(-1)
+        between = (total[..., :, None] - total[..., None, :]).masked_fill(apart < 0, float("-inf"))
+        y = (q @ k.mT * H**-0.5 * between.exp() * dt[..., None, :]) @ v
+        return x + self.out(y.transpose(1, 2).flatten(2)) + h.cumsum(1) / (at + 1)[:, None]
+
+
+class Streams(nn.Module):
+    """Two residual streams that are mixed; keys and queries as products of factors; matrices of parts."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.norm2 = nn.RMSNorm(D, 1e-6), nn.RMSNorm(D, 1e-6)
+        self.mix, self.add, self.dynamic = (
+            nn.Parameter(torch.rand(2, 2)),
+            nn.Parameter(torch.rand(2)),
+            nn.Linear(D, 2),
+        )
+        self.a, self.b, self.v = nn.Linear(D, 4 * N), nn.Linear(D, 4 * H), nn.Linear(D, D)
+        self.o, self.up, self.down = (nn.Linear(D, D), nn.Parameter(torch.randn(N, H, 12) / 4),
+                                      nn.Parameter(torch.randn(N, 12, H) / 4))  # fmt: skip
+
+    def forward(self, x):
+        rates = torch.tanh(self.dynamic(x))
+        h = self.norm(einsum("btsd,bts->btd", x, rates[..., 0]))
+        shape = h.shape[:2]
+        factors = self.a(h).view(*shape, 2, 2, N), self.b(h).view(*shape, 2, 2, H)
+        q, k = ((factors[0][:, :, i].mT @ factors[1][:, :, i] / 2).transpose(1, 2) for i in range(2))
+        y = functional.scaled_dot_product_attention(q, k, heads(self.v(h)), is_causal=True)
+        y = self.o(y.transpose(1, 2).flatten(2))
+        x = einsum("btsr,btsd->btrd", self.mix + rates / 8, x) + y[:, :, None] * self.add[:, None]
+        h = heads(self.norm2(x.mean(2)))
+        h = functional.gelu(h @ self.up)
+        y = einsum("bnth,nhd->btnd", h, self.down).flatten(2)
+        return x + y[:, :, None] * (rates[..., 1:] + 1)
+
+
+class Wide(nn.Module):
+    def __init__(self, blocks):
+        super().__init__()
+        self.tok, self.blocks, self.norm = nn.Embedding(V, D), nn.ModuleList(blocks), nn.RMSNorm(D, 1e-6)
+        self.head = nn.Linear(D, V, bias=False)
+
+    def forward(self, ids):
+        x = self.tok(ids)[:, :, None].repeat(1, 1, 2, 1)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x.amax(2)))
+
+
+def linear():
+    torch.manual_seed(0)
+    return Net([Linear() for _ in range(L)])
+
+
+def streams():
+    torch.manual_seed(0)
+    return Wide([Streams() for _ in range(L)])
