@@ -55,6 +55,7 @@ RIGHT = [
     "plain-first",
     "plain-latent",
     "plain-linear",
+    "plain-looped",
     "plain-streams",
 ]
 

@@ -13,8 +13,9 @@ import pytest
 from graphml.authoring.importing import attention
 from graphml.authoring.importing.entries import experts
 from graphml.authoring.importing.importing import Imported, import_description
-from graphml.authoring.importing.proof import tokens_alone
+from graphml.authoring.importing.proof import tokens_alone, write_weights
 from graphml.errors import ArchitectureError
+from graphml.weights import open_model
 from tests.import_records import described
 
 Change = Callable[[dict[str, Any]], None]
@@ -159,6 +160,36 @@ def test_products_of_two_values_of_each_token_and_streams(folder: Path) -> None:
     assert text.count("g.mul_mat(") == 4
     assert text.count("g.per_head(") == 2
     assert imported("plain-streams", folder).keys["embedding_length"] == 32
+
+
+def test_layers_that_are_called_again_share_their_tensors(folder: Path) -> None:
+    model = imported("plain-looped", folder)
+    assert "for layer in weights.layers([*range(config.n_layer // 3)] * 3):" in model.text
+    assert "weights.linear(" in model.text.partition("for layer in")[2]  # between the rounds
+    assert [f'weights["round{more}"]' in model.text for more in ("", "_2", "_3")] == [True] * 3
+    assert model.keys["block_count"] == 6
+    write_weights(model, folder / "looped.gguf")
+    with open_model(folder / "looped.gguf") as file:
+        assert {name.split(".")[1] for name in file.tensors if name.startswith("blk.")} == {"0", "1"}
+
+
+def test_layers_of_which_one_is_called_again_are_refused(folder: Path) -> None:
+    def once(document: dict[str, Any]) -> None:
+        """Without the first block's second and third call."""
+        skipped: dict[str, Any] = {}
+        kept = [node for node in document["nodes"] if node["path"].startswith("blocks.0")]
+        after = [node for node in document["nodes"] if node["path"].startswith("blocks.1")]
+        per_call, of_second = len(kept) // 3, len(after) // 3
+        for call in (1, 2):
+            first, last = kept[call * per_call], kept[(call + 1) * per_call - 1]
+            skipped[last["name"]] = next(iter(first["args"].values()))
+        for node in after[of_second:]:
+            for key, value in node["args"].items():
+                if isinstance(value, dict) and value.get("node") in skipped:
+                    node["args"][key] = skipped[value["node"]]
+
+    with pytest.raises(ArchitectureError, match=r"some of the 2 more often than others"):
+        imported("plain-looped", folder, once)
 
 
 def test_a_layer_whose_values_others_read_is_a_kind_of_its_own(folder: Path) -> None:

@@ -40,7 +40,7 @@ class Expression:
     """
 
     op: str
-    inputs: tuple[Expression, ...]
+    inputs: tuple[Expression, ...] = field(repr=False)  # shared by others: as a text they have no end
     shape: tuple[int, ...]
     path: str
     told: str

@@ -348,6 +348,11 @@ def understood(description: TracedModule, held: Mapping[str, Callable[[], Array]
     layers = layered(walk.result())
     if not any(expr.op in ATTENTIONS for layer in layers.layers for expr in layer):
         raise ArchitectureError("no layer has attention: `graphml import` knows no recurrent models")
+    if layers.repeats > 1 and description.config:
+        raise ArchitectureError(
+            f"{layers.layers[layers.n_blocks][0].told}: layers that are called {layers.repeats} times: wanted a "
+            "plain module (module:FILE.py:factory), since a checkpoint's names are of layers that are called once"
+        )
     named = names(layers, description)
     tensors = places(dependence, layers, named)
     stored: Mapping[str, list[StoredParameter]] = {}

@@ -29,7 +29,8 @@ class Layered:
 
     kinds: of each layer, counted by their first layers. stream: the expression that enters the first layer;
     beside: values from before the layers that they read besides; kept: values of single layers that others
-    or what follows the layers read besides. result: the logits.
+    or what follows the layers read besides. result: the logits. n_blocks: layers with tensors of their own,
+    which are called again and again where they are fewer than the layers.
     """
 
     before: Sequence[Expression]
@@ -40,6 +41,16 @@ class Layered:
     kinds: Sequence[int]
     beside: Sequence[Expression] = ()
     kept: Sequence[Expression] = ()
+    n_blocks: int = 0
+
+    @property
+    def repeats(self) -> int:
+        """How often the modules of the layers are called."""
+        return len(self.layers) // self.n_blocks
+
+    def is_of_model(self, expr: Expression) -> bool:
+        """Whether what it reads of tensors is no layer's own, though it is computed in a layer."""
+        return self.repeats > 1 and layer_of(expr) is None
 
     @property
     def firsts(self) -> list[int]:
@@ -107,22 +118,28 @@ def layer_of(expr: Expression) -> int | None:
 
 
 def _numbers(everything: Sequence[Expression], count: int) -> dict[int, int]:
-    """The layer of each expression that has one, by its id.
+    """The layer of each expression that has one, by its id; modules that are called again are further layers.
 
     What modules without a number and the model itself compute between layers, such as sums with the residual
     stream, belongs to the last layer that it reads; behind the last layer as much of it as behind another.
     """
     numbers: dict[int, int] = {}
-    own: list[list[Expression]] = [[] for _ in range(count)]
+    between: list[Expression] = []
     for expr in everything:
         number = layer_of(expr)
-        if number is None and count > 1:
-            number = max((numbers[id(each)] for each in expr.inputs if id(each) in numbers), default=None)
-            if number is not None:
-                own[number].append(expr)
+        before = max((numbers[id(each)] for each in expr.inputs if id(each) in numbers), default=None)
+        if number is None and count > 1 and before is not None:
+            number = before
+            between.append(expr)
+        elif number is not None and before is not None:  # the next call of the module
+            number = before + (number - before) % count
         if number is not None:
             numbers[id(expr)] = number
-    read = {number: set[int]() for number in range(count)}  # by what modules of the layer compute
+    calls = 1 + max(numbers.values())
+    own: list[list[Expression]] = [[] for _ in range(calls)]
+    for expr in between:
+        own[numbers[id(expr)]].append(expr)
+    read = {number: set[int]() for number in range(calls)}  # by what modules of the layer compute
     for expr in reversed(everything):
         number = numbers.get(id(expr))
         if number is not None and (layer_of(expr) is not None or id(expr) in read[number]):
@@ -179,7 +196,13 @@ def layered(result: Expression) -> Layered:
             "no layers: wanted modules with numbers in their paths, such as those of a ModuleList"
         )
     numbers = _numbers(everything, count)
+    n_blocks, count = count, 1 + max(numbers.values())
     layers = [[expr for expr in everything if numbers.get(id(expr)) == number] for number in range(count)]
+    if count % n_blocks or not all(layers):
+        raise ArchitectureError(
+            f"{layers[-1][0].told}: modules of layers are called {count} times in all, some of the {n_blocks} "
+            "more often than others: wanted all of them in their order, again and again"
+        )
     after_last = _descendants(everything, layers[-1])
     outside = [expr for expr in everything if id(expr) not in numbers]
     before = [expr for expr in outside if id(expr) not in after_last]
@@ -187,7 +210,7 @@ def layered(result: Expression) -> Layered:
     stream, beside = _entering(layers, before)
     beside += [each for each in _read_by(after, before) if each not in (stream, *beside)]
     kept = _kept(layers, after)
-    plain = Layered(before, layers, after, stream, result, [0] * count, beside, kept)
+    plain = Layered(before, layers, after, stream, result, [0] * count, beside, kept, n_blocks)
     shapes = [_shape_of(plain, number) for number in range(count)]
     unlike = [shape for i, shape in enumerate(shapes) if shape not in shapes[:i]]
     if len(unlike) > MOST_KINDS:
@@ -258,7 +281,11 @@ def _shape_of(model: Layered, number: int) -> list[tuple[object, ...]]:
                     else ("of another layer besides the residual stream")
                 )
                 raise ArchitectureError(f"{expr.told}: layer {number} reads a value {why}")
-        roles = tuple(sorted((role, weight.shape, weight.rows) for role, weight in expr.weights.items()))
+        own = model.is_of_model(expr)
+        roles = tuple(
+            sorted((role, weight.shape, weight.rows, weight.source if own else "")
+                   for role, weight in expr.weights.items())
+        )  # fmt: skip
         columns = model.own_columns(number, expr)
         numbers = (
             (("columns", columns, expr.shape),)

@@ -42,7 +42,27 @@ def names(model: Layered, description: TracedModule) -> Named:
     ends: Named = {}
     _ends(model, ends)
     _others([*model.before, *model.after], ends, description)
-    return named | ends
+    return named | _of_model(model, named, ends) | ends
+
+
+def _of_model(model: Layered, named: Named, ends: Named) -> Named:
+    """One name for each tensor that layers read of the model itself."""
+    among = [expr for expr in (*model.before, *model.after) if expr.weights]
+    names = {_sources(expr): ends[id(expr)] for expr in among}
+    renamed: Named = {}
+    for expr in (expr for number in model.firsts for expr in model.layers[number]):
+        if expr.weights and model.is_of_model(expr):
+            stem, i = named[id(expr)], 2
+            name = names.get(_sources(expr), stem)
+            while name in names.values() and names.get(_sources(expr)) != name:
+                name, i = f"{stem}_{i}", i + 1
+            renamed[id(expr)] = names[_sources(expr)] = name
+    return renamed
+
+
+def _sources(expr: Expression) -> tuple[tuple[str, str], ...]:
+    """The nodes or inputs of an expression's tensors."""
+    return tuple((role, weight.source) for role, weight in expr.weights.items())
 
 
 def _of_other_kinds(model: Layered, known: Mapping[int, Named], description: TracedModule) -> None:

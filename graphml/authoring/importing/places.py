@@ -78,8 +78,9 @@ def places(dependence: Dependence, model: Layered, named: Named) -> list[Paramet
     for prefix, group in [("", model.before), *groups, ("", model.after)]:
         own: dict[str, ParameterPlace] = {}
         for expr in group:
+            start = "" if model.is_of_model(expr) else prefix
             for role, weight in expr.weights.items():
-                name = prefix + tensor_name(named[id(expr)], role)
+                name = start + tensor_name(named[id(expr)], role)
                 place = _place(dependence, expr, name, weight)
                 if own.setdefault(name, place) != place:
                     raise ArchitectureError(f"{expr.told}: two tensors would be called {name}")

@@ -82,6 +82,7 @@ class Body:
     lines: list[str] = field(default_factory=list)
     held: dict[str, Expression] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
+    of_model: Callable[[Expression], bool] = lambda of: False  # whose tensors are no layer's
 
     def name_of(self, of: Expression) -> str | None:
         """The variable that has an expression's value."""
@@ -98,7 +99,8 @@ class Body:
             return called[0].format(self.text(called[1]))
         self.done.add(id(of))
         inner = [self.text(source) for source in of.inputs]
-        return call(of, inner, self.named, self.numbers(of), self.owner)
+        owner = "weights" if self.of_model(of) else self.owner
+        return call(of, inner, self.named, self.numbers(of), owner)
 
     def is_line(self, of: Expression) -> bool:
         """Whether an expression has a variable or is a call of a part."""

@@ -264,13 +264,14 @@ def _write(
 def _tensors(imported: Imported, parameters: Callable[..., Array]) -> Iterator[tuple[str, Array]]:
     """Every tensor by our name, float32; of a tied model the embedding stands for the output."""
     model = imported.layers
-    layers = [(f"blk.{i}.", layer, model.like(i)) for i, layer in enumerate(model.layers)]
+    layers = [(f"blk.{i % model.n_blocks}.", layer, model.like(i)) for i, layer in enumerate(model.layers)]
     ends = [("", group, group) for group in (model.before, model.after)]
     done: set[str] = set()
     for prefix, expressions, alike in [ends[0], *layers, ends[1]]:
         for expr, like in zip(expressions, alike, strict=True):
             for role, weight in expr.weights.items():
-                name = prefix + tensor_name(imported.named[id(like)], role)
+                start = "" if model.is_of_model(expr) else prefix
+                name = start + tensor_name(imported.named[id(like)], role)
                 if name in done or (imported.tied and name == "output.weight"):
                     continue
                 done.add(name)

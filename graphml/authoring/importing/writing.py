@@ -129,6 +129,7 @@ def loop_lines(
     inside = {id(expr) for part in layer_parts for expr in part.inside}
     calls = {id(part.last): (calls_of[part.name], part.entry) for part in layer_parts}
     body = Body(named, numbers, "layer", [expr for expr in layer if id(expr) not in inside], calls)
+    body.of_model = model.is_of_model
     kept = _kept(model)
     body.held |= {"x_TD": model.entering(number), **_beside(model)}
     body.held |= {name: expr for name, expr in kept.items() if expr not in layer}
@@ -428,11 +429,16 @@ class Writer:
             "def build(g: Builder, config: Config, weights: Tensors) -> Node:",
             '    """Logits [O, vocabulary]."""',
             *_indented([*tables, *before_lines(self.found, self.named, self.numbers)], 1),
-            "    for layer in weights.layers(config.n_layer):",
+            f"    for layer in weights.layers({self._blocks()}):",
             *_indented([*chosen, *kinds.lines(loops)], 2),
             *_indented(after_lines(self.found, self.named, self.numbers), 1),
         ]
         return "\n\n\n".join(["\n".join(lines), *texts.values(), *self._experts()])
+
+    def _blocks(self) -> str:
+        """The argument of `layers`: their number, or the blocks of layers that share them."""
+        repeats = self.found.repeats
+        return "config.n_layer" if repeats == 1 else f"[*range(config.n_layer // {repeats})] * {repeats}"
 
     def _part(self, part: BuilderFunction, texts: dict[str, str]) -> str:
         """Add the text of a part's function to the others by name; returns the text of its call."""
@@ -454,7 +460,7 @@ class Writer:
             names = {
                 tensor_name(self.named[id(expr)], role)
                 for expr in self.found.layers[number]
-                for role in expr.weights
+                for role in ([] if self.found.is_of_model(expr) else expr.weights)
             }
             stems.append(frozenset(name.removesuffix(".weight") for name in names))
         return stems

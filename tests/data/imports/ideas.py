@@ -227,3 +227,26 @@ def linear():
 def streams():
     torch.manual_seed(0)
     return Wide([Streams() for _ in range(L)])
+
+
+class Looped(Net):
+    """The same blocks again and again, with the embedding and a row of the round put in."""
+
+    def __init__(self, blocks):
+        super().__init__(blocks)
+        self.inject, self.ended = nn.Linear(2 * D, D, bias=False), nn.RMSNorm(D, 1e-6)
+        self.round = nn.Parameter(torch.randn(3, D))
+
+    def forward(self, ids):
+        x = start = self.tok(ids)
+        for i in range(3):
+            x = self.inject(torch.cat([x, start], -1)) + self.round[i]
+            for block in self.blocks:
+                x = block(x)
+            x = self.ended(x)
+        return self.head(self.norm(x))
+
+
+def looped():
+    torch.manual_seed(0)
+    return Looped([Latent() for _ in range(L)])
