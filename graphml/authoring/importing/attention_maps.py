@@ -167,6 +167,9 @@ def _weight_shape(shape: tuple[int, ...], n_heads: int) -> tuple[int, ...]:
 def attend(walk: Walked, node: TracedNode, match: Recognised, q: Rows, k: Rows, v: Rows) -> Expression:
     """Attention with the elements of each head of q, and of k and v, where they may repeat."""
     heads, width = q[1].shape
+    orders = [np.argsort(rows[0]) for _, rows in (q, k)]
+    if np.array_equal(*orders):  # scores are the same in any order of the columns of both
+        q, k = ((view, rows[:, orders[0]]) for view, rows in (q, k))
     codes = np.arange(T)[:, None, None] * q[0].of.size + q[1][None]
     kept = [walk.select.taken(View(q[0].of, codes), (heads, width))]
     kept += [_shared_heads(walk, *rows, heads) for rows in (k, v)]

@@ -22,6 +22,7 @@ from graphml.authoring.importing.document import constants, document
 from graphml.authoring.importing.entries import entries
 from graphml.authoring.importing.evaluation import is_ignored, op_name
 from graphml.authoring.importing.expressions import Expression
+from graphml.authoring.importing.joined_writes import joined_writes
 from graphml.authoring.importing.layers import Layered, layered
 from graphml.authoring.importing.mapping import mapping
 from graphml.authoring.importing.naming import Named, names
@@ -52,7 +53,7 @@ def recognised(dependence: Dependence) -> dict[str, Recognised]:
             or node.name in recognised_by_last
             or node.shape is None
             or dependence.is_mixing(node.name)
-            or _is_as_before(node)  # in another module, such as the model, by what follows
+            or _is_as_before(dependence, node)  # in another module, such as the model, by what follows
         ):
             continue
         for step, entry in enumerate(dependence.chain(node.name)):
@@ -72,8 +73,10 @@ def recognised(dependence: Dependence) -> dict[str, Recognised]:
     return recognised_by_last
 
 
-def _is_as_before(node: TracedNode) -> bool:
+def _is_as_before(dependence: Dependence, node: TracedNode) -> bool:
     """Whether a node has the value of its operand."""
+    if op_name(node) == "view" and "size" in node.args and node.shape == _shape(dependence, node.operands[0]):
+        return True
     start, end, step = node.args.get("start") or 0, node.args.get("end"), node.args.get("step", 1)
     is_all = (start, step) == (0, 1) and (end is None or (isinstance(end, int) and end >= MOST_TOKENS))
     return op_name(node) in SAME or (op_name(node) == "slice" and is_all)
@@ -341,6 +344,7 @@ def import_description(description: TracedModule, held: Mapping[str, Callable[[]
 
 def understood(description: TracedModule, held: Mapping[str, Callable[[], Array]]) -> Understood:
     """What a traced module is; ArchitectureError names what is not known."""
+    description = joined_writes(description)
     dependence = classed(description)
     check_lengths(dependence)
     recognised_nodes = recognised(dependence)

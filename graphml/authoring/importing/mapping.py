@@ -6,6 +6,8 @@ Knows config.json and names; nothing of graphs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from graphml.authoring.importing.naming import pattern
 from graphml.authoring.importing.places import ParameterPlace, StoredParameter
 from graphml.authoring.importing.writing import LAYER_EPS, Writer
 from graphml.errors import ArchitectureError
+from graphml.loading.huggingface.config import HfConfig
 from graphml.loading.huggingface.config_names import HARMLESS, NUMBERS, SIZES
 from graphml.loading.huggingface.tensors import LEFT_OUT, PREFIXES
 
@@ -90,12 +93,14 @@ def _keys(writer: Writer) -> tuple[str, dict[str, Any]]:
     more = f', "{writer.eps_key}"' if writer.eps_key == LAYER_EPS or name else ""
     more += f', "{name}"' if name else ""
     lines = [f"found = decoder_keys(config{more})"]
+    lines += _key_length(writer)
     if writer.tables:
         writer.imports.setdefault("graphml.loading.huggingface.rope", set()).add("rope_keys")
         lines.append("found |= rope_keys(config, found)")
         lines += _rotating(writer)
     if writer.experts:
-        expert_keys = [key for key in OF_EXPERTS if any(name in config for name in SIZES[key])]
+        read = HfConfig(Path("config.json"), config, {})
+        expert_keys = [key for key in OF_EXPERTS if read.get(*SIZES[key]) is not None]
         keys = dict.fromkeys(("expert_count", "expert_used_count", *expert_keys))
         lines += [f'found["{key}"] = config.size("{key}")' for key in keys if key not in fields.keys]
     for key, text in fields.keys.items():
@@ -112,6 +117,21 @@ def _keys(writer: Writer) -> tuple[str, dict[str, Any]]:
     ]
     head += [f"    {line}" for line in _pinned(writer)]
     return "\n".join([*head, *(f"    {line}" for line in lines)]), defaults
+
+
+def _key_length(writer: Writer) -> list[str]:
+    """The width of heads, where config.json has a field for it that says another: latent attention's does."""
+    config, width = writer.fields.config, writer.sizes[2]
+    names = [name for name in SIZES["attention.key_length"] if config.get(name) is not None]
+    if not names or config[names[0]] == width:
+        return []
+    parts = {name: value for name, value in config.items() if name.endswith("_dim") and type(value) is int}
+    whole = [(name,) for name, value in parts.items() if value == width]
+    sums = [pair for pair in combinations(parts, 2) if sum(parts[name] for name in pair) == width]
+    alike = [pair for pair in sums if pair[0].partition("_")[0] == pair[1].partition("_")[0]]
+    fields = (alike or [pair for pair in whole if "head" in pair[0]] or [()])[0]
+    read = " + ".join(f'config.size("{name}")' for name in fields) or str(width)
+    return [f'found["attention.key_length"] = {read}']
 
 
 def _rotating(writer: Writer) -> list[str]:
@@ -336,11 +356,28 @@ def _rows(writer: Writer, place: ParameterPlace) -> str:
             if size and np.array_equal(chosen[:, first : first + size].reshape(-1), rows):
                 start, stop = sizes(first), sizes(first + size)
                 return f"rows(lambda c: ({names.get(groups, str(groups))}, {counted}, {start}, {stop}))"
+    for groups in dict.fromkeys((1, kv, heads)):
+        of_group, count = total // groups, len(rows) // groups
+        chosen = np.arange(groups)[:, None] * of_group + rows[0] + np.arange(count)
+        if total % groups == 0 and np.array_equal(chosen.reshape(-1), rows):
+            sizes = (int(rows[0]), count, of_group - int(rows[0]) - count)
+            texts = [_configured(config, size) for size in sizes]
+            counted, start, stop = (
+                " + ".join(text for text in texts[:end] if text) or "0" for end in (3, 1, 2)
+            )
+            return f"rows(lambda c: ({names.get(groups, str(groups))}, {counted}, {start}, {stop}))"
     raise ArchitectureError(
         f"{place.name}: rows of {place.parameter} in an order that `graphml import` cannot write"
     )
 
 
+def _configured(config: Mapping[str, Any], size: int) -> str:
+    """A size by the one field of config.json that says it; else as a number, empty for 0."""
+    names = [name for name, value in config.items() if value == size and name.endswith(OF_PARTS)]
+    return f'c.size("{names[0]}")' if len(names) == 1 else str(size or "")
+
+
+OF_PARTS = ("_rank", "_dim", "_size", "_length")  # ends of names of sizes
 OTHER_GROUPS = (2, 4, 8)  # of rows, whatever the heads: CodeGen's shards
 Layout = tuple[int, str, Callable[[int], str]]
 

@@ -44,13 +44,24 @@ def matches(region: Region) -> Recognised | None:
     n_rot += n_rot % 2
     if n_rot < 2:
         return None
-    for mode in ("neox", "norm"):
-        rotation = _frequencies(rows, mode, n_rot)
-        if rotation is not None and _holds_far(region, mode, rotation):
+    for mode, wrote in (("neox", "neox"), ("norm", "norm"), ("norm", "neox"), ("neox", "norm")):
+        order = pair_order(mode, wrote, n_rot, x.shape[-1])
+        rotation = _frequencies([(x, y[..., np.argsort(order)]) for x, y in rows], mode, n_rot)
+        if rotation is not None and _holds_far(region, mode, order, rotation):
             frequencies, magnitude = rotation
-            numbers = {"mode": mode, "n_rot": n_rot, "frequencies": frequencies, "magnitude": magnitude}
+            numbers = {"mode": mode, "n_rot": n_rot, "frequencies": frequencies, "magnitude": magnitude,
+                       "wrote": wrote}  # fmt: skip
             return Recognised("rope", region.last, {"x": region.entry}, numbers=numbers)
     return None
+
+
+def pair_order(mode: str, wrote: str, n_rot: int, width: int) -> Array:
+    """For each number of a head that was rotated in one order of pairs and written in another: where it was."""
+    natural = np.arange(width)
+    if mode == wrote:
+        return natural
+    halves = natural[:n_rot].reshape(-1, 2).T if wrote == "neox" else natural[:n_rot].reshape(2, -1).T
+    return np.concatenate([halves.reshape(-1), natural[n_rot:]])
 
 
 def _halves(x: Array, mode: str, n_rot: int) -> tuple[Array, Array]:
@@ -86,7 +97,7 @@ def _frequencies(
     return tuple(map(float, frequencies)), float(f"{magnitude:.7g}")
 
 
-def _holds_far(region: Region, mode: str, rotation: tuple[tuple[float, ...], float]) -> bool:
+def _holds_far(region: Region, mode: str, order: Array, rotation: tuple[tuple[float, ...], float]) -> bool:
     """Whether the same frequencies turn tokens far behind the traced ones, as far as there are tables."""
     (frequencies, magnitude), nodes = rotation, region.dependence.description.nodes
     names = region.others(lambda name: region.dependence.is_positions(name) and bool(nodes[name].shape))
@@ -98,6 +109,7 @@ def _holds_far(region: Region, mode: str, rotation: tuple[tuple[float, ...], flo
             continue  # a table of fewer positions
         x = region.random(len(at), 2)
         y = run(region.dependence, {region.entry: x, **positions}, region.last, len(at))
+        y = y[..., np.argsort(order)]
         axis = next(i for i, size in enumerate(region.shape) if isinstance(size, str))
         (a, b), (p, q) = (
             _halves(
