@@ -253,7 +253,7 @@ def _rope(writer: Writer, windowed: bool) -> Expression:
 
 def base(writer: Writer, windowed: bool = False) -> float:
     """The base of the rope: of the second pair's frequency if all follow from it, else 10000."""
-    frequencies = np.array(_rope(writer, windowed).numbers["frequencies"])
+    frequencies = np.abs(_rope(writer, windowed).numbers["frequencies"])
     if len(frequencies) > 1:
         estimate = float(frequencies[1] ** -float(len(frequencies)))
         rounded = float(f"{estimate:.6g}")

@@ -17,7 +17,7 @@ from graphml.authoring.importing.naming import pattern
 from graphml.authoring.importing.places import ParameterPlace, StoredParameter
 from graphml.authoring.importing.writing import LAYER_EPS, Writer
 from graphml.errors import ArchitectureError
-from graphml.loading.huggingface.config import HfConfig
+from graphml.loading.huggingface.config import HfConfig, class_fields
 from graphml.loading.huggingface.config_names import HARMLESS, NUMBERS, SIZES
 from graphml.loading.huggingface.tensors import LEFT_OUT, PREFIXES
 
@@ -92,14 +92,18 @@ def _keys(writer: Writer) -> tuple[str, dict[str, Any]]:
         fields.keys.setdefault(writer.eps_key, repr(writer.eps))  # a field that says another eps is not read
     more = f', "{writer.eps_key}"' if writer.eps_key == LAYER_EPS or name else ""
     more += f', "{name}"' if name else ""
-    lines = [f"found = decoder_keys(config{more})"]
+    lines = [*_followed(writer), f"found = decoder_keys(config{more})"]
     lines += _key_length(writer)
     if writer.tables:
         writer.imports.setdefault("graphml.loading.huggingface.rope", set()).add("rope_keys")
         lines.append("found |= rope_keys(config, found)")
         lines += _rotating(writer)
+        if writer.turns_back:
+            writer.imports["graphml.loading.huggingface.rope"].add("turned_back")
+            lines.append("turned_back(config, found)")
     if writer.experts:
-        read = HfConfig(Path("config.json"), config, {})
+        reads = class_fields().get(str(config.get("model_type")))
+        read = HfConfig(Path("config.json"), config, {}, reads=reads)
         expert_keys = [key for key in OF_EXPERTS if read.get(*SIZES[key]) is not None]
         keys = dict.fromkeys(("expert_count", "expert_used_count", *expert_keys))
         lines += [f'found["{key}"] = config.size("{key}")' for key in keys if key not in fields.keys]
@@ -117,6 +121,22 @@ def _keys(writer: Writer) -> tuple[str, dict[str, Any]]:
     ]
     head += [f"    {line}" for line in _pinned(writer)]
     return "\n".join([*head, *(f"    {line}" for line in lines)]), defaults
+
+
+def _followed(writer: Writer) -> list[str]:
+    """Sizes of decoders that have names of their own beside those of an encoder."""
+    config, lines = writer.fields.config, []
+    heads, kv, _ = writer.sizes
+    kind = str(writer.description.config.get("model_type"))
+    read = HfConfig(Path("config.json"), config, {}, reads=class_fields().get(kind))
+    for key, of_decoder, size in (
+        ("block_count", "decoder_layers", len(writer.found.layers)),
+        ("feed_forward_length", "decoder_ffn_dim", None),
+        ("attention.head_count", "decoder_attention_heads", heads),
+    ):
+        if of_decoder in config and config[of_decoder] in (size, config[of_decoder] if size is None else size):
+            lines.append(f'config.follows("{SIZES[key][0]}", config.size("{of_decoder}"))')
+    return lines
 
 
 def _key_length(writer: Writer) -> list[str]:
@@ -243,7 +263,7 @@ def _names(
     entries: dict[str, list[tuple[str, str]]] = {}
     tied = bool(writer.description.config.get("tie_word_embeddings", False))
     for place in tensors:
-        if tied and place.name.startswith("output."):
+        if tied and place.name == "output.weight":
             continue
         for stored_tensor in stored.get(place.parameter, ()):
             ours = place.name
@@ -254,7 +274,14 @@ def _names(
             raise ArchitectureError(
                 f"the checkpoint has no tensor that is {place.parameter}, which {place.name} needs"
             )
-    known = {stored_tensor.pattern for ones in stored.values() for stored_tensor in ones}
+    read = {operand for node in writer.description.nodes.values() for operand in node.operands}
+    unread = {leaf.name for name, leaf in writer.description.inputs.items() if name not in read}
+    known = {
+        stored_tensor.pattern
+        for name, ones in stored.items()
+        for stored_tensor in ones
+        if name not in unread
+    }
     unused = dict.fromkeys(
         pattern(name) for name in held if pattern(name) not in known and not LEFT_OUT.fullmatch(name)
     )

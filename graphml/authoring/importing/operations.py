@@ -16,7 +16,7 @@ from graphml.authoring.importing.evaluation import op_name
 from graphml.authoring.importing.expressions import Expression, T, View, Weight
 from graphml.authoring.importing.products import einsum, product
 from graphml.authoring.importing.token_shifts import padded
-from graphml.authoring.importing.walked import Walked
+from graphml.authoring.importing.walked import Spread, Value, Walked
 from graphml.authoring.importing.whole_numbers import check_whole, remainder
 
 UNARY = {
@@ -94,11 +94,17 @@ def combined(walk: Walked, node: TracedNode, op: str, a: str, b: str) -> View:
     for name in (a, b):
         if not walk.is_walked(name):
             walk.take_positions(name)
-    if not walk.is_walked(a):
+    if not walk.is_walked(a) or isinstance(walk.values.get(a), Spread):
         if op not in COMMUTATIVE:
             raise ValueError(f"{op} of a parameter and a value of tokens, in this order")
         a, b = b, a
     full = tuple(size for size in node.shape or () if not isinstance(size, str) and size != 1) or (1,)
+    spread = walk.values.get(b)
+    if isinstance(spread, Spread):
+        x = walk.taken(a)
+        if x.shape != full:
+            raise ValueError("a value of tokens is repeated along a parameter")
+        return walk.made(node, op, (x,), x.shape, {"weight": spread.weight})
     if not walk.is_walked(b):
         return _with_weight(walk, node, op, walk.taken(a), b, full)
     first, second = operand(walk, node, a), operand(walk, node, b)
@@ -153,7 +159,7 @@ def _with_weight(
     return walk.made(node, op, (x,), x.shape, {"weight": Weight(name, tuple(shape) or (1,))})
 
 
-def embedding(walk: Walked, node: TracedNode) -> View:
+def embedding(walk: Walked, node: TracedNode) -> View | Spread:
     """Rows of a table by the ids, or by positions."""
     indices = node.args["indices"]["node"]
     weight = walk.weight(node.args["weight"]["node"])
@@ -168,6 +174,8 @@ def embedding(walk: Walked, node: TracedNode) -> View:
         raise ValueError("rows of a table by something else than ids or positions")
     positions = np.asarray(walk.plain.value(indices)).reshape(-1)
     first = int(positions[0])
+    if np.all(positions == first):
+        return Spread(Weight(weight.source, (1, weight.shape[1]), rows=(first,)))
     if not np.array_equal(positions, np.arange(T) + first):
         raise ValueError("rows of a table by positions that do not follow one another")
     rows = tuple(range(first, weight.shape[0])) if first else None
@@ -280,7 +288,7 @@ def chosen(walk: Walked, node: TracedNode) -> View:
 
 
 ALONG_TEXT = ("cat", "stack", "pad", "constant_pad_nd", "conv1d")  # ops that read views of parts of the text
-HANDLERS: Mapping[tuple[str, ...], Callable[[Walked, TracedNode], View]] = {
+HANDLERS: Mapping[tuple[str, ...], Callable[[Walked, TracedNode], Value]] = {
     tuple(UNARY): unary,
     ("add", "sub", "rsub", "mul", "div", "true_divide"): arithmetic,
     ("linear", "addmm", "mm", "matmul", "bmm"): product,

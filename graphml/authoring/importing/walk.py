@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphml.authoring.importing.aten import MOVES
+from graphml.authoring.importing.aten import MOVES, SAME
 from graphml.authoring.importing.attention_maps import attend, attended_by_maps, combined_maps, softmax_map
 from graphml.authoring.importing.description import TracedNode
 from graphml.authoring.importing.entries.rotation import pair_order
@@ -22,7 +22,7 @@ from graphml.authoring.importing.token_shifts import (
     of_partial_text,
     token_axis,
 )
-from graphml.authoring.importing.walked import Value, Walked
+from graphml.authoring.importing.walked import Spread, Value, Walked
 from graphml.errors import ArchitectureError
 
 
@@ -131,13 +131,29 @@ class Walk(Walked):
 
     def _moved(self, node: TracedNode) -> Value:
         """A view with the op done on its codes."""
-        view = self.view(next(node.args[key]["node"] for key in ("self", "input") if key in node.args))
+        source = next(node.args[key]["node"] for key in ("self", "input") if key in node.args)
+        spread = self._spread(node, source)
+        if spread is not None:
+            return spread
+        view = self.view(source)
         moved = self.moved(node, view.codes)
         return (
             tuple(View(view.of, codes) for codes in moved)
             if isinstance(moved, tuple)
             else View(view.of, moved)
         )
+
+    def _spread(self, node: TracedNode, source: str) -> Spread | None:
+        """A parameter of a token's shape that is repeated for all tokens; None for another value."""
+        known = self.values.get(source)
+        if isinstance(known, Spread) and op_name(node) in SAME:
+            return known
+        if op_name(node) != "expand" or not self.dependence.is_parameters(source):
+            return None
+        weight, shape = self.weight(source), node.shape or ()
+        rest = tuple(size for size in weight.shape if size != 1) or (1,)
+        is_last = shape[len(shape) - len(rest) :] == rest and isinstance(shape[-len(rest) - 1], str)
+        return Spread(Weight(weight.source, rest)) if is_last else None
 
     def _joined(self, node: TracedNode, stacked: bool) -> Value:
         """Views along the text, of one expression, or of several in each token."""

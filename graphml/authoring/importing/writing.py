@@ -252,6 +252,11 @@ class Writer:
         first = next(expr for layer in self.attends for expr in layer)
         return first.inputs[0].shape[0], first.inputs[1].shape[0], first.inputs[0].shape[1]
 
+    @property
+    def turns_back(self) -> bool:
+        """Whether ropes turn pairs the other way."""
+        return any(frequencies[0] < 0 for _, _, frequencies in self.tables)
+
     def windows(self) -> list[int]:
         """Of the layers; 0 for all."""
         for layer in self.attends:

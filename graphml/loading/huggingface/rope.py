@@ -52,6 +52,12 @@ def rope_keys(
     return rope_values
 
 
+def turned_back(config: HfConfig, keys: Mapping[str, Value]) -> None:
+    """Have pairs turn the other way: what divides the frequencies is below 0."""
+    factors = np.ones(int(str(keys["rope.dimension_count"])) // 2, np.float32)
+    config.tensors["rope_freqs.weight"] = -config.tensors.get("rope_freqs.weight", factors)
+
+
 def _drop_unread_part(config: HfConfig, parameters: Fields) -> None:
     """Take out the part of heads that rotate, of a class whose rope turns all of them whatever it says.
 

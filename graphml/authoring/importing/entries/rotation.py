@@ -92,7 +92,7 @@ def _frequencies(
     frequencies = _steps(angles)
     if np.max(np.abs(_wrapped(angles - np.arange(len(angles))[:, None] * frequencies))) > 1e-6 * len(angles):
         return None
-    if np.any(frequencies <= 0):
+    if np.any(frequencies * frequencies[0] <= 0):  # all forwards, or all backwards
         return None
     return tuple(map(float, frequencies)), float(f"{magnitude:.7g}")
 
