@@ -129,12 +129,18 @@ def _along(function: Callable[..., Array]) -> Callable[[Arguments], Array]:
     return lambda a: function(a["self"], axis=axes(a.get("dim")), keepdims=a.get("keepdim", False))
 
 
-def _extreme(a: Arguments) -> Any:
-    """The largest of all; of a dimension, and where it is."""
-    if a.get("dim") is None:
-        return np.max(a["self"])
-    keep = bool(a.get("keepdim"))
-    return tuple(function(a["self"], axis=a["dim"], keepdims=keep) for function in (np.max, np.argmax))
+def _extreme(of_all: Callable[..., Array], place: Callable[..., Array], of_two: Callable[..., Array]) -> Any:
+    """The largest or smallest: of two values, of all numbers, or of a dimension, and where it is."""
+
+    def extreme(a: Arguments) -> Any:
+        if "other" in a:
+            return of_two(a["self"], a["other"])
+        if a.get("dim") is None:
+            return of_all(a["self"])
+        keep = bool(a.get("keepdim"))
+        return tuple(function(a["self"], axis=a["dim"], keepdims=keep) for function in (of_all, place))
+
+    return extreme
 
 
 def _unary(function: Callable[[Array], Array]) -> Callable[[Arguments], Array]:
@@ -234,7 +240,8 @@ NUMBERS: Mapping[str, Callable[[Arguments], Any]] = {
     "all": _along(np.all),
     "prod": _along(np.prod),
     "logsumexp": _along(lambda x, axis, keepdims: np.logaddexp.reduce(x, axis=axis, keepdims=keepdims)),
-    "max": _extreme,
+    "max": _extreme(np.max, np.argmax, np.maximum),
+    "min": _extreme(np.min, np.argmin, np.minimum),
     "linalg_vector_norm": lambda a: np.linalg.norm(
         a["self"], axis=axes(a.get("dim")), keepdims=a.get("keepdim", False)
     ),

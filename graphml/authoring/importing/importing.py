@@ -24,7 +24,7 @@ from graphml.authoring.importing.evaluation import is_ignored, op_name
 from graphml.authoring.importing.expressions import Expression
 from graphml.authoring.importing.joined_writes import joined_writes
 from graphml.authoring.importing.layers import Layered, layered
-from graphml.authoring.importing.mapping import mapping
+from graphml.authoring.importing.mapping import mapping, other_rope_fields
 from graphml.authoring.importing.naming import Named, names
 from graphml.authoring.importing.numbers import Fields, Pins
 from graphml.authoring.importing.places import COMPUTED, ParameterPlace, StoredParameter, places, stored_as
@@ -226,6 +226,7 @@ def traced_keys(writer: Writer) -> dict[str, Any]:
             keys["rope.scaling.attn_factor"] = first.numbers["magnitude"]
         if len(writer.tables) > 1:
             keys["rope.freq_base_swa"] = base(writer, windowed=True)
+            keys["rope.dimension_count_swa"] = _rope(writer, windowed=True).numbers["n_rot"]
     return keys
 
 
@@ -235,7 +236,8 @@ def check_rope(writer: Writer) -> None:
         return
     keys = {"attention.key_length": writer.sizes[2], "context_length": DEFAULT_CONTEXT}
     try:
-        rope_keys(HfConfig(Path("config.json"), writer.description.config, {}), keys)
+        config = HfConfig(Path("config.json"), writer.description.config, {})
+        rope_keys(config, keys, known=other_rope_fields(writer.description.config))
     except ArchitectureError as error:
         raise ArchitectureError(f"{_rope(writer, windowed=False).told}: {error}") from None
 

@@ -19,6 +19,7 @@ OF_EACH_LAYER = (
     "magnitude",
     "attention",
     "factor",
+    "offset",
 )  # numbers that do not make kinds
 _NUMBER = re.compile(r"(?:^|\.)(\d{1,6})(?=\.|$)")
 
@@ -108,7 +109,10 @@ def _numbers(everything: Sequence[Expression], count: int) -> dict[int, int]:
     """
     numbers: dict[int, int] = {}
     own: list[list[Expression]] = [[] for _ in range(count)]
+    shared = _shared_positions(everything)
     for expr in everything:
+        if id(expr) in shared:
+            continue
         number = layer_of(expr)
         if number is None and count > 1:
             number = max((numbers[id(each)] for each in expr.inputs if id(each) in numbers), default=None)
@@ -127,6 +131,24 @@ def _numbers(everything: Sequence[Expression], count: int) -> dict[int, int]:
         del numbers[id(expr)]
     _own_columns(everything, numbers)
     return numbers
+
+
+def _shared_positions(everything: Sequence[Expression]) -> set[int]:
+    """Values of positions alone that several layers read: they are computed before the layers."""
+    of_positions: set[int] = set()
+    for expr in everything:
+        inputs = expr.op == "positions" or (expr.inputs and all(id(each) in of_positions for each in expr.inputs))
+        if inputs and not expr.weights:
+            of_positions.add(id(expr))
+    shared: set[int] = set()
+    readers: dict[int, set[int | None]] = {}
+    for expr in reversed(everything):
+        if id(expr) in of_positions and len(readers.get(id(expr), set())) > 1:
+            shared.add(id(expr))
+        for each in expr.inputs:
+            of = readers.get(id(expr), set()) if id(expr) in of_positions else {layer_of(expr)}
+            readers.setdefault(id(each), set()).update(of)
+    return shared
 
 
 def _own_columns(everything: Sequence[Expression], numbers: dict[int, int]) -> None:

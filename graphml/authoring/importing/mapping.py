@@ -19,6 +19,7 @@ from graphml.authoring.importing.writing import LAYER_EPS, Writer
 from graphml.errors import ArchitectureError
 from graphml.loading.huggingface.config import HfConfig, class_fields
 from graphml.loading.huggingface.config_names import HARMLESS, NUMBERS, SIZES
+from graphml.loading.huggingface.rope import KNOWN
 from graphml.loading.huggingface.tensors import LEFT_OUT, PREFIXES
 
 WIDE = 108  # characters of a line
@@ -95,8 +96,9 @@ def _keys(writer: Writer) -> tuple[str, dict[str, Any]]:
     lines = [*_followed(writer), f"found = decoder_keys(config{more})"]
     lines += _key_length(writer)
     if writer.tables:
-        writer.imports.setdefault("graphml.loading.huggingface.rope", set()).add("rope_keys")
-        lines.append("found |= rope_keys(config, found)")
+        read, text = rope_text(writer)
+        writer.imports.setdefault("graphml.loading.huggingface.rope", set()).add(read)
+        lines.append(f"found |= {text}")
         lines += _rotating(writer)
         if writer.turns_back:
             writer.imports["graphml.loading.huggingface.rope"].add("turned_back")
@@ -111,7 +113,7 @@ def _keys(writer: Writer) -> tuple[str, dict[str, Any]]:
         lines.append(f"found |= {text}" if key.startswith("*") else f'found["{key}"] = {text}')
     checks = _checks(writer, "\n".join(lines), defaults)
     if len(lines) == 2 and writer.tables:
-        lines = [lines[0], *checks, "return found | rope_keys(config, found)"]
+        lines = [lines[0], *checks, f"return found | {text}"]
     else:
         lines += [*checks, "return found"]
     defaults |= {key_name: value for key_name, value in _assumed(writer).items() if key_name not in config}
@@ -154,9 +156,28 @@ def _key_length(writer: Writer) -> list[str]:
     return [f'found["attention.key_length"] = {read}']
 
 
+def other_rope_fields(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Numbers beside the rope's that the model itself reads, as for scores that grow with the position."""
+    ropes = (config.get("rope_scaling"), config.get("rope_parameters"))
+    rope = next((fields for fields in ropes if isinstance(fields, dict) and fields), {})
+    return tuple(name for name, value in rope.items() if name not in KNOWN and isinstance(value, int | float))
+
+
+def rope_text(writer: Writer) -> tuple[str, str]:
+    """The function that reads the rope's fields, and its call."""
+    config = writer.description.config
+    if len({n_rot for n_rot, _, _ in writer.tables}) > 1:
+        return "ropes_by_kind", "ropes_by_kind(config, found, {})"
+    others = other_rope_fields(config)
+    known = f", known={others!r}".replace("'", '"') if others else ""
+    return "rope_keys", f"rope_keys(config, found{known})"
+
+
 def _rotating(writer: Writer) -> list[str]:
     """How many dimensions rotate, where no part of the heads says it."""
     config, n_rot = writer.description.config, writer.tables[0][0]
+    if len({table[0] for table in writer.tables}) > 1:
+        return []
     configs = [config, *(rope for name in ROPE_FIELDS if isinstance(rope := config.get(name), dict))]
     parts = [
         keys[name] for keys in configs for name in ("partial_rotary_factor", "rotary_pct") if keys.get(name)

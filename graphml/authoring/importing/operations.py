@@ -14,26 +14,11 @@ from graphml.authoring.importing.convolutions import convolution
 from graphml.authoring.importing.description import TracedNode
 from graphml.authoring.importing.evaluation import op_name
 from graphml.authoring.importing.expressions import Expression, T, View, Weight
+from graphml.authoring.importing.parameter_values import UNARY, computed
 from graphml.authoring.importing.products import einsum, product
 from graphml.authoring.importing.token_shifts import padded
 from graphml.authoring.importing.walked import Spread, Value, Walked
 from graphml.authoring.importing.whole_numbers import check_whole, remainder
-
-UNARY = {
-    "silu": "silu",
-    "relu": "relu",
-    "sigmoid": "sigmoid",
-    "tanh": "tanh",
-    "exp": "exp",
-    "log": "log",
-    "floor": "floor",
-    "round": "round",
-    "neg": "neg",
-    "abs": "absolute",
-    "sqrt": "sqrt",
-    "square": "sqr",
-    "softplus": "softplus",
-}
 
 COMMUTATIVE = ("add", "mul", "maximum", "minimum", "equal")
 OVER_LAST = {"softmax": "softmax", "_softmax": "softmax", "cumsum": "cumsum"}
@@ -106,7 +91,13 @@ def combined(walk: Walked, node: TracedNode, op: str, a: str, b: str) -> View:
             raise ValueError("a value of tokens is repeated along a parameter")
         return walk.made(node, op, (x,), x.shape, {"weight": spread.weight})
     if not walk.is_walked(b):
-        return _with_weight(walk, node, op, walk.taken(a), b, full)
+        of_parameters = computed(walk, node, b)
+        if of_parameters is None:
+            return _with_weight(walk, node, op, walk.taken(a), b, full)
+        x = walk.taken(a)
+        if x.shape != full or of_parameters.shape not in ((), (1,), full[-1:]):
+            raise ValueError("combines tokens with parameters that were combined, of another shape")
+        return walk.made(node, op, (x, of_parameters), x.shape)
     first, second = operand(walk, node, a), operand(walk, node, b)
     if first.size < second.size and op in COMMUTATIVE:
         first, second = second, first

@@ -127,6 +127,13 @@ def _place(dependence: Dependence, expr: Expression, name: str, weight: Weight) 
     )
 
 
+def is_held(dependence: Dependence, weight: Weight) -> bool:
+    """Whether a checkpoint holds a weight: as a parameter, or as a known change of one."""
+    before = dependence.description.parameters_of(weight.source)
+    leaves = [dependence.description.inputs[name] for name in before]
+    return len(leaves) == 1 and _change(dependence, leaves[0], weight) is not None
+
+
 def _change(dependence: Dependence, leaf: TracedInput, weight: Weight) -> str | None:
     """What is done to a parameter, by the name of the change; None if it is none of those that are known."""
     parameter = random_parameter(leaf)

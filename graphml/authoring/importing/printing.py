@@ -182,7 +182,7 @@ def _linear(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[st
 
 
 def _scale(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str, str], owner: str) -> str:
-    offset = f", {numbers['offset']}" if of.numbers["offset"] else ""
+    offset = f", {numbers['offset']}" if numbers["offset"] != "0.0" else ""
     return f"g.scale({inner[0]}, {numbers['factor']}{offset})"
 
 
@@ -233,6 +233,7 @@ CALLS: Mapping[str, Handler] = {
     "embed": lambda of, inner, stem, numbers, owner: f'g.embed({owner}["{stem}"], g.tokens)',
     "position_rows": lambda of, inner, stem, numbers, owner: f'g.rows({owner}["{stem}"], g.positions)',
     "positions": lambda of, inner, stem, numbers, owner: 'g.reshape(g.cast(g.positions, "f32"), 1)',
+    "parameter": lambda of, inner, stem, numbers, owner: f'{owner}["{stem}"]',
     "rms_norm": _norm,
     "l2_norm": lambda of, inner, stem, numbers, owner: f"g.l2_norm({inner[0]}, {numbers['eps']})",
     "layer_norm": _norm,

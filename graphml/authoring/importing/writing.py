@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from graphml.authoring.importing.description import TracedModule
 from graphml.authoring.importing.document import config_class
 from graphml.authoring.importing.expressions import Expression
@@ -257,6 +259,17 @@ class Writer:
         """Whether ropes turn pairs the other way."""
         return any(frequencies[0] < 0 for _, _, frequencies in self.tables)
 
+    @property
+    def factors_of_one(self) -> bool:
+        """Whether the ropes of layers with a window are plain, and the others' are not."""
+        plain: dict[bool, bool] = {}
+        for layer, window in zip(self.found.layers, self.windows(), strict=True):
+            for expr in (expr for expr in layer if expr.op == "rope"):
+                steps = np.array(expr.numbers["frequencies"])
+                powers = steps[min(1, len(steps) - 1)] ** np.arange(len(steps))
+                plain[bool(window)] = bool(np.allclose(steps, powers, rtol=1e-5))
+        return plain.get(True, False) and not plain.get(False, True)
+
     def windows(self) -> list[int]:
         """Of the layers; 0 for all."""
         for layer in self.attends:
@@ -282,7 +295,7 @@ class Writer:
             numbers |= self._attend(of)
         elif of.op == "scale":
             numbers["factor"] = self._factor(of)
-            numbers["offset"] = literal(of.numbers["offset"])
+            numbers["offset"] = self._by_layer(of, "offset") or literal(of.numbers["offset"])
         elif of.op == "softcap":
             numbers["limit"] = self.fields.number(of.numbers["limit"], "final_logit_softcapping")
         elif of.op == "experts":
@@ -327,20 +340,20 @@ class Writer:
                         return "config.n_head" if role == "q" else "config.n_head_kv"
         return str(of.shape[0])
 
-    def _factors(self, of: Expression) -> str:
-        """A factor that differs from layer to layer, as a field with one for each; empty for others."""
-        for kind, number in enumerate(self.found.firsts):
-            if of not in self.found.layers[number]:
+    def _by_layer(self, of: Expression, number: str) -> str:
+        """A number that differs from layer to layer, as a field with one for each; empty for others."""
+        for kind, first in enumerate(self.found.firsts):
+            if of not in self.found.layers[first]:
                 continue
-            at = self.found.layers[number].index(of)
+            at = self.found.layers[first].index(of)
             alike = zip(self.found.kinds, self.found.layers, strict=True)
-            factors = [layer[at].numbers["factor"] if other == kind else 0.0 for other, layer in alike]
-            if all(near(factors[i], of.numbers["factor"]) for i in self._of_kind(kind)):
+            values = [layer[at].numbers[number] if other == kind else 0.0 for other, layer in alike]
+            if all(near(values[i], of.numbers[number]) for i in self._of_kind(kind)):
                 return ""
-            names = ("factors", *(f"factors_{i}" for i in range(2, 99)))
-            name = next(name for name in names if self.fields.values.get(name, factors) == factors)
+            names = (f"{number}s", *(f"{number}s_{i}" for i in range(2, 99)))
+            name = next(name for name in names if self.fields.values.get(name, values) == values)
             read = f'keys.numbers("{name}", known.n_layer, 0.0)'
-            field_text = self.fields.add(name, "tuple[float, ...]", read, name, repr(factors), factors)
+            field_text = self.fields.add(name, "tuple[float, ...]", read, name, repr(values), values)
             return f"{field_text}[layer.index]"
         return ""
 
@@ -350,7 +363,7 @@ class Writer:
 
     def _factor(self, of: Expression) -> str:
         value = of.numbers["factor"]
-        if by_layer := self._factors(of):
+        if by_layer := self._by_layer(of, "factor"):
             return by_layer
         x = of.inputs[0]
         if x.op == "sum_rows" and near(value * x.inputs[0].shape[-1], 1.0) and of.shape[-1] == 1:
@@ -476,9 +489,17 @@ class Writer:
             return []
         if len(self.tables) == 1:
             return ["table = config.rope.table(g, weights)"]
-        self.imports.setdefault("graphml_models._windows", set()).update(("read_local_rope", "rope_tables"))
+        self.imports.setdefault("graphml_models._windows", set()).add("read_local_rope")
         self.imports.setdefault("graphml_models._rope", set()).add("Rope")
-        self.fields.add("local_rope", "Rope", "read_local_rope(keys, known.rope, scaled=False)")
+        read = "read_local_rope(keys, known.rope, scaled=False)"
+        if len({n_rot for n_rot, _, _ in self.tables}) > 1:
+            self.imports.setdefault("dataclasses", set()).add("replace")
+            n_rot = 'keys.integer("rope.dimension_count_swa", known.rope.n_rot)'
+            read = f"replace({read}, n_rot={n_rot})"
+        self.fields.add("local_rope", "Rope", read)
+        if self.factors_of_one:
+            return ["tables = {False: config.rope.table(g, weights), True: config.local_rope.table(g)}"]
+        self.imports["graphml_models._windows"].add("rope_tables")
         return ["tables = rope_tables(g, weights, config.rope, config.local_rope)"]
 
     def config_class(self) -> str:
@@ -488,7 +509,8 @@ class Writer:
             self.imports.setdefault(module, set()).add("Config")
             return ""
         self.imports["graphml.loading.architecture"].add("Keys")
-        self.imports |= {"dataclasses": {"dataclass"}, "typing": {"Self"}, "graphml_models": {"_config"}}
+        for module, name in (("dataclasses", "dataclass"), ("typing", "Self"), ("graphml_models", "_config")):
+            self.imports.setdefault(module, set()).add(name)
         return config_class(self.fields.fields, self.eps_key == LAYER_EPS)
 
 

@@ -20,6 +20,12 @@ PART, PART_OF_ROPE = "partial_rotary_factor", "rope_parameters.partial_rotary_fa
 """Every config takes the former over into its rope; the latter is recorded of classes that rotate by it."""
 ORIGINAL = "original_max_position_embeddings"
 Fields = dict[str, Any]
+KNOWN = frozenset((
+    "rope_type", "type", "rope_theta", PART, ORIGINAL, "factor", "low_freq_factor", "high_freq_factor",
+    "attention_factor", "mscale", "mscale_all_dim", "beta_fast", "beta_slow", "truncate", "short_factor",
+    "long_factor", "mrope_section", "mrope_interleaved", *LAYER_KINDS,
+))  # fmt: skip
+"""Parameters of ropes that `rope_keys` reads."""
 
 
 def rope_keys(
