@@ -35,6 +35,11 @@ OTHERS: Mapping[str, Mapping[str, Any]] = {
     "gpt_neo": {"num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]],
                 "window_size": 8},
     "openai-gpt": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256},
+    "kolibri1": {"num_experts": 8, "num_local_experts": 8, "num_experts_per_tok": 2,
+                 "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16, "sliding_window": 8},
+    "axk1": {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "n_group": 2,
+             "topk_group": 1, "kv_lora_rank": 16, "q_lora_rank": 24, "qk_nope_head_dim": 8,
+             "qk_rope_head_dim": 4, "v_head_dim": 12},
     "xglm": {"d_model": 32, "ffn_dim": 48, "num_layers": 2, "attention_heads": 4},
     **{kind: {**DECODER} for kind in ("bart", "mbart", "pegasus", "plbart", "marian", "blenderbot", "mvp")},
     **{kind: {"is_decoder": True} for kind in (

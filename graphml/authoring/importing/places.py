@@ -29,6 +29,10 @@ EXPERTS = {
     "gate": "ffn_gate_exps",
     "up": "ffn_up_exps",
     "down": "ffn_down_exps",
+    "gate_up_bias": "ffn_gate_up_exps",
+    "gate_bias": "ffn_gate_exps",
+    "up_bias": "ffn_up_exps",
+    "down_bias": "ffn_down_exps",
     "bias": "exp_probs_b",
 }
 CHANGES: Mapping[str, Callable[[Array], Array]] = {

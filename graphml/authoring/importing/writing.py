@@ -480,6 +480,8 @@ class Writer:
         for expr in self.experts:
             if not is_plain(expr):
                 self.imports.setdefault(ROUTING, set()).update(("Routing", "choose"))
+                if expr.numbers["in_turns"]:
+                    self.imports.setdefault("graphml.ir.shape", set()).add("fixed")
                 add_routing(self.fields, expr)
                 return [experts_function(expr)]
         return []
