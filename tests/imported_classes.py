@@ -38,7 +38,7 @@ OTHERS: Mapping[str, Mapping[str, Any]] = {
     "kolibri1": {"num_experts": 8, "num_local_experts": 8, "num_experts_per_tok": 2,
                  "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16, "sliding_window": 8},
     "axk1": {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "n_group": 2,
-             "topk_group": 1, "kv_lora_rank": 16, "q_lora_rank": 24, "qk_nope_head_dim": 8,
+             "topk_group": 1, "num_key_value_heads": 4, "kv_lora_rank": 16, "q_lora_rank": 24, "qk_nope_head_dim": 8,
              "qk_rope_head_dim": 4, "v_head_dim": 12},
     "xglm": {"d_model": 32, "ffn_dim": 48, "num_layers": 2, "attention_heads": 4},
     **{kind: {**DECODER} for kind in ("bart", "mbart", "pegasus", "plbart", "marian", "blenderbot", "mvp")},

@@ -39,6 +39,14 @@ def less_one(walk: Walked, node: TracedNode) -> View:
     return scaled(walk, node, risen, 1.0, -1.0)
 
 
+def log_of_more(walk: Walked, node: TracedNode) -> View:
+    """log(1 + x)."""
+    x = walk.taken(node.operands[0])
+    numbers = {"factor": 1.0, "offset": 1.0}
+    more = walk.select.kept(Expression("scale", (x,), x.shape, node.path, node.told, numbers=numbers))
+    return walk.made(node, "log", (more,), x.shape)
+
+
 def scaled(walk: Walked, node: TracedNode, x: Expression, factor: float, offset: float) -> View:
     """X * factor + offset; x itself where that is nothing."""
     if factor == 1.0 and offset == 0.0:
@@ -287,6 +295,7 @@ HANDLERS: Mapping[tuple[str, ...], Callable[[Walked, TracedNode], Value]] = {
     ("embedding",): embedding,
     ("pow",): power,
     ("expm1",): less_one,
+    ("log1p",): log_of_more,
     ("clamp", "clamp_min", "clamp_max"): clamped,
     (*OVER_LAST, "sum", "mean", "amax", "amin"): reduced,
     tuple(COMPARED): compared,

@@ -26,6 +26,7 @@ def is_plain(of: Expression) -> bool:
         and not numbers["in_turns"]
         and not numbers["before"]
         and not numbers["sigmoid"]
+        and not numbers["of_scores"]
         and numbers["scale"] == 1.0
         and numbers["groups"][0] < 2
         and "bias" not in of.weights
@@ -40,10 +41,9 @@ def experts_function(of: Expression) -> str:
         '    """The best experts of each token, [T, D]."""',
     ]
     if numbers["of_scores"]:
-        lines += [
-            '    scores_TE = g.add(layer.linear(x_TD, "ffn_gate_inp"), layer["exp_probs_b.bias"])',
-            "    ids_TU = g.top_k(scores_TE, config.routing.n_used)",
-        ]
+        scores = 'layer.linear(x_TD, "ffn_gate_inp")'
+        scores = f'g.add({scores}, layer["exp_probs_b.bias"])' if "bias" in of.weights else scores
+        lines.append(f"    ids_TU = g.top_k({scores}, config.routing.n_used)")
         ids = ", ids_TU"
     lines.append(f"    chosen = choose(g, config.routing, layer, x_TD{ids})")
     gate, up = "gate", "up"

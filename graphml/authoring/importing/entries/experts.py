@@ -243,9 +243,8 @@ def _routings(region: Region, biased: bool) -> list[_Routing]:
         return []
     used = int(tops[-1].args["k"])
     plain = [_Routing(used, *choices, groups) for choices in product((False, True), (True, False))]
-    by_scores = [replace(routing, of_scores=True) for routing in plain] if biased else []
-    before = [replace(routing, before=True) for routing in plain if not routing.normalise]
-    return [*plain, *by_scores, *before]
+    plain += [replace(routing, of_scores=True) for routing in plain if biased or routing.sigmoid]
+    return [*plain, *(replace(routing, before=True) for routing in plain if not routing.normalise)]
 
 
 def _shape(region: Region, name: str) -> tuple[int, ...]:
