@@ -411,6 +411,7 @@ MOVES: Mapping[str, Callable[[Arguments], Any]] = {
     "unsqueeze": lambda a: np.expand_dims(a["self"], a["dim"]),
     "squeeze": _squeezed,
     "expand": lambda a: expanded(a["self"], a["size"]),
+    "broadcast_tensors": lambda a: tuple(np.broadcast_arrays(*a["tensors"])),
     "expand_as": lambda a: np.broadcast_to(a["self"], a["other"].shape),
     "slice": lambda a: sliced(a["self"], a.get("dim", 0), a.get("start"), a.get("end"), a.get("step", 1)),
     "select": lambda a: np.take(a["self"], a["index"], axis=a["dim"]),

@@ -204,7 +204,12 @@ class _Runs:
         """The last node's value."""
         entries = {}
         for (role, shape), x in zip(self.shapes.items(), (q, k, v), strict=False):
-            axis = next(i for i, size in enumerate(shape) if isinstance(size, str))
+            axis = next((i for i, size in enumerate(shape) if isinstance(size, str)), None)
+            if axis is None:
+                raise ArchitectureError(
+                    f"{self.dependence.description.nodes[self.found.last].told}: was traced at one length alone: "
+                    "the model's Python depends on the length"
+                )
             rest = tuple(size for size in shape if isinstance(size, int))
             if np.prod(rest) * len(x) != x.size:
                 raise ArchitectureError(

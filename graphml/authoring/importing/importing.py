@@ -24,7 +24,7 @@ from graphml.authoring.importing.evaluation import is_ignored, op_name
 from graphml.authoring.importing.expressions import Expression
 from graphml.authoring.importing.joined_writes import joined_writes
 from graphml.authoring.importing.layers import Layered, layered
-from graphml.authoring.importing.mapping import mapping, other_rope_fields
+from graphml.authoring.importing.mapping import mapping, other_rope_fields, rope_text
 from graphml.authoring.importing.naming import Named, names
 from graphml.authoring.importing.numbers import Fields, Pins
 from graphml.authoring.importing.places import COMPUTED, ParameterPlace, StoredParameter, places, stored_as
@@ -36,7 +36,7 @@ from graphml.ir.op_table import own_op
 from graphml.ir.own_op import OwnOp
 from graphml.loading.discovery import IMPORTED
 from graphml.loading.huggingface.config import HfConfig
-from graphml.loading.huggingface.rope import rope_keys
+from graphml.loading.huggingface.rope import rope_keys, ropes_by_kind
 
 FURTHEST = 14  # dominators that are tried for each node
 LARGEST = 90  # nodes of a region
@@ -68,9 +68,18 @@ def recognised(dependence: Dependence) -> dict[str, Recognised]:
             if match is not None:
                 match, region = _whole(dependence, match, region)
                 recognised_by_last[node.name] = match
-                inside |= {each.name for each in region.nodes}
+                inside |= _read_inside(dependence, region)
                 break
     return recognised_by_last
+
+
+def _read_inside(dependence: Dependence, region: Region) -> set[str]:
+    """The nodes of a region that lead to its last one alone: others may be recognised by themselves."""
+    inside = {region.last}
+    for node in reversed(region.nodes):
+        if inside.issuperset(dependence.users.get(node.name, ("",))):
+            inside.add(node.name)
+    return inside
 
 
 def _is_as_before(dependence: Dependence, node: TracedNode) -> bool:
@@ -237,7 +246,10 @@ def check_rope(writer: Writer) -> None:
     keys = {"attention.key_length": writer.sizes[2], "context_length": DEFAULT_CONTEXT}
     try:
         config = HfConfig(Path("config.json"), writer.description.config, {})
-        rope_keys(config, keys, known=other_rope_fields(writer.description.config))
+        if rope_text(writer)[0] == "ropes_by_kind":
+            ropes_by_kind(config, keys, {})
+        else:
+            rope_keys(config, keys, known=other_rope_fields(writer.description.config))
     except ArchitectureError as error:
         raise ArchitectureError(f"{_rope(writer, windowed=False).told}: {error}") from None
 

@@ -19,7 +19,7 @@ from graphml.authoring.importing.writing import LAYER_EPS, Writer
 from graphml.errors import ArchitectureError
 from graphml.loading.huggingface.config import HfConfig, class_fields
 from graphml.loading.huggingface.config_names import HARMLESS, NUMBERS, SIZES
-from graphml.loading.huggingface.rope import KNOWN
+from graphml.loading.huggingface.rope import KNOWN, LAYER_KINDS, PART
 from graphml.loading.huggingface.tensors import LEFT_OUT, PREFIXES
 
 WIDE = 108  # characters of a line
@@ -166,7 +166,10 @@ def other_rope_fields(config: Mapping[str, Any]) -> tuple[str, ...]:
 def rope_text(writer: Writer) -> tuple[str, str]:
     """The function that reads the rope's fields, and its call."""
     config = writer.description.config
-    if len({n_rot for n_rot, _, _ in writer.tables}) > 1:
+    kinds = config.get("rope_parameters")
+    near = kinds.get(LAYER_KINDS[1]) if isinstance(kinds, dict) else None
+    by_kind = len(writer.tables) > 1 and isinstance(near, dict) and PART in near
+    if by_kind or len({n_rot for n_rot, _, _ in writer.tables}) > 1:
         return "ropes_by_kind", "ropes_by_kind(config, found, {})"
     others = other_rope_fields(config)
     known = f", known={others!r}".replace("'", '"') if others else ""
@@ -322,7 +325,7 @@ def _names(
         ]
         + (
             ['"lm_head": "output"']
-            if tied and "lm_head.weight" in held and "lm_head.weight" in unused
+            if tied and "lm_head.weight" in held and "lm_head.weight" not in entries
             else []
         )
     )
