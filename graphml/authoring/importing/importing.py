@@ -36,7 +36,7 @@ from graphml.ir.op_table import own_op
 from graphml.ir.own_op import OwnOp
 from graphml.loading.discovery import IMPORTED
 from graphml.loading.huggingface.config import HfConfig
-from graphml.loading.huggingface.rope import rope_keys, ropes_by_kind
+from graphml.loading.huggingface.rope import STILL, rope_keys, ropes_by_kind
 
 FURTHEST = 14  # dominators that are tried for each node
 LARGEST = 90  # nodes of a region
@@ -247,7 +247,7 @@ def check_rope(writer: Writer) -> None:
     try:
         config = HfConfig(Path("config.json"), writer.description.config, {})
         if rope_text(writer)[0] == "ropes_by_kind":
-            ropes_by_kind(config, keys, {})
+            ropes_by_kind(config, keys, {}, widths=writer.rope_widths)
         else:
             rope_keys(config, keys, known=other_rope_fields(writer.description.config))
     except ArchitectureError as error:
@@ -268,10 +268,11 @@ def _rope(writer: Writer, windowed: bool) -> Expression:
 def base(writer: Writer, windowed: bool = False) -> float:
     """The base of the rope: of the second pair's frequency if all follow from it, else 10000."""
     frequencies = np.abs(_rope(writer, windowed).numbers["frequencies"])
-    if len(frequencies) > 1:
+    if len(frequencies) > 1 and frequencies[1]:
         estimate = float(frequencies[1] ** -float(len(frequencies)))
         rounded = float(f"{estimate:.6g}")
-        if np.allclose(rounded ** (-np.arange(len(frequencies)) / len(frequencies)), frequencies, rtol=1e-5):
+        powers = rounded ** (-np.arange(len(frequencies)) / len(frequencies))
+        if np.allclose(powers[frequencies > 0], frequencies[frequencies > 0], rtol=1e-5):
             return rounded
     return 10000.0
 
@@ -282,7 +283,10 @@ def rope_factors(writer: Writer) -> NDArray[np.float32] | None:
         return None
     frequencies = np.array(_rope(writer, windowed=False).numbers["frequencies"])
     plain = base(writer) ** (-np.arange(len(frequencies)) / len(frequencies))
-    return None if np.allclose(plain, frequencies, rtol=1e-5) else (plain / frequencies).astype(np.float32)
+    if np.allclose(plain, frequencies, rtol=1e-5):
+        return None
+    with np.errstate(divide="ignore"):
+        return np.where(frequencies == 0, STILL, plain / frequencies).astype(np.float32)
 
 
 Array = NDArray[Any]

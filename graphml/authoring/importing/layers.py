@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from graphml.authoring.importing.expressions import Expression
+from graphml.authoring.importing.expressions import BY_ELEMENT, Expression
 from graphml.errors import ArchitectureError
 
 MOST_KINDS = 4
@@ -164,10 +164,17 @@ def _own_columns(everything: Sequence[Expression], numbers: dict[int, int]) -> N
         read_by = readers.get(id(expr), [])
         read_in = {numbers.get(id(each)) for each in read_by}
         is_mixed = bool(expr.inputs) and all(layer_of(each) is None for each in read_by)
-        if (expr.op == "columns" or is_mixed) and id(expr) not in numbers and len(read_in) == 1:
+        if (_is_of_columns(expr) or is_mixed) and id(expr) not in numbers and len(read_in) == 1:
             number = next(iter(read_in))
             if number is not None:
                 numbers[id(expr)] = number
+
+
+def _is_of_columns(expr: Expression) -> bool:
+    """Whether it is columns, or a function of each number of some."""
+    while expr.op in BY_ELEMENT:
+        expr = expr.inputs[0]
+    return expr.op == "columns"
 
 
 def _common(a: Sequence[str], b: Sequence[str]) -> int:

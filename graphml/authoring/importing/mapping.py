@@ -104,9 +104,7 @@ def _keys(writer: Writer) -> tuple[str, dict[str, Any]]:
             writer.imports["graphml.loading.huggingface.rope"].add("turned_back")
             lines.append("turned_back(config, found)")
     if writer.experts:
-        reads = class_fields().get(str(config.get("model_type")))
-        read = HfConfig(Path("config.json"), config, {}, reads=reads)
-        expert_keys = [key for key in OF_EXPERTS if read.get(*SIZES[key]) is not None]
+        expert_keys = [key for key in OF_EXPERTS if _as_read(writer).get(*SIZES[key]) is not None]
         keys = dict.fromkeys(("expert_count", "expert_used_count", *expert_keys))
         lines += [f'found["{key}"] = config.size("{key}")' for key in keys if key not in fields.keys]
     for key, text in fields.keys.items():
@@ -116,7 +114,12 @@ def _keys(writer: Writer) -> tuple[str, dict[str, Any]]:
         lines = [lines[0], *checks, f"return found | {text}"]
     else:
         lines += [*checks, "return found"]
-    defaults |= {key_name: value for key_name, value in _assumed(writer).items() if key_name not in config}
+    read = _as_read(writer)
+    defaults |= {
+        key_name: value
+        for key_name, value in _assumed(writer).items()
+        if key_name not in config or not read.is_read(key_name)
+    }
     head = [
         "def keys(config: HfConfig) -> dict[str, Value]:",
         '    """Sizes and settings from config.json."""',
@@ -125,12 +128,17 @@ def _keys(writer: Writer) -> tuple[str, dict[str, Any]]:
     return "\n".join([*head, *(f"    {line}" for line in lines)]), defaults
 
 
+def _as_read(writer: Writer) -> HfConfig:
+    """The config.json, of which the fields count that the class reads."""
+    config = writer.description.config
+    reads = class_fields().get(str(config.get("model_type")))
+    return HfConfig(Path("config.json"), config, {}, reads=reads)
+
+
 def _followed(writer: Writer) -> list[str]:
     """Sizes of decoders that have names of their own beside those of an encoder."""
     config, lines = writer.fields.config, []
-    heads, kv, _ = writer.sizes
-    kind = str(writer.description.config.get("model_type"))
-    read = HfConfig(Path("config.json"), config, {}, reads=class_fields().get(kind))
+    heads = writer.sizes[0]
     for key, of_decoder, size in (
         ("block_count", "decoder_layers", len(writer.found.layers)),
         ("feed_forward_length", "decoder_ffn_dim", None),
@@ -170,7 +178,8 @@ def rope_text(writer: Writer) -> tuple[str, str]:
     near = kinds.get(LAYER_KINDS[1]) if isinstance(kinds, dict) else None
     by_kind = len(writer.tables) > 1 and isinstance(near, dict) and PART in near
     if by_kind or len({n_rot for n_rot, _, _ in writer.tables}) > 1:
-        return "ropes_by_kind", "ropes_by_kind(config, found, {})"
+        widths = f", widths={writer.rope_widths}" if writer.rope_widths else ""
+        return "ropes_by_kind", f"ropes_by_kind(config, found, {{}}{widths})"
     others = other_rope_fields(config)
     known = f", known={others!r}".replace("'", '"') if others else ""
     return "rope_keys", f"rope_keys(config, found{known})"
@@ -205,7 +214,8 @@ def _assumed(writer: Writer) -> dict[str, Any]:
         ("attention.head_count_kv", kv, heads),
         ("attention.key_length", width, hidden // max(heads, 1)),
     ):
-        configured = next((config[name] for name in SIZES[key] if config.get(name) is not None), implied)
+        named = _as_read(writer).get(*SIZES[key])
+        configured = implied if named is None else named
         if configured != value:
             assumed[SIZES[key][0]] = value
     return assumed

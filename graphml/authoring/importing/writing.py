@@ -255,6 +255,14 @@ class Writer:
         return first.inputs[0].shape[0], first.inputs[1].shape[0], first.inputs[0].shape[1]
 
     @property
+    def rope_widths(self) -> tuple[int, int] | None:
+        """The widths of heads in layers that see all and in those with a window, where they differ."""
+        widths: dict[bool, int] = {}
+        for layer, window in zip(self.found.layers, self.windows(), strict=True):
+            widths |= {bool(window): expr.shape[-1] for expr in layer if expr.op == "rope"}
+        return (widths[False], widths[True]) if len({*widths.values()}) > 1 else None
+
+    @property
     def turns_back(self) -> bool:
         """Whether ropes turn pairs the other way."""
         return any(frequencies[0] < 0 for _, _, frequencies in self.tables)

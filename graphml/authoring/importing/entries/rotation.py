@@ -44,15 +44,19 @@ def matches(region: Region) -> Recognised | None:
     n_rot += n_rot % 2
     if n_rot < 2:
         return None
-    for mode, wrote in (("neox", "neox"), ("norm", "norm"), ("norm", "neox"), ("neox", "norm")):
-        order = pair_order(mode, wrote, n_rot, x.shape[-1])
-        rotation = _frequencies([(x, y[..., np.argsort(order)]) for x, y in rows], mode, n_rot)
+    widths = dict.fromkeys((n_rot, x.shape[-1] - x.shape[-1] % 2))  # pairs of the whole width may stand still
+    for mode, wrote, width in ((*modes, width) for width in widths for modes in MODES):
+        order = pair_order(mode, wrote, width, x.shape[-1])
+        rotation = _frequencies([(x, y[..., np.argsort(order)]) for x, y in rows], mode, width)
         if rotation is not None and _holds_far(region, mode, order, rotation):
             frequencies, magnitude = rotation
-            numbers = {"mode": mode, "n_rot": n_rot, "frequencies": frequencies, "magnitude": magnitude,
+            numbers = {"mode": mode, "n_rot": width, "frequencies": frequencies, "magnitude": magnitude,
                        "wrote": wrote}  # fmt: skip
             return Recognised("rope", region.last, {"x": region.entry}, numbers=numbers)
     return None
+
+
+MODES = (("neox", "neox"), ("norm", "norm"), ("norm", "neox"), ("neox", "norm"))  # as read, as written
 
 
 def pair_order(mode: str, wrote: str, n_rot: int, width: int) -> Array:
@@ -92,8 +96,10 @@ def _frequencies(
     frequencies = _steps(angles)
     if np.max(np.abs(_wrapped(angles - np.arange(len(angles))[:, None] * frequencies))) > 1e-6 * len(angles):
         return None
-    if np.any(frequencies * frequencies[0] <= 0):  # all forwards, or all backwards
-        return None
+    still = np.abs(frequencies) < 1e-9 / len(angles)
+    if still[0] or np.any(np.diff(still.astype(int)) < 0) or np.any(frequencies[~still] * frequencies[0] <= 0):
+        return None  # neither all forwards nor all backwards, but for the last ones
+    frequencies[still] = 0.0
     return tuple(map(float, frequencies)), float(f"{magnitude:.7g}")
 
 
