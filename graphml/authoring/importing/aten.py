@@ -20,6 +20,14 @@ def erf(x: Array) -> Array:
     return np.vectorize(math.erf, otypes=[np.float64])(np.asarray(x, np.float64))
 
 
+def erfinv(x: Array) -> Array:
+    """Of which the error function is x, by Newton's steps."""
+    y = np.zeros_like(np.asarray(x, np.float64))
+    for _ in range(60):
+        y = y - np.clip((erf(y) - x) * math.sqrt(math.pi) / 2 * np.exp(y**2), -0.5, 0.5)
+    return y
+
+
 def sigmoid(x: Array) -> Array:
     """1 / (1 + exp(-x)), without overflow."""
     return np.exp(-np.logaddexp(0.0, -np.asarray(x, np.float64)))
@@ -166,6 +174,7 @@ UNARY: Mapping[str, Callable[[Array], Array]] = {
     "silu": lambda x: x * sigmoid(x),
     "relu": lambda x: np.maximum(x, 0),
     "erf": erf,
+    "erfinv": erfinv,
     "square": np.square,
     "logical_not": np.logical_not,
     "bitwise_not": np.logical_not,
