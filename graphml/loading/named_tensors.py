@@ -131,7 +131,7 @@ class Tensors:
 
     @method
     def logits(self, x: Node, name: str = "logits", of: str = "output") -> Node:
-        """The output rows of x times the matrix `of`, or times the embedding if the file has none; its bias."""
+        """The output rows of x times the matrix `of`, else times the embedding; plus the bias of `of`."""
         self.g.every_hidden, self.g.hidden = x, output_rows(self.g, x)
         if self._get(of):
             return self.linear(self.g.hidden, of, name)

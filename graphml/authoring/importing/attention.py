@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphml.authoring.importing.aten import MOVES, softmax
+from graphml.authoring.importing.aten import MOVES
 from graphml.authoring.importing.dependence import Dependence
 from graphml.authoring.importing.description import TracedNode
 from graphml.authoring.importing.evaluation import op_name
+from graphml.authoring.importing.functions import softmax
 from graphml.authoring.importing.masks import reach
 from graphml.authoring.importing.region import Recognised, concrete, run, same
 from graphml.errors import ArchitectureError
@@ -175,11 +176,7 @@ def _weighed(dependence: Dependence, inside: set[str], lasts: Sequence[str]) -> 
 def _sinks(dependence: Dependence, operands: Sequence[str], told: str) -> str:
     """The parameter that is joined to the scores, one for each head."""
     name = next(
-        (
-            each
-            for each in operands
-            if not dependence.is_mixing(each) and not dependence.on_tokens(each)
-        ),
+        (each for each in operands if not dependence.is_mixing(each) and not dependence.on_tokens(each)),
         "",
     )
     while name and not dependence.is_parameters(name):
@@ -188,8 +185,7 @@ def _sinks(dependence: Dependence, operands: Sequence[str], told: str) -> str:
         name = node.operands[0] if node is not None and moves else ""
     if not name:
         raise ArchitectureError(
-            f"{told}: joins scores of attention with values that are no parameter of each head, as "
-            "sinks are"
+            f"{told}: joins scores of attention with values that are no parameter of each head, as sinks are"
         )
     return name
 
@@ -227,7 +223,7 @@ class _Runs:
             axis = next((i for i, size in enumerate(shape) if isinstance(size, str)), None)
             if axis is None:
                 raise ArchitectureError(
-                    f"{self.dependence.description.nodes[self.found.last].told}: was traced at one length alone: "
+                    f"{self.dependence.description.nodes[self.found.last].told}: was traced at one length: "
                     "the model's Python depends on the length"
                 )
             rest = tuple(size for size in shape if isinstance(size, int))

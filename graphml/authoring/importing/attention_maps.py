@@ -168,7 +168,7 @@ def attend(walk: Walked, node: TracedNode, match: Recognised, q: Rows, k: Rows, 
     """Attention with the elements of each head of q, and of k and v, where they may repeat."""
     heads, width = q[1].shape
     orders = [np.argsort(rows[0]) for _, rows in (q, k)]
-    if np.array_equal(*orders):  # scores are the same in any order of the columns of both
+    if np.array_equal(orders[0], orders[1]):  # scores are the same in any order of the columns of both
         q, k = ((view, rows[:, orders[0]]) for view, rows in (q, k))
     codes = np.arange(T)[:, None, None] * q[0].of.size + q[1][None]
     kept = [walk.select.taken(View(q[0].of, codes), (heads, width))]

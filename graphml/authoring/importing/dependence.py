@@ -62,7 +62,7 @@ class Dependence:
 
     @cached_property
     def of_scores(self) -> set[str]:
-        """Sums and extremes of each token's row of pairs, as a softmax takes, and what is made of such alone."""
+        """Sums and extremes of each token's row of pairs, and what is made of such alone."""
         of_scores: set[str] = set()
         for node in self.needed:
             operands = self.token_operands(node.name)

@@ -25,7 +25,7 @@ class _Write:
 
 
 def joined_writes(description: TracedModule) -> TracedModule:
-    """The description with `copy` as its source, and with a new tensor that is written as a whole as a join."""
+    """The description with each `copy` as its source, and tensors that are written as a whole as joins."""
     nodes: dict[str, TracedNode] = {}
     writes: dict[str, tuple[int, list[_Write]]] = {}  # of a scattered slice: the dimension, all its parts
     for name, node in description.nodes.items():

@@ -137,7 +137,9 @@ def _shared_positions(everything: Sequence[Expression]) -> set[int]:
     """Values of positions alone that several layers read: they are computed before the layers."""
     of_positions: set[int] = set()
     for expr in everything:
-        inputs = expr.op == "positions" or (expr.inputs and all(id(each) in of_positions for each in expr.inputs))
+        inputs = expr.op == "positions" or (
+            expr.inputs and all(id(each) in of_positions for each in expr.inputs)
+        )
         if inputs and not expr.weights:
             of_positions.add(id(expr))
     shared: set[int] = set()

@@ -103,6 +103,11 @@ def _keys(writer: Writer) -> tuple[str, dict[str, Any]]:
         if writer.turns_back:
             writer.imports["graphml.loading.huggingface.rope"].add("turned_back")
             lines.append("turned_back(config, found)")
+    for expr in writer.found.before:
+        if expr.op == "sinusoids":
+            writer.imports.setdefault("graphml.loading.huggingface.sinusoids", set()).add("add_sinusoids")
+            settings = ", ".join(f"{name}={value}" for name, value in expr.numbers.items())
+            lines.append(f"add_sinusoids(config, found, {settings})")
     if writer.experts:
         expert_keys = [key for key in OF_EXPERTS if _as_read(writer).get(*SIZES[key]) is not None]
         keys = dict.fromkeys(("expert_count", "expert_used_count", *expert_keys))
@@ -114,11 +119,11 @@ def _keys(writer: Writer) -> tuple[str, dict[str, Any]]:
         lines = [lines[0], *checks, f"return found | {text}"]
     else:
         lines += [*checks, "return found"]
-    read = _as_read(writer)
+    of_class = _as_read(writer)
     defaults |= {
         key_name: value
         for key_name, value in _assumed(writer).items()
-        if key_name not in config or not read.is_read(key_name)
+        if key_name not in config or not of_class.is_read(key_name)
     }
     head = [
         "def keys(config: HfConfig) -> dict[str, Value]:",
@@ -144,7 +149,10 @@ def _followed(writer: Writer) -> list[str]:
         ("feed_forward_length", "decoder_ffn_dim", None),
         ("attention.head_count", "decoder_attention_heads", heads),
     ):
-        if of_decoder in config and config[of_decoder] in (size, config[of_decoder] if size is None else size):
+        if of_decoder in config and config[of_decoder] in (
+            size,
+            config[of_decoder] if size is None else size,
+        ):
             lines.append(f'config.follows("{SIZES[key][0]}", config.size("{of_decoder}"))')
     return lines
 
@@ -156,10 +164,13 @@ def _key_length(writer: Writer) -> list[str]:
     if not names or config[names[0]] == width:
         return []
     parts = {name: value for name, value in config.items() if name.endswith("_dim") and type(value) is int}
-    whole = [(name,) for name, value in parts.items() if value == width]
-    sums = [pair for pair in combinations(parts, 2) if sum(parts[name] for name in pair) == width]
-    alike = [pair for pair in sums if pair[0].partition("_")[0] == pair[1].partition("_")[0]]
-    fields = (alike or [pair for pair in whole if "head" in pair[0]] or [()])[0]
+    sums = [
+        pair
+        for pair in combinations(parts, 2)
+        if sum(parts[name] for name in pair) == width and pair[0].split("_")[0] == pair[1].split("_")[0]
+    ]
+    whole = [name for name, value in parts.items() if value == width and "head" in name]
+    fields = [*sums, whole[:1]][0]
     read = " + ".join(f'config.size("{name}")' for name in fields) or str(width)
     return [f'found["attention.key_length"] = {read}']
 
@@ -311,10 +322,7 @@ def _names(
     read = {operand for node in writer.description.nodes.values() for operand in node.operands}
     unread = {leaf.name for name, leaf in writer.description.inputs.items() if name not in read}
     known = {
-        stored_tensor.pattern
-        for name, ones in stored.items()
-        for stored_tensor in ones
-        if name not in unread
+        stored_tensor.pattern for name, ones in stored.items() for stored_tensor in ones if name not in unread
     }
     unused = dict.fromkeys(
         pattern(name) for name in held if pattern(name) not in known and not LEFT_OUT.fullmatch(name)
@@ -421,8 +429,8 @@ def _rows(writer: Writer, place: ParameterPlace) -> str:
         of_group, count = total // groups, len(rows) // groups
         chosen = np.arange(groups)[:, None] * of_group + rows[0] + np.arange(count)
         if total % groups == 0 and np.array_equal(chosen.reshape(-1), rows):
-            sizes = (int(rows[0]), count, of_group - int(rows[0]) - count)
-            texts = [_configured(config, size) for size in sizes]
+            extents = (int(rows[0]), count, of_group - int(rows[0]) - count)
+            texts = [_configured(config, size) for size in extents]
             counted, start, stop = (
                 " + ".join(text for text in texts[:end] if text) or "0" for end in (3, 1, 2)
             )

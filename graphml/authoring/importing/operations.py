@@ -15,6 +15,7 @@ from graphml.authoring.importing.description import TracedNode
 from graphml.authoring.importing.evaluation import op_name
 from graphml.authoring.importing.expressions import Expression, T, View, Weight
 from graphml.authoring.importing.parameter_values import UNARY, computed
+from graphml.authoring.importing.position_tables import position_table
 from graphml.authoring.importing.products import einsum, product
 from graphml.authoring.importing.token_shifts import padded
 from graphml.authoring.importing.walked import Spread, Value, Walked
@@ -87,25 +88,17 @@ def combined(walk: Walked, node: TracedNode, op: str, a: str, b: str) -> View:
     for name in (a, b):
         if not walk.is_walked(name):
             walk.take_positions(name)
+        table = None if walk.is_walked(name) else position_table(walk, node, name)
+        if table is not None:
+            walk.values[name] = table
+            walk.rows.add(name)
     if not walk.is_walked(a) or isinstance(walk.values.get(a), Spread):
         if op not in COMMUTATIVE:
             raise ValueError(f"{op} of a parameter and a value of tokens, in this order")
         a, b = b, a
     full = tuple(size for size in node.shape or () if not isinstance(size, str) and size != 1) or (1,)
-    spread = walk.values.get(b)
-    if isinstance(spread, Spread):
-        x = walk.taken(a)
-        if x.shape != full:
-            raise ValueError("a value of tokens is repeated along a parameter")
-        return walk.made(node, op, (x,), x.shape, {"weight": spread.weight})
-    if not walk.is_walked(b):
-        of_parameters = computed(walk, node, b)
-        if of_parameters is None:
-            return _with_weight(walk, node, op, walk.taken(a), b, full)
-        x = walk.taken(a)
-        if x.shape != full or of_parameters.shape not in ((), (1,), full[-1:]):
-            raise ValueError("combines tokens with parameters that were combined, of another shape")
-        return walk.made(node, op, (x, of_parameters), x.shape)
+    if not walk.is_walked(b) or isinstance(walk.values.get(b), Spread):
+        return _with_parameter(walk, node, op, walk.taken(a), b, full)
     first, second = operand(walk, node, a), operand(walk, node, b)
     if first.size < second.size and op in COMMUTATIVE:
         first, second = second, first
@@ -117,6 +110,22 @@ def combined(walk: Walked, node: TracedNode, op: str, a: str, b: str) -> View:
     if first.size != int(np.prod(full)):
         raise ValueError("both values are repeated")
     return walk.made(node, op, (first, second), first.shape)
+
+
+def _with_parameter(
+    walk: Walked, node: TracedNode, op: str, x: Expression, name: str, full: tuple[int, ...]
+) -> View:
+    """An op of a value of tokens and a parameter, or what is computed of parameters."""
+    spread, of_parameters = walk.values.get(name), None
+    if not isinstance(spread, Spread):
+        of_parameters = computed(walk, node, name)
+        if of_parameters is None:
+            return _with_weight(walk, node, op, x, name, full)
+    if x.shape != full or (of_parameters and of_parameters.shape not in ((), (1,), full[-1:])):
+        raise ValueError("a value of tokens is repeated along a parameter")
+    if isinstance(spread, Spread):
+        return walk.made(node, op, (x,), x.shape, {"weight": spread.weight})
+    return walk.made(node, op, (x, of_parameters) if of_parameters else (x,), x.shape)
 
 
 def operand(walk: Walked, node: TracedNode, name: str) -> Expression:

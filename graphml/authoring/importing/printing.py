@@ -262,6 +262,7 @@ CALLS: Mapping[str, Handler] = {
     **dict.fromkeys(WITH_NUMBER, _with_number),
     "embed": lambda of, inner, stem, numbers, owner: f'g.embed({owner}["{stem}"], g.tokens)',
     "position_rows": lambda of, inner, stem, numbers, owner: f'g.rows({owner}["{stem}"], g.positions)',
+    "sinusoids": lambda of, inner, stem, numbers, owner: f'g.rows({owner}["position_embd"], g.positions)',
     "positions": lambda of, inner, stem, numbers, owner: 'g.reshape(g.cast(g.positions, "f32"), 1)',
     "parameter": lambda of, inner, stem, numbers, owner: f'{owner}["{stem}"]',
     "rms_norm": _norm,

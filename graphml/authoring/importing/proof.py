@@ -196,13 +196,18 @@ def _proved(imported: Imported, arch: Path, folder: Path | None, directory: Path
 
 
 def _as_folder(imported: Imported, arch: Path, folder: Path) -> tuple[Imported, list[tuple[str, Array]]]:
-    """The file with the keys that it reads from config.json, and the ropes' tensors that follow from it.
+    """The file with the keys that it reads from config.json, and the tensors that follow from it.
 
     In small weights, as fresh ones are, mistakes in them hardly show.
     """
     with open_path(folder, arch) as file:
-        ropes = [(name, file.tensors[name].numpy()) for name in file.tensors if name.startswith("rope_")]
-        return replace(imported, keys=_keys_of(file.metadata), factors=None), ropes
+        stored = {place.name for place in imported.tensors}
+        more = [
+            (name, file.tensors[name].numpy())
+            for name in file.tensors
+            if name.startswith(("rope_", "position_embd")) and name not in stored
+        ]
+        return replace(imported, keys=_keys_of(file.metadata), factors=None), more
 
 
 def _keys_of(metadata: Metadata) -> dict[str, Any]:

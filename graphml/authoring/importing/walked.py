@@ -19,7 +19,6 @@ from graphml.authoring.importing.expressions import Codes, Expression, Selector,
 from graphml.authoring.importing.region import Recognised, concrete
 
 
-
 @dataclass(frozen=True)
 class Spread:
     """A parameter of each token's shape, the same one for all tokens."""

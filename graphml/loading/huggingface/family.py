@@ -174,7 +174,7 @@ def after(*changes: Change) -> Change:
 
 
 def transposed(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
-    """Rows and columns exchanged, as of GPT-2's matrices and experts'; a vector stays, and a packed matrix."""
+    """Rows and columns exchanged, as of GPT-2's matrices; a vector stays, and a packed matrix."""
     is_linear = isinstance(tensor, PackedMatrix)
     if len(tensor.shape) not in (2, 3) or is_linear or tensor.dtype not in ("f32", "f16", "bf16"):
         return tensor

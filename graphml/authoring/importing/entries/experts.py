@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphml.authoring.importing.aten import sigmoid, softmax
 from graphml.authoring.importing.entries.activations import KNOWN
 from graphml.authoring.importing.evaluation import op_name
+from graphml.authoring.importing.functions import sigmoid, softmax
 from graphml.authoring.importing.region import CatalogueEntry, Recognised, Region, run, same
 from graphml.errors import ArchitectureError
 

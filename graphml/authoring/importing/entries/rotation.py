@@ -60,7 +60,7 @@ MODES = (("neox", "neox"), ("norm", "norm"), ("norm", "neox"), ("neox", "norm"))
 
 
 def pair_order(mode: str, wrote: str, n_rot: int, width: int) -> Array:
-    """For each number of a head that was rotated in one order of pairs and written in another: where it was."""
+    """For each number of a head that is written in another order of pairs than it was read: where it was."""
     natural = np.arange(width)
     if mode == wrote:
         return natural
@@ -97,7 +97,11 @@ def _frequencies(
     if np.max(np.abs(_wrapped(angles - np.arange(len(angles))[:, None] * frequencies))) > 1e-6 * len(angles):
         return None
     still = np.abs(frequencies) < 1e-9 / len(angles)
-    if still[0] or np.any(np.diff(still.astype(int)) < 0) or np.any(frequencies[~still] * frequencies[0] <= 0):
+    if (
+        still[0]
+        or np.any(np.diff(still.astype(int)) < 0)
+        or np.any(frequencies[~still] * frequencies[0] <= 0)
+    ):
         return None  # neither all forwards nor all backwards, but for the last ones
     frequencies[still] = 0.0
     return tuple(map(float, frequencies)), float(f"{magnitude:.7g}")
