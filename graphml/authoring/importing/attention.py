@@ -173,7 +173,7 @@ def _weighed(dependence: Dependence, inside: set[str], lasts: Sequence[str]) -> 
     return ""
 
 
-def _sinks(dependence: Dependence, operands: Sequence[str], told: str) -> str:
+def _sinks(dependence: Dependence, operands: Sequence[str], place: str) -> str:
     """The parameter that is joined to the scores, one for each head."""
     name = next(
         (each for each in operands if not dependence.is_mixing(each) and not dependence.on_tokens(each)),
@@ -185,7 +185,7 @@ def _sinks(dependence: Dependence, operands: Sequence[str], told: str) -> str:
         name = node.operands[0] if node is not None and moves else ""
     if not name:
         raise ArchitectureError(
-            f"{told}: joins scores of attention with values that are no parameter of each head, as sinks are"
+            f"{place}: joins scores of attention with values that are no parameter of each head, as sinks are"
         )
     return name
 

@@ -182,6 +182,17 @@ def other_rope_fields(config: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(name for name, value in rope.items() if name not in KNOWN and isinstance(value, int | float))
 
 
+def _of_positions(writer: Writer) -> dict[str, Any]:
+    """Numbers of the rope that a file may hold that computes with positions: of far ones nothing is seen."""
+    config = writer.description.config
+    name = next((name for name in ("rope_scaling", "rope_parameters") if isinstance(config.get(name), dict)), "")
+    everything = [*writer.found.before, *(expr for layer in writer.found.layers for expr in layer)]
+    if not name or not (other_rope_fields(config) or any(expr.op == "positions" for expr in everything)):
+        return {}
+    numbers = {key: value for key, value in config[name].items() if type(value) in (int, float)}
+    return {f"{name}.{key}": value for key, value in numbers.items() if key != "rope_theta"}
+
+
 def rope_text(writer: Writer) -> tuple[str, str]:
     """The function that reads the rope's fields, and its call."""
     config = writer.description.config
@@ -262,7 +273,7 @@ def _checks(writer: Writer, text: str, defaults: Mapping[str, Any]) -> list[str]
 def _pinned(writer: Writer) -> list[str]:
     """Fields that trials could not change: other checkpoints must have the traced values."""
     config, lines, inner = writer.description.config, [], "text_config."
-    for whole, value in writer.fields.pins.pinned.items():
+    for whole, value in {**_of_positions(writer), **writer.fields.pins.pinned}.items():
         path = whole.removeprefix(inner)
         if isinstance(config.get("text_config"), dict) and path == whole:
             continue  # of the larger model, which the file does not read

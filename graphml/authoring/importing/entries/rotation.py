@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graphml.authoring.importing.evaluation import op_name
 from graphml.authoring.importing.region import PRODUCTS, CatalogueEntry, Recognised, Region, run, same
 from graphml.errors import ArchitectureError
 
@@ -31,6 +32,8 @@ def looks(region: Region) -> bool:
 
 def matches(region: Region) -> Recognised | None:
     """Order of pairs, rotating dimensions, frequencies and magnitude."""
+    if _is_scaled_by_position(region):
+        return None
     n = min(MOST_POSITIONS, max(64, region.dependence.description.length))
     axis = next(i for i, size in enumerate(region.shape) if isinstance(size, str))
     pairs = [(x, region.run(x, n)) for x in (region.random(n, seed) for seed in (0, 1))]
@@ -54,6 +57,16 @@ def matches(region: Region) -> Recognised | None:
                        "wrote": wrote}  # fmt: skip
             return Recognised("rope", region.last, {"x": region.entry}, numbers=numbers)
     return None
+
+
+def _is_scaled_by_position(region: Region) -> bool:
+    """Whether the last op is a product with a number for each position, of which near ones may all be 1."""
+    last, nodes = region.nodes[-1], region.dependence.description.nodes
+    for operand in last.operands if op_name(last) in ("mul", "div") else ():
+        shape = nodes[operand].shape if operand in nodes and region.dependence.is_positions(operand) else None
+        if shape and all(size == 1 or isinstance(size, str) for size in shape):
+            return True
+    return False
 
 
 MODES = (("neox", "neox"), ("norm", "norm"), ("norm", "neox"), ("neox", "norm"))  # as read, as written
