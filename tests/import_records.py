@@ -75,7 +75,7 @@ def described(
 def stored_values(description: TracedModule) -> dict[str, Array]:
     """The parameters of a record by name; the output of a tied one is stored as its embedding."""
     leaves = {one.name: one for one in description.inputs.values() if one.kind == "parameter"}
-    found = {name: random_parameter(one).astype(np.float32) for name, one in leaves.items()}
+    found = {name: np.asarray(random_parameter(one), np.float32) for name, one in leaves.items()}
     if TIED in description.values:
         embedding = next(name for name in found if "embed" in name or "wte" in name)
         found[embedding] = found.pop(TIED)

@@ -35,6 +35,14 @@ OTHERS: Mapping[str, Mapping[str, Any]] = {
     "gpt_neo": {"num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]],
                 "window_size": 8},
     "openai-gpt": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256},
+    "kolibri1": {"num_experts": 8, "num_local_experts": 8, "num_experts_per_tok": 2,
+                 "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16, "sliding_window": 8},
+    "axk1": {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "n_group": 2,
+             "topk_group": 1, "num_key_value_heads": 4, "kv_lora_rank": 16, "q_lora_rank": 24,
+             "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 12},
+    "axk2": {"num_key_value_heads": 4},
+    "helium": {"head_dim": 8},
+    "ministral": {"head_dim": 8},
     "xglm": {"d_model": 32, "ffn_dim": 48, "num_layers": 2, "attention_heads": 4},
     **{kind: {**DECODER} for kind in ("bart", "mbart", "pegasus", "plbart", "marian", "blenderbot", "mvp")},
     **{kind: {"is_decoder": True} for kind in (
@@ -71,6 +79,10 @@ def imported(kind: str) -> dict[str, Any]:
             model = transformers.MODEL_FOR_CAUSAL_LM_MAPPING[type(config)](config)
             if sum(p.numel() for p in model.parameters()) > 20_000_000:
                 raise ValueError("its sizes have other names")
+            for parameter in (each for each in model.parameters() if each.ndim < 2):
+                parameter.data += 0.1 * torch.randn(
+                    parameter.shape
+                )  # fresh ones are alike, whatever they are of
             model.save_pretrained(path)
         except Exception as error:
             return {"type": kind, "came": "not made", "what": f"{type(error).__name__}: {error}"[:200]}

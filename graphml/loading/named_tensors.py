@@ -131,9 +131,14 @@ class Tensors:
 
     @method
     def logits(self, x: Node, name: str = "logits", of: str = "output") -> Node:
-        """The output rows of x times the matrix `of`, or times the embedding if the file has none."""
+        """The output rows of x times the matrix `of`, else times the embedding; plus the bias of `of`."""
         self.g.every_hidden, self.g.hidden = x, output_rows(self.g, x)
-        return self.linear(self.g.hidden, of if self._get(of) else "token_embd", name)
+        if self._get(of):
+            return self.linear(self.g.hidden, of, name)
+        bias = self._get(f"{of}.bias")
+        if bias is None:
+            return self.linear(self.g.hidden, "token_embd", name)
+        return self.g.add(self.linear(self.g.hidden, "token_embd"), bias, name)
 
     @method
     def layers(

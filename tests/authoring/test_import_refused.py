@@ -17,10 +17,7 @@ from tests.import_records import described, write_folder
 REFUSED = {
     "mamba2": r"pad.* in backbone\.layers\.0\.mixer \(modeling_mamba2\.py:\d+\): pads .* by the length",
     "phi3-longrope": r"where.* in model\.rotary_emb \(modeling_phi3\.py:394\): chooses by the length",
-    "ministral3": r" in model\.layers\.\d\.self_attn \(modeling_ministral3\.py:\d+\): .*llama_4_scaling_beta",
     "doge": r" in model\.layers\.0\.self_attn \(modeling_doge\.py:304\): .*depends on values of tokens",
-    "gpt_oss": r"topk.* in model\.layers\.0\.mlp\.router \(modeling_gpt_oss\.py:\d+\): has no counterpart",
-    "youtu": r"mul.* in model\.layers\.0\.self_attn \(modeling_youtu\.py:\d+\): .*neither a rope",
     "plain-g": r"scaled_dot_product_attention.* in blocks\.0 \(plain\.py:\d+\): a bias that does not grow",
     "mamba": r" in backbone\.embeddings \(modeling_mamba\.py:\d+\): was traced at one length alone, 29",
 }

@@ -11,34 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from graphml.authoring.importing.functions import erf, erfinv, gelu, sigmoid, softmax
+
 Array = Any  # an array, or the number that a size is
 Arguments = Mapping[str, Any]
-
-
-def erf(x: Array) -> Array:
-    """The error function, to the precision of float64."""
-    return np.vectorize(math.erf, otypes=[np.float64])(np.asarray(x, np.float64))
-
-
-def sigmoid(x: Array) -> Array:
-    """1 / (1 + exp(-x)), without overflow."""
-    return np.exp(-np.logaddexp(0.0, -np.asarray(x, np.float64)))
-
-
-def gelu(x: Array, approximate: str = "none") -> Array:
-    """GELU, or its tanh form."""
-    if approximate == "tanh":
-        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-    return 0.5 * x * (1 + erf(x / math.sqrt(2)))
-
-
-def softmax(x: Array, axis: int) -> Array:
-    """exp(x) over its sum; rows that are all minus infinity become 0."""
-    top = np.max(x, axis=axis, keepdims=True)
-    top = np.where(np.isfinite(top), top, 0.0)
-    raised = np.exp(x - top)
-    total = raised.sum(axis=axis, keepdims=True)
-    return raised / np.where(total == 0, 1.0, total)
 
 
 def axes(dim: Any) -> Any:
@@ -129,12 +105,18 @@ def _along(function: Callable[..., Array]) -> Callable[[Arguments], Array]:
     return lambda a: function(a["self"], axis=axes(a.get("dim")), keepdims=a.get("keepdim", False))
 
 
-def _extreme(a: Arguments) -> Any:
-    """The largest of all; of a dimension, and where it is."""
-    if a.get("dim") is None:
-        return np.max(a["self"])
-    keep = bool(a.get("keepdim"))
-    return tuple(function(a["self"], axis=a["dim"], keepdims=keep) for function in (np.max, np.argmax))
+def _extreme(of_all: Callable[..., Array], place: Callable[..., Array], of_two: Callable[..., Array]) -> Any:
+    """The largest or smallest: of two values, of all numbers, or of a dimension, and where it is."""
+
+    def extreme(a: Arguments) -> Any:
+        if "other" in a:
+            return of_two(a["self"], a["other"])
+        if a.get("dim") is None:
+            return of_all(a["self"])
+        keep = bool(a.get("keepdim"))
+        return tuple(function(a["self"], axis=a["dim"], keepdims=keep) for function in (of_all, place))
+
+    return extreme
 
 
 def _unary(function: Callable[[Array], Array]) -> Callable[[Arguments], Array]:
@@ -160,6 +142,7 @@ UNARY: Mapping[str, Callable[[Array], Array]] = {
     "silu": lambda x: x * sigmoid(x),
     "relu": lambda x: np.maximum(x, 0),
     "erf": erf,
+    "erfinv": erfinv,
     "square": np.square,
     "logical_not": np.logical_not,
     "bitwise_not": np.logical_not,
@@ -234,7 +217,8 @@ NUMBERS: Mapping[str, Callable[[Arguments], Any]] = {
     "all": _along(np.all),
     "prod": _along(np.prod),
     "logsumexp": _along(lambda x, axis, keepdims: np.logaddexp.reduce(x, axis=axis, keepdims=keepdims)),
-    "max": _extreme,
+    "max": _extreme(np.max, np.argmax, np.maximum),
+    "min": _extreme(np.min, np.argmin, np.minimum),
     "linalg_vector_norm": lambda a: np.linalg.norm(
         a["self"], axis=axes(a.get("dim")), keepdims=a.get("keepdim", False)
     ),
@@ -404,6 +388,7 @@ MOVES: Mapping[str, Callable[[Arguments], Any]] = {
     "unsqueeze": lambda a: np.expand_dims(a["self"], a["dim"]),
     "squeeze": _squeezed,
     "expand": lambda a: expanded(a["self"], a["size"]),
+    "broadcast_tensors": lambda a: tuple(np.broadcast_arrays(*a["tensors"])),
     "expand_as": lambda a: np.broadcast_to(a["self"], a["other"].shape),
     "slice": lambda a: sliced(a["self"], a.get("dim", 0), a.get("start"), a.get("end"), a.get("step", 1)),
     "select": lambda a: np.take(a["self"], a["index"], axis=a["dim"]),

@@ -5,17 +5,18 @@ Knows pairs of tokens; nothing of masks, which `masks` runs, or of layouts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from graphml.authoring.importing.aten import MOVES, softmax
+from graphml.authoring.importing.aten import MOVES
 from graphml.authoring.importing.dependence import Dependence
 from graphml.authoring.importing.description import TracedNode
 from graphml.authoring.importing.evaluation import op_name
+from graphml.authoring.importing.functions import softmax
 from graphml.authoring.importing.masks import reach
 from graphml.authoring.importing.region import Recognised, concrete, run, same
 from graphml.errors import ArchitectureError
@@ -123,20 +124,27 @@ def _by_products(dependence: Dependence, at: TracedNode) -> _AttentionNodes:
             continue
         inside.add(name)
         stack += [operand for operand in nodes[name].operands if dependence.is_mixing(operand)]
-        stack += [each for each in dependence.token_operands(name) if _is_of_rows(dependence, each)]
+        stack += [each for each in dependence.token_operands(name) if each in dependence.of_scores]
         for user in dependence.users.get(name, ()):
-            if dependence.is_mixing(user) or _is_of_rows(dependence, user):
+            if dependence.is_mixing(user) or user in dependence.of_scores:
                 stack.append(user)
             elif dependence.on_tokens(user):
                 lasts.append(user)
-    scores = [name for name in nodes if name in inside and len(_outside(dependence, name, inside)) == 2]
+    shares = _weighed(dependence, inside, lasts)
+    inside |= {shares} - {""}
+    lasts = [name for name in lasts if name != shares]
+    scores = [
+        name
+        for name in nodes
+        if name in inside and name != shares and len(_outside(dependence, name, inside)) == 2
+    ]
     joined = [nodes[name] for name in nodes if name in inside and op_name(nodes[name]) == "cat"]
     if len(scores) != 1 or len(set(lasts)) != 1:
         raise ArchitectureError(
             f"{at.told}: mixes tokens in a way that is no attention that `graphml import` knows"
         )
     query, key = dependence.token_operands(scores[0])
-    values = _outside(dependence, lasts[0], inside)
+    values = _outside(dependence, shares or lasts[0], inside)
     if len(values) != 1:
         raise ArchitectureError(f"{nodes[lasts[0]].told}: wanted attention's weights times one value")
     members = [nodes[name] for name in nodes if name in inside]
@@ -144,32 +152,40 @@ def _by_products(dependence: Dependence, at: TracedNode) -> _AttentionNodes:
         if set(_outside(dependence, node.name, inside)) - {query, key, values[0]}:
             raise _mask_of_tokens(dependence, node.name)
     masks = _masks(dependence, inside)
-    sinks = _sinks(dependence, joined[0]) if joined else ""
+    sinks = _sinks(dependence, joined[0].operands, joined[0].told) if joined else ""
+    if shares:
+        of_rows = [node for node in members if node.name in dependence.of_scores]
+        sinks = _sinks(dependence, [operand for node in of_rows for operand in node.operands], at.told)
     return _AttentionNodes(query, key, values[0], lasts[0], masks, False, sinks)
 
 
-def _is_of_rows(dependence: Dependence, name: str) -> bool:
-    """Whether a value is a sum or an extreme of each token's scores, as a softmax takes from them."""
-    node = dependence.description.nodes.get(name)
-    if node is None or not dependence.on_tokens(name):
-        return False
-    if op_name(node) == "python.getitem":
-        return _is_of_rows(dependence, node.operands[0])
-    reduces = op_name(node) in ("max", "amax", "sum", "logsumexp")
-    return reduces and dependence.is_mixing(node.operands[0])
+def _weighed(dependence: Dependence, inside: set[str], lasts: Sequence[str]) -> str:
+    """The weights times the values, where a number of each token's scores weighs them behind; empty for none.
+
+    So sinks may be written: the sigmoid of how far the scores' sum is above them.
+    """
+    if len(set(lasts)) != 2:
+        return ""
+    for first in set(lasts):
+        (second,) = {*lasts} - {first}
+        if [name for name in dependence.token_operands(second) if name not in inside] == [first]:
+            return first
+    return ""
 
 
-def _sinks(dependence: Dependence, joined: TracedNode) -> str:
+def _sinks(dependence: Dependence, operands: Sequence[str], place: str) -> str:
     """The parameter that is joined to the scores, one for each head."""
-    name = next((each for each in joined.operands if not dependence.is_mixing(each)), "")
+    name = next(
+        (each for each in operands if not dependence.is_mixing(each) and not dependence.on_tokens(each)),
+        "",
+    )
     while name and not dependence.is_parameters(name):
         node = dependence.description.nodes.get(name)
         moves = node is not None and op_name(node) in MOVES
         name = node.operands[0] if node is not None and moves else ""
     if not name:
         raise ArchitectureError(
-            f"{joined.told}: joins scores of attention with values that are no parameter of each head, as "
-            "sinks are"
+            f"{place}: joins scores of attention with values that are no parameter of each head, as sinks are"
         )
     return name
 
@@ -204,7 +220,12 @@ class _Runs:
         """The last node's value."""
         entries = {}
         for (role, shape), x in zip(self.shapes.items(), (q, k, v), strict=False):
-            axis = next(i for i, size in enumerate(shape) if isinstance(size, str))
+            axis = next((i for i, size in enumerate(shape) if isinstance(size, str)), None)
+            if axis is None:
+                raise ArchitectureError(
+                    f"{self.dependence.description.nodes[self.found.last].told}: was traced at one length: "
+                    "the model's Python depends on the length"
+                )
             rest = tuple(size for size in shape if isinstance(size, int))
             if np.prod(rest) * len(x) != x.size:
                 raise ArchitectureError(

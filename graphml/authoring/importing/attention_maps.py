@@ -163,11 +163,15 @@ def _weight_shape(shape: tuple[int, ...], n_heads: int) -> tuple[int, ...]:
 def attend(walk: Walked, node: TracedNode, match: Recognised, q: Rows, k: Rows, v: Rows) -> Expression:
     """Attention with the elements of each head of q, and of k and v, where they may repeat."""
     heads, width = q[1].shape
+    orders = [np.argsort(rows[0]) for _, rows in (q, k)]
+    if np.array_equal(orders[0], orders[1]):  # scores are the same in any order of the columns of both
+        q, k = ((view, rows[:, orders[0]]) for view, rows in (q, k))
     codes = np.arange(T)[:, None, None] * q[0].of.size + q[1][None]
     kept = [walk.select.taken(View(q[0].of, codes), (heads, width))]
-    kept += [_shared_heads(walk, *rows, heads) for rows in (k, v)]
-    if kept[1].shape[0] != kept[2].shape[0]:
-        raise ValueError("attention with other numbers of heads for keys than for values")
+    counts = [len(set(map(tuple, rows.tolist()))) for _, rows in (k, v)]
+    if max(counts) % min(counts):
+        raise ValueError(f"attention with {counts[0]} heads for keys and {counts[1]} for values")
+    kept += [_shared_heads(walk, *rows, heads, max(counts)) for rows in (k, v)]
     numbers = {name: number for name, number in match.numbers.items() if name not in ("head", "head_kv")}
     weights = {role: Weight(name, (heads,)) for role, name in match.weights.items()}
     shape, pair = (heads * kept[2].shape[1],), (id(kept[1]), id(kept[2]))
@@ -180,13 +184,12 @@ def attend(walk: Walked, node: TracedNode, match: Recognised, q: Rows, k: Rows, 
     return walk.select.kept(attended)
 
 
-def _shared_heads(walk: Walked, view: View, rows: Codes, heads: int) -> Expression:
-    """The heads of keys or values, each once."""
-    unique = list(dict.fromkeys(map(tuple, rows.tolist())))
-    if [row for row in unique for _ in range(len(rows) // len(unique))] != list(map(tuple, rows.tolist())):
+def _shared_heads(walk: Walked, view: View, rows: Codes, heads: int, count: int) -> Expression:
+    """The heads of keys or values, of which there are so many; each is once, unless the others are more."""
+    if heads % count:
+        raise ValueError(f"{heads} query heads for {count} key-value heads")
+    kept = rows[:: max(len(rows) // count, 1)]
+    if len(rows) % count or not np.array_equal(np.repeat(kept, len(rows) // count, 0), rows):
         raise ValueError("query heads share key-value heads in another order than one after the other")
-    if heads % len(unique):
-        raise ValueError(f"{heads} query heads for {len(unique)} key-value heads")
-    size = view.of.size
-    codes = np.arange(T)[:, None, None] * size + np.array(unique)[None]
-    return walk.select.taken(View(view.of, codes), (len(unique), rows.shape[1]))
+    codes = np.arange(T)[:, None, None] * view.of.size + kept[None]
+    return walk.select.taken(View(view.of, codes), (count, rows.shape[1]))

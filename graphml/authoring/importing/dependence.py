@@ -61,6 +61,17 @@ class Dependence:
         return self.between("", result) if self.on_tokens(result) else []
 
     @cached_property
+    def of_scores(self) -> set[str]:
+        """Sums and extremes of each token's row of pairs, and what is made of such alone."""
+        of_scores: set[str] = set()
+        for node in self.needed:
+            operands = self.token_operands(node.name)
+            reduces = op_name(node) in ("max", "amax", "sum", "logsumexp") and self.is_mixing(operands[0])
+            if reduces or of_scores.issuperset(operands):
+                of_scores.add(node.name)
+        return of_scores
+
+    @cached_property
     def users(self) -> dict[str, list[str]]:
         """The needed nodes that read each node."""
         users: dict[str, list[str]] = {}

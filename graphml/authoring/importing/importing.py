@@ -22,8 +22,9 @@ from graphml.authoring.importing.document import constants, document
 from graphml.authoring.importing.entries import entries
 from graphml.authoring.importing.evaluation import is_ignored, op_name
 from graphml.authoring.importing.expressions import Expression
+from graphml.authoring.importing.joined_writes import joined_writes
 from graphml.authoring.importing.layers import Layered, layered
-from graphml.authoring.importing.mapping import mapping
+from graphml.authoring.importing.mapping import mapping, other_rope_fields, rope_text
 from graphml.authoring.importing.naming import ATTENTIONS, Named, names
 from graphml.authoring.importing.numbers import Fields, Pins
 from graphml.authoring.importing.places import COMPUTED, ParameterPlace, StoredParameter, places, stored_as
@@ -35,7 +36,7 @@ from graphml.ir.op_table import own_op
 from graphml.ir.own_op import OwnOp
 from graphml.loading.discovery import IMPORTED
 from graphml.loading.huggingface.config import HfConfig
-from graphml.loading.huggingface.rope import rope_keys
+from graphml.loading.huggingface.rope import STILL, rope_keys, ropes_by_kind
 
 FURTHEST = 14  # dominators that are tried for each node
 LARGEST = 90  # nodes of a region
@@ -52,7 +53,7 @@ def recognised(dependence: Dependence) -> dict[str, Recognised]:
             or node.name in recognised_by_last
             or node.shape is None
             or dependence.is_mixing(node.name)
-            or _is_as_before(node)  # in another module, such as the model, by what follows
+            or _is_as_before(dependence, node)  # in another module, such as the model, by what follows
         ):
             continue
         for step, entry in enumerate(dependence.chain(node.name)):
@@ -67,13 +68,24 @@ def recognised(dependence: Dependence) -> dict[str, Recognised]:
             if match is not None:
                 match, region = _whole(dependence, match, region)
                 recognised_by_last[node.name] = match
-                inside |= {each.name for each in region.nodes}
+                inside |= _read_inside(dependence, region)
                 break
     return recognised_by_last
 
 
-def _is_as_before(node: TracedNode) -> bool:
+def _read_inside(dependence: Dependence, region: Region) -> set[str]:
+    """The nodes of a region that lead to its last one alone: others may be recognised by themselves."""
+    inside = {region.last}
+    for node in reversed(region.nodes):
+        if inside.issuperset(dependence.users.get(node.name, ("",))):
+            inside.add(node.name)
+    return inside
+
+
+def _is_as_before(dependence: Dependence, node: TracedNode) -> bool:
     """Whether a node has the value of its operand."""
+    if op_name(node) == "view" and "size" in node.args and node.shape == _shape(dependence, node.operands[0]):
+        return True
     start, end, step = node.args.get("start") or 0, node.args.get("end"), node.args.get("step", 1)
     is_all = (start, step) == (0, 1) and (end is None or (isinstance(end, int) and end >= MOST_TOKENS))
     return op_name(node) in SAME or (op_name(node) == "slice" and is_all)
@@ -223,6 +235,7 @@ def traced_keys(writer: Writer) -> dict[str, Any]:
             keys["rope.scaling.attn_factor"] = first.numbers["magnitude"]
         if len(writer.tables) > 1:
             keys["rope.freq_base_swa"] = base(writer, windowed=True)
+            keys["rope.dimension_count_swa"] = _rope(writer, windowed=True).numbers["n_rot"]
     return keys
 
 
@@ -232,7 +245,11 @@ def check_rope(writer: Writer) -> None:
         return
     keys = {"attention.key_length": writer.sizes[2], "context_length": DEFAULT_CONTEXT}
     try:
-        rope_keys(HfConfig(Path("config.json"), writer.description.config, {}), keys)
+        config = HfConfig(Path("config.json"), writer.description.config, {})
+        if rope_text(writer)[0] == "ropes_by_kind":
+            ropes_by_kind(config, keys, {}, widths=writer.rope_widths)
+        else:
+            rope_keys(config, keys, known=other_rope_fields(writer.description.config))
     except ArchitectureError as error:
         raise ArchitectureError(f"{_rope(writer, windowed=False).told}: {error}") from None
 
@@ -250,11 +267,12 @@ def _rope(writer: Writer, windowed: bool) -> Expression:
 
 def base(writer: Writer, windowed: bool = False) -> float:
     """The base of the rope: of the second pair's frequency if all follow from it, else 10000."""
-    frequencies = np.array(_rope(writer, windowed).numbers["frequencies"])
-    if len(frequencies) > 1:
+    frequencies = np.abs(_rope(writer, windowed).numbers["frequencies"])
+    if len(frequencies) > 1 and frequencies[1]:
         estimate = float(frequencies[1] ** -float(len(frequencies)))
         rounded = float(f"{estimate:.6g}")
-        if np.allclose(rounded ** (-np.arange(len(frequencies)) / len(frequencies)), frequencies, rtol=1e-5):
+        powers = rounded ** (-np.arange(len(frequencies)) / len(frequencies))
+        if np.allclose(powers[frequencies > 0], frequencies[frequencies > 0], rtol=1e-5):
             return rounded
     return 10000.0
 
@@ -265,7 +283,10 @@ def rope_factors(writer: Writer) -> NDArray[np.float32] | None:
         return None
     frequencies = np.array(_rope(writer, windowed=False).numbers["frequencies"])
     plain = base(writer) ** (-np.arange(len(frequencies)) / len(frequencies))
-    return None if np.allclose(plain, frequencies, rtol=1e-5) else (plain / frequencies).astype(np.float32)
+    if np.allclose(plain, frequencies, rtol=1e-5):
+        return None
+    with np.errstate(divide="ignore"):
+        return np.where(frequencies == 0, STILL, plain / frequencies).astype(np.float32)
 
 
 Array = NDArray[Any]
@@ -341,6 +362,7 @@ def import_description(description: TracedModule, held: Mapping[str, Callable[[]
 
 def understood(description: TracedModule, held: Mapping[str, Callable[[], Array]]) -> Understood:
     """What a traced module is; ArchitectureError names what is not known."""
+    description = joined_writes(description)
     dependence = classed(description)
     check_lengths(dependence)
     recognised_nodes = recognised(dependence)
@@ -350,8 +372,8 @@ def understood(description: TracedModule, held: Mapping[str, Callable[[], Array]
         raise ArchitectureError("no layer has attention: `graphml import` knows no recurrent models")
     if layers.repeats > 1 and description.config:
         raise ArchitectureError(
-            f"{layers.layers[layers.n_blocks][0].told}: layers that are called {layers.repeats} times: wanted a "
-            "plain module (module:FILE.py:factory), since a checkpoint's names are of layers that are called once"
+            f"{layers.layers[layers.n_blocks][0].told}: layers that are called {layers.repeats} times: of a "
+            "checkpoint they would share names; a plain module can be imported (module:FILE.py:factory)"
         )
     named = names(layers, description)
     tensors = places(dependence, layers, named)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from graphml.authoring.importing.expressions import Expression
+from graphml.authoring.importing.expressions import BY_ELEMENT, Expression
 from graphml.errors import ArchitectureError
 
 MOST_KINDS = 4
@@ -19,6 +19,7 @@ OF_EACH_LAYER = (
     "magnitude",
     "attention",
     "factor",
+    "offset",
 )  # numbers that do not make kinds
 _NUMBER = re.compile(r"(?:^|\.)(\d{1,6})(?=\.|$)")
 
@@ -125,7 +126,10 @@ def _numbers(everything: Sequence[Expression], count: int) -> dict[int, int]:
     """
     numbers: dict[int, int] = {}
     between: list[Expression] = []
+    shared = _shared_positions(everything)
     for expr in everything:
+        if id(expr) in shared:
+            continue
         number = layer_of(expr)
         before = max((numbers[id(each)] for each in expr.inputs if id(each) in numbers), default=None)
         if number is None and count > 1 and before is not None:
@@ -152,6 +156,26 @@ def _numbers(everything: Sequence[Expression], count: int) -> dict[int, int]:
     return numbers
 
 
+def _shared_positions(everything: Sequence[Expression]) -> set[int]:
+    """Values of positions alone that several layers read: they are computed before the layers."""
+    of_positions: set[int] = set()
+    for expr in everything:
+        inputs = expr.op == "positions" or (
+            expr.inputs and all(id(each) in of_positions for each in expr.inputs)
+        )
+        if inputs and not expr.weights:
+            of_positions.add(id(expr))
+    shared: set[int] = set()
+    readers: dict[int, set[int | None]] = {}
+    for expr in reversed(everything):
+        if id(expr) in of_positions and len(readers.get(id(expr), set())) > 1:
+            shared.add(id(expr))
+        for each in expr.inputs:
+            of = readers.get(id(expr), set()) if id(expr) in of_positions else {layer_of(expr)}
+            readers.setdefault(id(each), set()).update(of)
+    return shared
+
+
 def _own_columns(everything: Sequence[Expression], numbers: dict[int, int]) -> None:
     """Columns of a value from before the layers belong to the layer that alone reads them.
 
@@ -169,7 +193,7 @@ def _own_columns(everything: Sequence[Expression], numbers: dict[int, int]) -> N
             layer_of(each) is None and each.op != "permute" for each in read_by
         )
         if len(read_in) != 1 or not (
-            expr.op == "permute" or ((expr.op == "columns" or is_mixed) and id(expr) not in numbers)
+            expr.op == "permute" or ((_is_of_columns(expr) or is_mixed) and id(expr) not in numbers)
         ):
             continue
         number = next(iter(read_in))
@@ -177,6 +201,13 @@ def _own_columns(everything: Sequence[Expression], numbers: dict[int, int]) -> N
             numbers[id(expr)] = number
         else:
             numbers.pop(id(expr), None)
+
+
+def _is_of_columns(expr: Expression) -> bool:
+    """Whether it is columns, or a function of each number of some."""
+    while expr.op in BY_ELEMENT:
+        expr = expr.inputs[0]
+    return expr.op == "columns"
 
 
 def _common(a: Sequence[str], b: Sequence[str]) -> int:
@@ -200,8 +231,8 @@ def layered(result: Expression) -> Layered:
     layers = [[expr for expr in everything if numbers.get(id(expr)) == number] for number in range(count)]
     if count % n_blocks or not all(layers):
         raise ArchitectureError(
-            f"{layers[-1][0].told}: modules of layers are called {count} times in all, some of the {n_blocks} "
-            "more often than others: wanted all of them in their order, again and again"
+            f"{layers[-1][0].told}: some of the {n_blocks} modules of layers are called more often than others: "
+            "wanted all of them in their order, again and again"
         )
     after_last = _descendants(everything, layers[-1])
     outside = [expr for expr in everything if id(expr) not in numbers]

@@ -6,6 +6,8 @@ Knows config.json and names; nothing of graphs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,9 @@ from graphml.authoring.importing.naming import pattern
 from graphml.authoring.importing.places import ParameterPlace, StoredParameter
 from graphml.authoring.importing.writing import LAYER_EPS, Writer
 from graphml.errors import ArchitectureError
+from graphml.loading.huggingface.config import HfConfig, class_fields
 from graphml.loading.huggingface.config_names import HARMLESS, NUMBERS, SIZES
+from graphml.loading.huggingface.rope import KNOWN, LAYER_KINDS, PART
 from graphml.loading.huggingface.tensors import LEFT_OUT, PREFIXES
 
 WIDE = 108  # characters of a line
@@ -89,23 +93,38 @@ def _keys(writer: Writer) -> tuple[str, dict[str, Any]]:
         fields.keys.setdefault(writer.eps_key, repr(writer.eps))  # a field that says another eps is not read
     more = f', "{writer.eps_key}"' if writer.eps_key == LAYER_EPS or name else ""
     more += f', "{name}"' if name else ""
-    lines = [f"found = decoder_keys(config{more})"]
+    lines = [*_followed(writer), f"found = decoder_keys(config{more})"]
+    lines += _key_length(writer)
     if writer.tables:
-        writer.imports.setdefault("graphml.loading.huggingface.rope", set()).add("rope_keys")
-        lines.append("found |= rope_keys(config, found)")
+        read, text = rope_text(writer)
+        writer.imports.setdefault("graphml.loading.huggingface.rope", set()).add(read)
+        lines.append(f"found |= {text}")
         lines += _rotating(writer)
+        if writer.turns_back:
+            writer.imports["graphml.loading.huggingface.rope"].add("turned_back")
+            lines.append("turned_back(config, found)")
+    for expr in writer.found.before:
+        if expr.op == "sinusoids":
+            writer.imports.setdefault("graphml.loading.huggingface.sinusoids", set()).add("add_sinusoids")
+            settings = ", ".join(f"{name}={value}" for name, value in expr.numbers.items())
+            lines.append(f"add_sinusoids(config, found, {settings})")
     if writer.experts:
-        expert_keys = [key for key in OF_EXPERTS if any(name in config for name in SIZES[key])]
+        expert_keys = [key for key in OF_EXPERTS if _as_read(writer).get(*SIZES[key]) is not None]
         keys = dict.fromkeys(("expert_count", "expert_used_count", *expert_keys))
         lines += [f'found["{key}"] = config.size("{key}")' for key in keys if key not in fields.keys]
     for key, text in fields.keys.items():
         lines.append(f"found |= {text}" if key.startswith("*") else f'found["{key}"] = {text}')
     checks = _checks(writer, "\n".join(lines), defaults)
     if len(lines) == 2 and writer.tables:
-        lines = [lines[0], *checks, "return found | rope_keys(config, found)"]
+        lines = [lines[0], *checks, f"return found | {text}"]
     else:
         lines += [*checks, "return found"]
-    defaults |= {key_name: value for key_name, value in _assumed(writer).items() if key_name not in config}
+    of_class = _as_read(writer)
+    defaults |= {
+        key_name: value
+        for key_name, value in _assumed(writer).items()
+        if key_name not in config or not of_class.is_read(key_name)
+    }
     head = [
         "def keys(config: HfConfig) -> dict[str, Value]:",
         '    """Sizes and settings from config.json."""',
@@ -114,9 +133,87 @@ def _keys(writer: Writer) -> tuple[str, dict[str, Any]]:
     return "\n".join([*head, *(f"    {line}" for line in lines)]), defaults
 
 
+def _as_read(writer: Writer) -> HfConfig:
+    """The config.json, of which the fields count that the class reads."""
+    config = writer.description.config
+    reads = class_fields().get(str(config.get("model_type")))
+    return HfConfig(Path("config.json"), config, {}, reads=reads)
+
+
+def _followed(writer: Writer) -> list[str]:
+    """Sizes of decoders that have names of their own beside those of an encoder."""
+    config, lines = writer.fields.config, []
+    heads = writer.sizes[0]
+    for key, of_decoder, size in (
+        ("block_count", "decoder_layers", len(writer.found.layers)),
+        ("feed_forward_length", "decoder_ffn_dim", None),
+        ("attention.head_count", "decoder_attention_heads", heads),
+    ):
+        if of_decoder in config and config[of_decoder] in (
+            size,
+            config[of_decoder] if size is None else size,
+        ):
+            lines.append(f'config.follows("{SIZES[key][0]}", config.size("{of_decoder}"))')
+    return lines
+
+
+def _key_length(writer: Writer) -> list[str]:
+    """The width of heads, where config.json has a field for it that says another: latent attention's does."""
+    config, width = writer.fields.config, writer.sizes[2]
+    names = [name for name in SIZES["attention.key_length"] if config.get(name) is not None]
+    if not names or config[names[0]] == width:
+        return []
+    parts = {name: value for name, value in config.items() if name.endswith("_dim") and type(value) is int}
+    sums = [
+        pair
+        for pair in combinations(parts, 2)
+        if sum(parts[name] for name in pair) == width and pair[0].split("_")[0] == pair[1].split("_")[0]
+    ]
+    whole = [name for name, value in parts.items() if value == width and "head" in name]
+    fields = [*sums, whole[:1]][0]
+    read = " + ".join(f'config.size("{name}")' for name in fields) or str(width)
+    return [f'found["attention.key_length"] = {read}']
+
+
+def other_rope_fields(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Numbers beside the rope's that the model itself reads, as for scores that grow with the position."""
+    ropes = (config.get("rope_scaling"), config.get("rope_parameters"))
+    rope = next((fields for fields in ropes if isinstance(fields, dict) and fields), {})
+    return tuple(name for name, value in rope.items() if name not in KNOWN and isinstance(value, int | float))
+
+
+def _of_positions(writer: Writer) -> dict[str, Any]:
+    """Numbers of the rope that a file may hold that computes with positions: of far ones nothing is seen."""
+    config = writer.description.config
+    name = next(
+        (name for name in ("rope_scaling", "rope_parameters") if isinstance(config.get(name), dict)), ""
+    )
+    everything = [*writer.found.before, *(expr for layer in writer.found.layers for expr in layer)]
+    if not name or not (other_rope_fields(config) or any(expr.op == "positions" for expr in everything)):
+        return {}
+    numbers = {key: value for key, value in config[name].items() if type(value) in (int, float)}
+    return {f"{name}.{key}": value for key, value in numbers.items() if key != "rope_theta"}
+
+
+def rope_text(writer: Writer) -> tuple[str, str]:
+    """The function that reads the rope's fields, and its call."""
+    config = writer.description.config
+    kinds = config.get("rope_parameters")
+    near = kinds.get(LAYER_KINDS[1]) if isinstance(kinds, dict) else None
+    by_kind = len(writer.tables) > 1 and isinstance(near, dict) and PART in near
+    if by_kind or len({n_rot for n_rot, _, _ in writer.tables}) > 1:
+        widths = f", widths={writer.rope_widths}" if writer.rope_widths else ""
+        return "ropes_by_kind", f"ropes_by_kind(config, found, {{}}{widths})"
+    others = other_rope_fields(config)
+    known = f", known={others!r}".replace("'", '"') if others else ""
+    return "rope_keys", f"rope_keys(config, found{known})"
+
+
 def _rotating(writer: Writer) -> list[str]:
     """How many dimensions rotate, where no part of the heads says it."""
     config, n_rot = writer.description.config, writer.tables[0][0]
+    if len({table[0] for table in writer.tables}) > 1:
+        return []
     configs = [config, *(rope for name in ROPE_FIELDS if isinstance(rope := config.get(name), dict))]
     parts = [
         keys[name] for keys in configs for name in ("partial_rotary_factor", "rotary_pct") if keys.get(name)
@@ -141,7 +238,8 @@ def _assumed(writer: Writer) -> dict[str, Any]:
         ("attention.head_count_kv", kv, heads),
         ("attention.key_length", width, hidden // max(heads, 1)),
     ):
-        configured = next((config[name] for name in SIZES[key] if config.get(name) is not None), implied)
+        named = _as_read(writer).get(*SIZES[key])
+        configured = implied if named is None else named
         if configured != value:
             assumed[SIZES[key][0]] = value
     return assumed
@@ -177,7 +275,7 @@ def _checks(writer: Writer, text: str, defaults: Mapping[str, Any]) -> list[str]
 def _pinned(writer: Writer) -> list[str]:
     """Fields that trials could not change: other checkpoints must have the traced values."""
     config, lines, inner = writer.description.config, [], "text_config."
-    for whole, value in writer.fields.pins.pinned.items():
+    for whole, value in {**_of_positions(writer), **writer.fields.pins.pinned}.items():
         path = whole.removeprefix(inner)
         if isinstance(config.get("text_config"), dict) and path == whole:
             continue  # of the larger model, which the file does not read
@@ -223,7 +321,7 @@ def _names(
     entries: dict[str, list[tuple[str, str]]] = {}
     tied = bool(writer.description.config.get("tie_word_embeddings", False))
     for place in tensors:
-        if tied and place.name.startswith("output."):
+        if tied and place.name == "output.weight":
             continue
         for stored_tensor in stored.get(place.parameter, ()):
             ours = place.name
@@ -234,7 +332,11 @@ def _names(
             raise ArchitectureError(
                 f"the checkpoint has no tensor that is {place.parameter}, which {place.name} needs"
             )
-    known = {stored_tensor.pattern for ones in stored.values() for stored_tensor in ones}
+    read = {operand for node in writer.description.nodes.values() for operand in node.operands}
+    unread = {leaf.name for name, leaf in writer.description.inputs.items() if name not in read}
+    known = {
+        stored_tensor.pattern for name, ones in stored.items() for stored_tensor in ones if name not in unread
+    }
     unused = dict.fromkeys(
         pattern(name) for name in held if pattern(name) not in known and not LEFT_OUT.fullmatch(name)
     )
@@ -254,7 +356,7 @@ def _names(
         ]
         + (
             ['"lm_head": "output"']
-            if tied and "lm_head.weight" in held and "lm_head.weight" in unused
+            if tied and "lm_head.weight" in held and "lm_head.weight" not in entries
             else []
         )
     )
@@ -336,11 +438,28 @@ def _rows(writer: Writer, place: ParameterPlace) -> str:
             if size and np.array_equal(chosen[:, first : first + size].reshape(-1), rows):
                 start, stop = sizes(first), sizes(first + size)
                 return f"rows(lambda c: ({names.get(groups, str(groups))}, {counted}, {start}, {stop}))"
+    for groups in dict.fromkeys((1, kv, heads)):
+        of_group, count = total // groups, len(rows) // groups
+        chosen = np.arange(groups)[:, None] * of_group + rows[0] + np.arange(count)
+        if total % groups == 0 and np.array_equal(chosen.reshape(-1), rows):
+            extents = (int(rows[0]), count, of_group - int(rows[0]) - count)
+            texts = [_configured(config, size) for size in extents]
+            counted, start, stop = (
+                " + ".join(text for text in texts[:end] if text) or "0" for end in (3, 1, 2)
+            )
+            return f"rows(lambda c: ({names.get(groups, str(groups))}, {counted}, {start}, {stop}))"
     raise ArchitectureError(
         f"{place.name}: rows of {place.parameter} in an order that `graphml import` cannot write"
     )
 
 
+def _configured(config: Mapping[str, Any], size: int) -> str:
+    """A size by the one field of config.json that says it; else as a number, empty for 0."""
+    names = [name for name, value in config.items() if value == size and name.endswith(OF_PARTS)]
+    return f'c.size("{names[0]}")' if len(names) == 1 else str(size or "")
+
+
+OF_PARTS = ("_rank", "_dim", "_size", "_length")  # ends of names of sizes
 OTHER_GROUPS = (2, 4, 8)  # of rows, whatever the heads: CodeGen's shards
 Layout = tuple[int, str, Callable[[int], str]]
 

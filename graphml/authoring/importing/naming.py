@@ -207,7 +207,7 @@ def _ends(layered: Layered, named: Named) -> None:
     if heads:
         named[id(heads[-1])] = "output"
     for expr in layered.after:
-        if expr.op in ("rms_norm", "layer_norm"):
+        if expr.op in ("rms_norm", "layer_norm") and "output_norm" not in named.values():
             named.setdefault(id(expr), "output_norm")
 
 

@@ -15,27 +15,13 @@ from graphml.authoring.importing.description import TracedNode
 from graphml.authoring.importing.evaluation import op_name
 from graphml.authoring.importing.expressions import Expression, T, View, Weight, whole
 from graphml.authoring.importing.pair_weights import running_sum
+from graphml.authoring.importing.parameter_values import UNARY, computed
+from graphml.authoring.importing.position_tables import position_table
 from graphml.authoring.importing.products import einsum, product
 from graphml.authoring.importing.region import concrete
 from graphml.authoring.importing.token_shifts import padded
-from graphml.authoring.importing.walked import Walked
+from graphml.authoring.importing.walked import Spread, Value, Walked
 from graphml.authoring.importing.whole_numbers import check_whole, remainder
-
-UNARY = {
-    "silu": "silu",
-    "relu": "relu",
-    "sigmoid": "sigmoid",
-    "tanh": "tanh",
-    "exp": "exp",
-    "log": "log",
-    "floor": "floor",
-    "round": "round",
-    "neg": "neg",
-    "abs": "absolute",
-    "sqrt": "sqrt",
-    "square": "sqr",
-    "softplus": "softplus",
-}
 
 COMMUTATIVE = ("add", "mul", "maximum", "minimum", "equal")
 OVER_LAST = {"softmax": "softmax", "_softmax": "softmax", "cumsum": "cumsum"}
@@ -84,6 +70,14 @@ def log_sigmoid(walk: Walked, node: TracedNode) -> View:
     return walk.made(node, "neg", (x,), x.shape)
 
 
+def log_of_more(walk: Walked, node: TracedNode) -> View:
+    """log(1 + x)."""
+    x = walk.taken(node.operands[0])
+    numbers = {"factor": 1.0, "offset": 1.0}
+    more = walk.select.kept(Expression("scale", (x,), x.shape, node.path, node.told, numbers=numbers))
+    return walk.made(node, "log", (more,), x.shape)
+
+
 def scaled(walk: Walked, node: TracedNode, x: Expression, factor: float, offset: float) -> View:
     """X * factor + offset; x itself where that is nothing."""
     if factor == 1.0 and offset == 0.0:
@@ -124,13 +118,17 @@ def combined(walk: Walked, node: TracedNode, op: str, a: str, b: str) -> View:
     for name in (a, b):
         if not walk.is_walked(name):
             walk.take_positions(name)
-    if not walk.is_walked(a):
+        table = None if walk.is_walked(name) else position_table(walk, node, name)
+        if table is not None:
+            walk.values[name] = table
+            walk.rows.add(name)
+    if not walk.is_walked(a) or isinstance(walk.values.get(a), Spread):
         if op not in COMMUTATIVE:
             raise ValueError(f"{op} of a parameter and a value of tokens, in this order")
         a, b = b, a
     full = tuple(size for size in node.shape or () if not isinstance(size, str) and size != 1) or (1,)
-    if not walk.is_walked(b):
-        return _with_weight(walk, node, op, _in_full(walk, node, a), b, full)
+    if not walk.is_walked(b) or isinstance(walk.values.get(b), Spread):
+        return _with_parameter(walk, node, op, _in_full(walk, node, a), b, full)
     first, second = operand(walk, node, a), operand(walk, node, b)
     if max(first.size, second.size) != int(np.prod(full)):  # both are repeated
         first = _in_full(walk, node, a)
@@ -148,6 +146,22 @@ def _in_full(walk: Walked, node: TracedNode, name: str) -> Expression:
     """An operand with all elements of the result, repeated along the dimensions that it has not."""
     view = walk.view(name)
     return walk.select.taken(View(view.of, np.broadcast_to(view.codes, concrete(node.shape or (), T))))
+
+
+def _with_parameter(
+    walk: Walked, node: TracedNode, op: str, x: Expression, name: str, full: tuple[int, ...]
+) -> View:
+    """An op of a value of tokens and a parameter, or what is computed of parameters."""
+    spread, of_parameters = walk.values.get(name), None
+    if not isinstance(spread, Spread):
+        of_parameters = computed(walk, node, name)
+        if of_parameters is None:
+            return _with_weight(walk, node, op, x, name, full)
+    if x.shape != full or (of_parameters and of_parameters.shape not in ((), (1,), full[-1:])):
+        raise ValueError("a value of tokens is repeated along a parameter")
+    if isinstance(spread, Spread):
+        return walk.made(node, op, (x,), x.shape, {"weight": spread.weight})
+    return walk.made(node, op, (x, of_parameters) if of_parameters else (x,), x.shape)
 
 
 def operand(walk: Walked, node: TracedNode, name: str) -> Expression:
@@ -189,7 +203,7 @@ def _with_weight(
     return walk.made(node, op, (x,), x.shape, {"weight": Weight(name, tuple(shape) or (1,))})
 
 
-def embedding(walk: Walked, node: TracedNode) -> View:
+def embedding(walk: Walked, node: TracedNode) -> View | Spread:
     """Rows of a table by the ids, or by positions."""
     indices = node.args["indices"]["node"]
     weight = walk.weight(node.args["weight"]["node"])
@@ -204,6 +218,8 @@ def embedding(walk: Walked, node: TracedNode) -> View:
         raise ValueError("rows of a table by something else than ids or positions")
     positions = np.asarray(walk.plain.value(indices)).reshape(-1)
     first = int(positions[0])
+    if np.all(positions == first):
+        return Spread(Weight(weight.source, (1, weight.shape[1]), rows=(first,)))
     if not np.array_equal(positions, np.arange(T) + first):
         raise ValueError("rows of a table by positions that do not follow one another")
     rows = tuple(range(first, weight.shape[0])) if first else None
@@ -318,7 +334,7 @@ def chosen(walk: Walked, node: TracedNode) -> View:
 
 
 ALONG_TEXT = ("cat", "stack", "pad", "constant_pad_nd", "conv1d")  # ops that read views of parts of the text
-HANDLERS: Mapping[tuple[str, ...], Callable[[Walked, TracedNode], View]] = {
+HANDLERS: Mapping[tuple[str, ...], Callable[[Walked, TracedNode], Value]] = {
     tuple(UNARY): unary,
     ("add", "sub", "rsub", "mul", "div", "true_divide"): arithmetic,
     ("linear", "addmm", "mm", "matmul", "bmm"): product,
@@ -328,6 +344,7 @@ HANDLERS: Mapping[tuple[str, ...], Callable[[Walked, TracedNode], View]] = {
     ("expm1",): less_one,
     ("elu", "leaky_relu"): of_halves,
     ("log_sigmoid",): log_sigmoid,
+    ("log1p",): log_of_more,
     ("clamp", "clamp_min", "clamp_max"): clamped,
     (*OVER_LAST, "sum", "mean", "amax", "amin"): reduced,
     tuple(COMPARED): compared,

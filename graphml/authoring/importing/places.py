@@ -29,6 +29,10 @@ EXPERTS = {
     "gate": "ffn_gate_exps",
     "up": "ffn_up_exps",
     "down": "ffn_down_exps",
+    "gate_up_bias": "ffn_gate_up_exps",
+    "gate_bias": "ffn_gate_exps",
+    "up_bias": "ffn_up_exps",
+    "down_bias": "ffn_down_exps",
     "bias": "exp_probs_b",
 }
 CHANGES: Mapping[str, Callable[[Array], Array]] = {
@@ -126,6 +130,13 @@ def _place(dependence: Dependence, expr: Expression, name: str, weight: Weight) 
         f"{expr.told}: {name} is computed from {parameters or 'no parameter'} in a way that no change "
         "of tensors does; the GGUF of a plain module could hold it (module:FILE.py:factory)"
     )
+
+
+def is_held(dependence: Dependence, weight: Weight) -> bool:
+    """Whether a checkpoint holds a weight: as a parameter, or as a known change of one."""
+    before = dependence.description.parameters_of(weight.source)
+    leaves = [dependence.description.inputs[name] for name in before]
+    return len(leaves) == 1 and _change(dependence, leaves[0], weight) is not None
 
 
 def _change(dependence: Dependence, leaf: TracedInput, weight: Weight) -> str | None:

@@ -22,7 +22,11 @@ def is_plain(of: Expression) -> bool:
     numbers = of.numbers
     return (
         numbers["activation"] == "silu"
+        and not numbers["limit"]
+        and not numbers["in_turns"]
+        and not numbers["before"]
         and not numbers["sigmoid"]
+        and not numbers["of_scores"]
         and numbers["scale"] == 1.0
         and numbers["groups"][0] < 2
         and "bias" not in of.weights
@@ -31,14 +35,40 @@ def is_plain(of: Expression) -> bool:
 
 def experts_function(of: Expression) -> str:
     """The function `experts` of a file."""
-    activation = of.numbers["activation"]
-    product = "" if activation == "silu" else f", lambda g, gate, up: g.mul(g.{activation}(gate), up)"
+    numbers, ids = of.numbers, ""
     lines = [
         "def experts(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:",
         '    """The best experts of each token, [T, D]."""',
-        "    chosen = choose(g, config.routing, layer, x_TD)",
-        f"    return chosen.combine(chosen.gated(x_TD{product}))",
     ]
+    if numbers["of_scores"]:
+        scores = 'layer.linear(x_TD, "ffn_gate_inp")'
+        scores = f'g.add({scores}, layer["exp_probs_b.bias"])' if "bias" in of.weights else scores
+        lines.append(f"    ids_TU = g.top_k({scores}, config.routing.n_used)")
+        ids = ", ids_TU"
+    lines.append(f"    chosen = choose(g, config.routing, layer, x_TD{ids})")
+    gate, up = "gate", "up"
+    if numbers["before"]:
+        lines.append("    weights_TU1 = g.reshape(chosen.weights_TU, config.routing.n_used, 1)")
+        gate, up = "g.mul(gate, weights_TU1)", "g.mul(up, weights_TU1)"
+    if limit := numbers["limit"]:
+        gate, up = f'g.clamp({gate}, float("-inf"), {limit})', f"g.clamp({up}, {-limit}, {limit})"
+    if numbers["activation"] == "gelu_quick":
+        up = f"g.scale({up}, 1.0, 1.0)"
+    product = f"g.mul(g.{numbers['activation']}({gate}), {up})"
+    combined = "chosen.total" if numbers["before"] else "chosen.combine"
+    if numbers["in_turns"]:
+        lines += [
+            '    both_TUF = chosen.linear(x_TD, "ffn_gate_up_exps")',
+            "    used, hidden = config.routing.n_used, fixed(both_TUF.shape[-1]) // 2",
+            "    pairs_TUF2 = g.reshape(both_TUF, used, hidden, 2)",
+            "    gate = g.reshape(g.columns(pairs_TUF2, 0, 1), used, hidden)",
+            "    up = g.reshape(g.columns(pairs_TUF2, 1, 2), used, hidden)",
+            f'    return {combined}(chosen.linear({product}, "ffn_down_exps"))',
+        ]
+    elif product == "g.mul(g.silu(gate), up)":
+        lines.append(f"    return {combined}(chosen.gated(x_TD))")
+    else:
+        lines.append(f"    return {combined}(chosen.gated(x_TD, lambda g, gate, up: {product}))")
     return "\n".join(lines)
 
 
@@ -184,7 +214,7 @@ def _linear(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[st
 
 
 def _scale(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str, str], owner: str) -> str:
-    offset = f", {numbers['offset']}" if of.numbers["offset"] else ""
+    offset = f", {numbers['offset']}" if numbers["offset"] != "0.0" else ""
     return f"g.scale({inner[0]}, {numbers['factor']}{offset})"
 
 
@@ -242,7 +272,9 @@ CALLS: Mapping[str, Handler] = {
     **dict.fromkeys(WITH_NUMBER, _with_number),
     "embed": lambda of, inner, stem, numbers, owner: f'g.embed({owner}["{stem}"], g.tokens)',
     "position_rows": lambda of, inner, stem, numbers, owner: f'g.rows({owner}["{stem}"], g.positions)',
+    "sinusoids": lambda of, inner, stem, numbers, owner: f'g.rows({owner}["position_embd"], g.positions)',
     "positions": lambda of, inner, stem, numbers, owner: 'g.reshape(g.cast(g.positions, "f32"), 1)',
+    "parameter": lambda of, inner, stem, numbers, owner: f'{owner}["{stem}"]',
     "rms_norm": _norm,
     "l2_norm": lambda of, inner, stem, numbers, owner: f"g.l2_norm({inner[0]}, {numbers['eps']})",
     "layer_norm": _norm,

@@ -34,6 +34,7 @@ from graphml.errors import ArchitectureError, GraphError, WeightsError
 from graphml.loading.carried_definition import SOURCE
 from graphml.loading.discovery import DEFINITION
 from graphml.loading.open_file import open_path
+from graphml.weights import Metadata
 
 
 def first_layers(imported: Imported, largest: int) -> tuple[Imported | None, str]:
@@ -180,17 +181,39 @@ def _proved(imported: Imported, arch: Path, folder: Path | None, directory: Path
         with graphml.load(folder, "reference", kv="f32", quant="fp32", arch=arch) as model:
             for ids, wanted in description.samples:
                 lines += _compared(model, ids, wanted, "PyTorch's logits")
-    kept, shortened = first_layers(imported, LARGEST)
+    sized, more = _as_folder(imported, arch, folder) if description.config and folder else (imported, ())
+    kept, shortened = first_layers(sized, LARGEST)
     verdicts = []
     if kept is not None:
         context = imported.keys["context_length"]
         path = directory / "random.gguf"
-        write_weights(kept, path, random=True)
+        write_weights(kept, path, random=True, more=more)
         for count in sorted({min(SHORT, context), min(_beyond(kept) + 5, context)}):
             verdicts.append(_by_parts(kept, arch, path, count, lines))
         folder = folder or path
     fused = ("", (), ()) if folder is None else _fused(folder, arch)
     return Proof(tuple(lines), tuple(verdicts), shortened, *fused)
+
+
+def _as_folder(imported: Imported, arch: Path, folder: Path) -> tuple[Imported, list[tuple[str, Array]]]:
+    """The file with the keys that it reads from config.json, and the tensors that follow from it.
+
+    In small weights, as fresh ones are, mistakes in them hardly show.
+    """
+    with open_path(folder, arch) as file:
+        stored = {place.name for place in imported.tensors}
+        more = [
+            (name, file.tensors[name].numpy())
+            for name in file.tensors
+            if name.startswith(("rope_", "position_embd")) and name not in stored
+        ]
+        return replace(imported, keys=_keys_of(file.metadata), factors=None), more
+
+
+def _keys_of(metadata: Metadata) -> dict[str, Any]:
+    """The architecture's keys of a file, without its name."""
+    name = f"{metadata.text('general.architecture')}."
+    return {key.removeprefix(name): metadata[key] for key in metadata if key.startswith(name)}
 
 
 def _beyond(imported: Imported) -> int:
@@ -215,15 +238,22 @@ def _fused(folder: Path, arch: Path) -> tuple[str, tuple[str, ...], tuple[tuple[
 
 
 def write_weights(
-    imported: Imported, path: Path, random: bool = False, tokenizer: Mapping[str, Any] | None = None
+    imported: Imported,
+    path: Path,
+    random: bool = False,
+    tokenizer: Mapping[str, Any] | None = None,
+    more: Sequence[tuple[str, Array]] = (),
 ) -> None:
-    """The tensors of a plain module as a GGUF file, or random ones in their place; and a tokenizer."""
+    """The tensors of a plain module as a GGUF file, or random ones in their place; and a tokenizer.
+
+    more: further tensors, by their names.
+    """
     description = imported.dependence.description
 
     def traced(leaf: Any) -> Array:
         return description.values[leaf.name].astype(np.float64)
 
-    listed = list(_tensors(imported, random_parameter if random else traced))
+    listed = [*_tensors(imported, random_parameter if random else traced), *more]
     if imported.factors is not None:
         listed.append(("rope_freqs.weight", imported.factors))
     _write(imported, path, imported.keys, tokenizer or {}, listed)
@@ -233,10 +263,11 @@ def write_checkpoint(imported: Imported, arch: Path, folder: Path, path: Path) -
     """A folder's model as a GGUF file, with tokenizer and template; and its logits against PyTorch's."""
     with open_path(folder, arch) as file:
         name = f"{file.metadata.text('general.architecture')}."
-        held = {key: file.metadata[key] for key in file.metadata}
-        keys = {key.removeprefix(name): value for key, value in held.items() if key.startswith(name)}
+        keys = _keys_of(file.metadata)
         rest = {
-            key: value for key, value in held.items() if not key.startswith((name, "general.architecture"))
+            key: file.metadata[key]
+            for key in file.metadata
+            if not key.startswith((name, "general.architecture"))
         }
         _write(imported, path, keys, rest, ((key, tensor.numpy()) for key, tensor in file.tensors.items()))
     with graphml.load(path, "reference", kv="f32", quant="fp32", arch=arch) as model:

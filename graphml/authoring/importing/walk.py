@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphml.authoring.importing.aten import MOVES
+from graphml.authoring.importing.aten import MOVES, SAME
 from graphml.authoring.importing.attention_maps import attend, attended_by_maps, combined_maps, softmax_map
 from graphml.authoring.importing.description import TracedNode
+from graphml.authoring.importing.entries.rotation import pair_order
 from graphml.authoring.importing.evaluation import op_name
 from graphml.authoring.importing.expressions import Expression, T, View, Weight
 from graphml.authoring.importing.operations import ALONG_TEXT, HANDLERS, scaled
@@ -22,7 +23,7 @@ from graphml.authoring.importing.token_shifts import (
     of_partial_text,
     token_axis,
 )
-from graphml.authoring.importing.walked import Value, Walked
+from graphml.authoring.importing.walked import Spread, Value, Walked
 from graphml.errors import ArchitectureError
 
 
@@ -135,13 +136,29 @@ class Walk(Walked):
 
     def _moved(self, node: TracedNode) -> Value:
         """A view with the op done on its codes."""
-        view = self.view(next(node.args[key]["node"] for key in ("self", "input") if key in node.args))
+        source = next(node.args[key]["node"] for key in ("self", "input") if key in node.args)
+        spread = self._spread(node, source)
+        if spread is not None:
+            return spread
+        view = self.view(source)
         moved = self.moved(node, view.codes)
         return (
             tuple(View(view.of, codes) for codes in moved)
             if isinstance(moved, tuple)
             else View(view.of, moved)
         )
+
+    def _spread(self, node: TracedNode, source: str) -> Spread | None:
+        """A parameter of a token's shape that is repeated for all tokens; None for another value."""
+        known = self.values.get(source)
+        if isinstance(known, Spread) and op_name(node) in SAME:
+            return known
+        if op_name(node) != "expand" or not self.dependence.is_parameters(source):
+            return None
+        weight, shape = self.weight(source), node.shape or ()
+        rest = tuple(size for size in weight.shape if size != 1) or (1,)
+        is_last = shape[len(shape) - len(rest) :] == rest and isinstance(shape[-len(rest) - 1], str)
+        return Spread(Weight(weight.source, rest)) if is_last else None
 
     def _joined(self, node: TracedNode, stacked: bool) -> Value:
         """Views along the text, of one expression, or of several in each token."""
@@ -156,8 +173,13 @@ class Walk(Walked):
             views = [View(view.of, np.expand_dims(view.codes, dim)) for view in views]
         if len({id(view.of) for view in views}) == 1:
             return View(views[0].of, np.concatenate([view.codes for view in views], dim))
-        parts = []
+        parts, orders = [], []
         for view in views:
+            order = np.arange(view.codes.shape[-1])
+            if view.of.op == "rope" and dim == view.codes.ndim - 1:  # its pairs may be in another order
+                order = np.argsort(view.elements.reshape(-1, len(order))[0])
+            orders.append(np.argsort(order))
+            view = View(view.of, view.codes[..., order])
             elements = view.elements
             at = dim - (view.axis is not None and view.axis < dim)
             rows = [size for size in elements.shape[:at] if size != 1]
@@ -166,7 +188,12 @@ class Walk(Walked):
         for part in parts[1:]:
             shape = (*joined.shape[:-1], joined.shape[-1] + part.shape[-1])
             joined = self.select.kept(Expression("concat", (joined, part), shape, node.path, node.told))
-        return self.laid(node, joined)
+        laid = self.laid(node, joined)
+        if dim < laid.codes.ndim - 1:
+            return laid
+        starts = np.cumsum([0, *map(len, orders)])
+        columns = np.concatenate([order + start for order, start in zip(orders, starts, strict=False)])
+        return View(laid.of, laid.codes[..., columns])
 
     def _recognised(self, node: TracedNode, match: Recognised) -> View:
         transposed = match.numbers.get("transposed", ())
@@ -191,11 +218,13 @@ class Walk(Walked):
         unique = list(dict.fromkeys(map(tuple, rows)))
         codes = np.arange(T)[:, None, None] * view.of.size + np.array(unique)[None]
         x = self.select.taken(View(view.of, codes), (len(unique), elements.shape[-1]))
-        rotated = Expression("rope", (x,), x.shape, node.path, node.told, {}, match.numbers)
+        numbers = {name: number for name, number in match.numbers.items() if name != "wrote"}
+        rotated = Expression("rope", (x,), x.shape, node.path, node.told, {}, numbers)
         kept = self.select.kept(rotated)
         places = {row: i for i, row in enumerate(unique)}
         heads = np.array([places[tuple(row)] for row in rows])[:, None] * elements.shape[-1]
-        chosen = (heads + np.arange(elements.shape[-1])).reshape(elements.shape)
+        order = pair_order(numbers["mode"], match.numbers["wrote"], numbers["n_rot"], elements.shape[-1])
+        chosen = (heads + order).reshape(elements.shape)
         axis = view.axis or 0
         tokens = np.arange(T).reshape([T if i == axis else 1 for i in range(view.codes.ndim)])
         return View(kept, tokens * kept.size + np.expand_dims(chosen, axis))

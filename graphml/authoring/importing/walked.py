@@ -19,7 +19,15 @@ from graphml.authoring.importing.evaluation import Evaluator, op_name
 from graphml.authoring.importing.expressions import Codes, Expression, Selector, T, View, Weight, whole
 from graphml.authoring.importing.region import Recognised, concrete
 
-Value = View | tuple[View, ...]
+
+@dataclass(frozen=True)
+class Spread:
+    """A parameter of each token's shape, the same one for all tokens."""
+
+    weight: Weight
+
+
+Value = View | Spread | tuple[View, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +94,7 @@ class Walked:
     def view(self, name: str) -> View:
         """A node's value."""
         view = self.values.get(name)
-        if view is None:
+        if view is None or isinstance(view, Spread):
             raise ValueError("spreads a parameter over tokens, or reads another value that is not of tokens")
         if isinstance(view, tuple):
             raise ValueError("several values where one is wanted")

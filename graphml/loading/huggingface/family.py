@@ -176,17 +176,16 @@ def after(*changes: Change) -> Change:
 def transposed(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
     """Rows and columns exchanged, as of GPT-2's matrices; a vector stays, and a packed matrix."""
     is_linear = isinstance(tensor, PackedMatrix)
-    if len(tensor.shape) != 2 or is_linear or tensor.dtype not in ("f32", "f16", "bf16"):
+    if len(tensor.shape) not in (2, 3) or is_linear or tensor.dtype not in ("f32", "f16", "bf16"):
         return tensor
-    rows, columns = tensor.shape
+    *experts, rows, columns = tensor.shape
     kind = np.uint32 if tensor.dtype == "f32" else np.uint16
 
     def compute() -> NDArray[np.uint8]:
-        return (
-            np.ascontiguousarray(tensor.data.view(kind).reshape(rows, columns).T).reshape(-1).view(np.uint8)
-        )
+        turned = np.swapaxes(tensor.data.view(kind).reshape(tensor.shape), -1, -2)
+        return np.ascontiguousarray(turned).reshape(-1).view(np.uint8)
 
-    return DeferredTensor.of(name, tensor.dtype, (columns, rows), compute)
+    return DeferredTensor.of(name, tensor.dtype, (*experts, columns, rows), compute)
 
 
 def paired(

@@ -20,6 +20,12 @@ PART, PART_OF_ROPE = "partial_rotary_factor", "rope_parameters.partial_rotary_fa
 """Every config takes the former over into its rope; the latter is recorded of classes that rotate by it."""
 ORIGINAL = "original_max_position_embeddings"
 Fields = dict[str, Any]
+KNOWN = frozenset((
+    "rope_type", "type", "rope_theta", PART, ORIGINAL, "factor", "low_freq_factor", "high_freq_factor",
+    "attention_factor", "mscale", "mscale_all_dim", "beta_fast", "beta_slow", "truncate", "short_factor",
+    "long_factor", "mrope_section", "mrope_interleaved", *LAYER_KINDS,
+))  # fmt: skip
+"""Parameters of ropes that `rope_keys` reads."""
 
 
 def rope_keys(
@@ -52,6 +58,12 @@ def rope_keys(
     return rope_values
 
 
+def turned_back(config: HfConfig, keys: Mapping[str, Value]) -> None:
+    """Have pairs turn the other way: what divides the frequencies is below 0."""
+    factors = np.ones(int(str(keys["rope.dimension_count"])) // 2, np.float32)
+    config.tensors["rope_freqs.weight"] = -config.tensors.get("rope_freqs.weight", factors)
+
+
 def _drop_unread_part(config: HfConfig, parameters: Fields) -> None:
     """Take out the part of heads that rotate, of a class whose rope turns all of them whatever it says.
 
@@ -67,14 +79,22 @@ def _drop_unread_part(config: HfConfig, parameters: Fields) -> None:
         )
 
 
+STILL = 1e30  # what divides the frequency of a pair that does not turn
+
+
 def ropes_by_kind(
-    config: HfConfig, keys: Mapping[str, Value], assumed: Mapping[str, Fields], part: float = 1.0
+    config: HfConfig,
+    keys: Mapping[str, Value],
+    assumed: Mapping[str, Fields],
+    part: float = 1.0,
+    widths: tuple[int, int] | None = None,
 ) -> dict[str, Value]:
     """The keys under `rope.` of a class that reads the `rope_parameters` of two kinds of layers alone.
 
     Layers that see all may have linear or yarn; those with a window turn parts of heads of their own. Of what
     is beside the two kinds only a part of heads counts, for a kind that has none.
-    assumed: the parameters by kind where there are none; part: of heads that rotate, where no field says it.
+    assumed: the parameters by kind where there are none; part: of heads that rotate, where no field says it;
+    widths: of heads of the two kinds, where they differ.
     """
     config.only("rope_scaling")
     stated = config.get("rope_parameters")
@@ -85,21 +105,30 @@ def ropes_by_kind(
     beside = config.stated(PART)
     part = part if beside is None else beside
     rope_values: dict[str, Value] = {}
-    for kind, suffix in zip(LAYER_KINDS, ("", "_swa"), strict=True):
+    width = int(str(keys["attention.key_length"]))
+    for kind, suffix, of_head in zip(LAYER_KINDS, ("", "_swa"), widths or (width, width), strict=True):
         scaling = dict(stated[kind])
         factor = config.checked_number(PART, scaling.pop(PART, part))
-        n_rot = int(int(str(keys["attention.key_length"])) * factor)
+        turning = int(of_head * factor)
+        is_whole = scaling.get("rope_type") == "proportional" and not suffix
+        n_rot = of_head if is_whole else turning
         if not 0 < factor <= 1 or n_rot < 2 or n_rot % 2:
             raise config.error(f"{PART} of {kind}: wanted pairs of dimensions; got {factor}")
         base = config.checked_number(f"rope_theta of {kind}", scaling.pop("rope_theta", None))
         if base <= 0:
             raise config.error(f"rope_theta of {kind}: wanted a number above 0; got {base}")
+        if is_whole:
+            scaling.pop("rope_type")
         scaled = scaled_rope(config, scaling, n_rot, base, int(str(keys["context_length"])), by_kind=True)
-        if config.tensors or (scaled and suffix):
+        still = {"rope_freqs.weight"} if "rope_freqs.weight" in config.tensors and suffix else set()
+        if set(config.tensors) - still or (scaled and suffix):
             raise config.error(
                 f"rope of {kind}: this architecture knows rope_type default here, and linear "
                 f"and yarn with rounded bounds in {LAYER_KINDS[0]}"
             )
+        if is_whole:
+            factors = np.where(np.arange(n_rot // 2) < turning // 2, 1.0, STILL)
+            config.tensors["rope_freqs.weight"] = factors.astype(np.float32)
         rope_values |= {f"rope.dimension_count{suffix}": n_rot, f"rope.freq_base{suffix}": base, **scaled}
     return rope_values
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphml.authoring.importing.aten import BINARY, SAME, UNARY, gelu, sigmoid
+from graphml.authoring.importing.aten import BINARY, SAME, UNARY
+from graphml.authoring.importing.functions import gelu, sigmoid
 from graphml.authoring.importing.region import CatalogueEntry, Recognised, Region, concrete, same
 
 Array = NDArray[Any]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graphml.authoring.importing.evaluation import op_name
 from graphml.authoring.importing.region import PRODUCTS, CatalogueEntry, Recognised, Region, run, same
 from graphml.errors import ArchitectureError
 
@@ -31,6 +32,8 @@ def looks(region: Region) -> bool:
 
 def matches(region: Region) -> Recognised | None:
     """Order of pairs, rotating dimensions, frequencies and magnitude."""
+    if _is_scaled_by_position(region):
+        return None
     n = min(MOST_POSITIONS, max(64, region.dependence.description.length))
     axis = next(i for i, size in enumerate(region.shape) if isinstance(size, str))
     pairs = [(x, region.run(x, n)) for x in (region.random(n, seed) for seed in (0, 1))]
@@ -44,13 +47,38 @@ def matches(region: Region) -> Recognised | None:
     n_rot += n_rot % 2
     if n_rot < 2:
         return None
-    for mode in ("neox", "norm"):
-        rotation = _frequencies(rows, mode, n_rot)
-        if rotation is not None and _holds_far(region, mode, rotation):
+    widths = dict.fromkeys((n_rot, x.shape[-1] - x.shape[-1] % 2))  # pairs of the whole width may stand still
+    for mode, wrote, width in ((*modes, width) for width in widths for modes in MODES):
+        order = pair_order(mode, wrote, width, x.shape[-1])
+        rotation = _frequencies([(x, y[..., np.argsort(order)]) for x, y in rows], mode, width)
+        if rotation is not None and _holds_far(region, mode, order, rotation):
             frequencies, magnitude = rotation
-            numbers = {"mode": mode, "n_rot": n_rot, "frequencies": frequencies, "magnitude": magnitude}
+            numbers = {"mode": mode, "n_rot": width, "frequencies": frequencies, "magnitude": magnitude,
+                       "wrote": wrote}  # fmt: skip
             return Recognised("rope", region.last, {"x": region.entry}, numbers=numbers)
     return None
+
+
+def _is_scaled_by_position(region: Region) -> bool:
+    """Whether the last op is a product with a number for each position, of which near ones may all be 1."""
+    last, nodes = region.nodes[-1], region.dependence.description.nodes
+    for operand in last.operands if op_name(last) in ("mul", "div") else ():
+        shape = nodes[operand].shape if operand in nodes and region.dependence.is_positions(operand) else None
+        if shape and all(size == 1 or isinstance(size, str) for size in shape):
+            return True
+    return False
+
+
+MODES = (("neox", "neox"), ("norm", "norm"), ("norm", "neox"), ("neox", "norm"))  # as read, as written
+
+
+def pair_order(mode: str, wrote: str, n_rot: int, width: int) -> Array:
+    """For each number of a head that is written in another order of pairs than it was read: where it was."""
+    natural = np.arange(width)
+    if mode == wrote:
+        return natural
+    halves = natural[:n_rot].reshape(-1, 2).T if wrote == "neox" else natural[:n_rot].reshape(2, -1).T
+    return np.concatenate([halves.reshape(-1), natural[n_rot:]])
 
 
 def _halves(x: Array, mode: str, n_rot: int) -> tuple[Array, Array]:
@@ -81,12 +109,18 @@ def _frequencies(
     frequencies = _steps(angles)
     if np.max(np.abs(_wrapped(angles - np.arange(len(angles))[:, None] * frequencies))) > 1e-6 * len(angles):
         return None
-    if np.any(frequencies <= 0):
-        return None
+    still = np.abs(frequencies) < 1e-9 / len(angles)
+    if (
+        still[0]
+        or np.any(np.diff(still.astype(int)) < 0)
+        or np.any(frequencies[~still] * frequencies[0] <= 0)
+    ):
+        return None  # neither all forwards nor all backwards, but for the last ones
+    frequencies[still] = 0.0
     return tuple(map(float, frequencies)), float(f"{magnitude:.7g}")
 
 
-def _holds_far(region: Region, mode: str, rotation: tuple[tuple[float, ...], float]) -> bool:
+def _holds_far(region: Region, mode: str, order: Array, rotation: tuple[tuple[float, ...], float]) -> bool:
     """Whether the same frequencies turn tokens far behind the traced ones, as far as there are tables."""
     (frequencies, magnitude), nodes = rotation, region.dependence.description.nodes
     names = region.others(lambda name: region.dependence.is_positions(name) and bool(nodes[name].shape))
@@ -98,6 +132,7 @@ def _holds_far(region: Region, mode: str, rotation: tuple[tuple[float, ...], flo
             continue  # a table of fewer positions
         x = region.random(len(at), 2)
         y = run(region.dependence, {region.entry: x, **positions}, region.last, len(at))
+        y = y[..., np.argsort(order)]
         axis = next(i for i, size in enumerate(region.shape) if isinstance(size, str))
         (a, b), (p, q) = (
             _halves(

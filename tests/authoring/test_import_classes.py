@@ -1,0 +1,58 @@
+"""Classes of transformers whose parts are written otherwise than Llama's, from recorded descriptions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from graphml.authoring.importing.command import checkpoint
+from graphml.authoring.importing.importing import Imported, import_description
+from graphml.authoring.importing.proof import Proof, prove
+from tests.import_records import described, write_folder
+
+CLASSES = {
+    "deepseek_v2": ('"norm")', "c.size(\"kv_lora_rank\")", "g.repeat("),  # a rope in complex numbers
+    "deepseek_v3": ('"norm")', "c.size(\"kv_lora_rank\")", "g.repeat("),  # a rope that writes halves
+    "openai-gpt": ('layer["ln_2"]',),  # a norm that ends a layer
+    "modernbert-decoder": ('weights["output_norm"]', 'weights["lm_head_norm"]'),
+    "bert": ('g.add(', "rows(lambda c: (1, c.size(\"type_vocab_size\"), 0, 1))"),  # a row for all tokens
+    "bart": ('config.follows("num_hidden_layers", config.size("decoder_layers"))',
+             '"model.decoder.layers.{}.encoder_attn.k_proj.weight": None'),
+    "gpt_neox_japanese": ('layer["attention_dense_bias"]',),  # a bias that is spread over tokens
+    "nanochat": ("turned_back(config, found)",),
+    "diffllama": ("g.exp(g.sum_rows(g.mul(",),  # parameters that are computed in the graph
+    "apertus": ("g.softplus(layer[",),
+    "laguna": ("ropes_by_kind(config, found, {})", "dimension_count_swa"),
+    "mimo_v2_flash": ("ropes_by_kind(config, found, {})",),
+    "gemma4_text": ("widths=(32, 16)", "layer.index * 8"),
+    "xglm": ("add_sinusoids(config, found, first=2, last_slowest=True, cosines_first=False)",),
+    "kolibri1": ("g.top_k(g.add(", "ids_TU)"),  # a choice by scores with a bias
+    "llama4_text": ("chosen.total(", "g.log("),  # weights before the experts, queries that grow
+    "gpt_oss": ("pairs_TUF2", "g.gelu_quick(g.clamp("),  # gates in turns, biases, limits
+    "aria_text": ('layer["ffn_norm"]',),  # a norm that a view of it ends
+    "ministral3": ('known=("llama_4_scaling_beta",)',),
+}  # fmt: skip
+"""What the text of each has."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("classes")
+
+
+def imported(name: str, folder: Path) -> tuple[Imported, Proof]:
+    description = described(name, folder / f"{name}.traced")
+    write_folder(description, folder / name)
+    model = import_description(description, checkpoint(folder / name))
+    file = folder / f"{name.replace('-', '_')}.py"
+    file.write_text(model.text)
+    return model, prove(model, file, folder / name)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_class_becomes_a_file_that_agrees_in_every_part(name: str, folder: Path) -> None:
+    model, proof = imported(name, folder)
+    assert proof.holds, [(line.what, line.tokens, line.nmse) for line in proof.lines]
+    for text in CLASSES[name]:
+        assert text in model.text, model.text
