@@ -185,7 +185,9 @@ def other_rope_fields(config: Mapping[str, Any]) -> tuple[str, ...]:
 def _of_positions(writer: Writer) -> dict[str, Any]:
     """Numbers of the rope that a file may hold that computes with positions: of far ones nothing is seen."""
     config = writer.description.config
-    name = next((name for name in ("rope_scaling", "rope_parameters") if isinstance(config.get(name), dict)), "")
+    name = next(
+        (name for name in ("rope_scaling", "rope_parameters") if isinstance(config.get(name), dict)), ""
+    )
     everything = [*writer.found.before, *(expr for layer in writer.found.layers for expr in layer)]
     if not name or not (other_rope_fields(config) or any(expr.op == "positions" for expr in everything)):
         return {}
