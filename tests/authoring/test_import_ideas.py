@@ -220,10 +220,11 @@ def test_scores_that_only_large_values_limit_are_refused(
     assert imported("plain-a", folder, change).text
 
 
-def test_experts_that_only_large_values_limit_are_refused(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("limit", [7.0, 6.5])
+def test_limits_of_experts_that_only_large_values_reach_are_seen(
+    limit: float, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """silu(gate.clamp(max=7)) * up.clamp(-7, 7), as gpt-oss has them."""
+    """silu(gate.clamp(max=7)) * up.clamp(-7, 7); where the two are not the same it is refused."""
 
     def change(document: dict[str, Any]) -> None:
         for silu in nodes_of(document, "aten.silu.default"):
@@ -231,9 +232,12 @@ def test_experts_that_only_large_values_limit_are_refused(
                            if {"node": silu["name"]} in node["args"].values())  # fmt: skip
             if product["args"]["self"] == {"node": silu["name"]}:
                 product["args"] = {"self": product["args"]["other"], "other": product["args"]["self"]}
-            inserted(document, product, "aten.clamp.default", min=-7.0, max=7.0)
+            inserted(document, product, "aten.clamp.default", min=-limit, max=limit)
             inserted(document, silu, "aten.clamp.default", max=7.0)
 
+    if limit == 7.0:
+        assert 'g.clamp(gate, float("-inf"), 7.0)' in imported("plain-m", folder, change).text
+        return
     with pytest.raises(ArchitectureError, match=r"topk.* in blocks\.0 \(plain\.py:\d+\): has no counterpart"):
         imported("plain-m", folder, change)
     monkeypatch.setattr(experts, "LARGE", 1.0)

@@ -73,8 +73,8 @@ def test_what_a_checkpoint_does_not_have_as_it_is_used_is_refused(folder: Path) 
         import_description(description, checkpoint(folder / "computed-checkpoint"))
 
 
-def test_a_parameter_that_is_spread_over_tokens_is_refused(folder: Path) -> None:
-    """By op, module and line, not by a crash: no weight, and no value of tokens."""
+def test_a_parameter_that_is_spread_over_tokens_is_one_weight(folder: Path) -> None:
+    """Where it meets tokens number by number; elsewhere it is refused by op, module and line."""
 
     def spread(found: dict[str, Any]) -> None:
         norm = next(one for one in found["nodes"] if "layernorm_weight" in str(one["args"]))
@@ -86,8 +86,20 @@ def test_a_parameter_that_is_spread_over_tokens_is_refused(folder: Path) -> None
         norm["args"] = {**norm["args"], "self": {"node": "spread"}}
 
     description = described("llama", folder / "spread", spread)
-    with pytest.raises(ArchitectureError, match=r"expand.* in model\.layers\.0\.input_layernorm.*spreads a"):
-        import_description(description, {})
+    write_folder(description, folder / "spread-checkpoint")
+    held = checkpoint(folder / "spread-checkpoint")
+    assert 'layer["attn_norm"]' in import_description(description, held).text
+
+    def risen(found: dict[str, Any]) -> None:
+        spread(found)
+        norm = next(one for one in found["nodes"] if {"node": "spread"} in one["args"].values())
+        silu = {**norm, "name": "risen", "op": "aten.silu.default", "args": {"self": {"node": "spread"}}}
+        found["nodes"].insert(found["nodes"].index(norm), silu)
+        norm["args"] = {**norm["args"], "self": {"node": "risen"}}
+
+    description = described("llama", folder / "risen", risen)
+    with pytest.raises(ArchitectureError, match=r"silu.* in model\.layers\.0\.input_layernorm.*spreads a"):
+        import_description(description, held)
 
 
 @pytest.mark.parametrize("by", ["slice", "index"])
