@@ -231,8 +231,8 @@ def layered(result: Expression) -> Layered:
     layers = [[expr for expr in everything if numbers.get(id(expr)) == number] for number in range(count)]
     if count % n_blocks or not all(layers):
         raise ArchitectureError(
-            f"{layers[-1][0].told}: some of the {n_blocks} modules of layers are called more often than others: "
-            "wanted all of them in their order, again and again"
+            f"{layers[-1][0].told}: some of the {n_blocks} modules of layers are called more often than "
+            "others: wanted all of them in their order, again and again"
         )
     after_last = _descendants(everything, layers[-1])
     outside = [expr for expr in everything if id(expr) not in numbers]
