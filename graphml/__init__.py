@@ -122,7 +122,7 @@ _LAZY = {
 }
 
 
-_ROOMS = ("ir", "ops", "sampling")
+_ROOMS = ("batch_jobs", "ir", "ops", "sampling")
 """Modules that `import graphml` alone has."""
 
 _INSTEAD = {

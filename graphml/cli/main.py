@@ -27,7 +27,7 @@ from graphml.cli.terminal.console import print_error
 from graphml.errors import GraphmlError, UsageError, similar
 
 TITLES = {
-    "Use a model": ("run", "chat", "serve", "embed", "rerank", "tokenize"),
+    "Use a model": ("run", "chat", "serve", "batch", "embed", "rerank", "tokenize"),
     "Models and this machine": (
         "info", "plan", "placement", "doctor", "pull", "models", "rm", "cache",
     ),

@@ -20,6 +20,7 @@ WORK: Final = {
     "prefill": ("Reading the prompt", "tokens"),
     "generate": ("Generating", "results"),
     "embed": ("Embedding", "texts"),
+    "batch": ("Answering", "lines"),
     "perplexity": ("Perplexity", "chunks"),
     "comparing logits": ("Comparing logits", "engines"),
     "bench": ("Measuring", "rounds"),

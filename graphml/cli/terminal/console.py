@@ -38,6 +38,7 @@ class Bars(Closing):
         self._stream = sys.stderr if stream is None else stream
         self._drawn = self._stream.isatty()
         self._since: dict[str, float] = {}
+        self.notes: dict[str, str] = {}  # name of the work -> what is shown behind its amount
         self._progress: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
 
@@ -65,7 +66,7 @@ class Bars(Closing):
             self._progress.start()
         if what not in self._tasks:
             self._tasks[what] = self._progress.add_task(label(what), total=total or None, amount="")
-        shown = amount(what, done, total)
+        shown = amount(what, done, total) + self.notes.get(what, "")
         self._progress.update(self._tasks[what], completed=done, total=total or None, amount=shown)
 
     def _remove(self, what: str) -> None:
