@@ -17,6 +17,8 @@ from graphml.cli.options.typer_options import grouped, sources_by_field
 from graphml.cli.terminal.console import Bars, say, write_json
 from graphml.errors import UsageError
 from graphml.sampling import SamplingParams
+from graphml.sampling.chain.sampler import sampler_of
+from graphml.sampling.structured.params_structure import matcher_of
 
 TABLES = (".jsonl", ".ndjson", ".txt", ".parquet", ".arrow")
 
@@ -85,7 +87,10 @@ def batch(
     defaults = BatchDefaults(_fields(body), None if max_tokens < 0 else max_tokens, asked)
     settings = BatchSettings(parallel, ctx, url, defaults, in_order, retry)
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
-        shown = _Shown(bars)
+        # What is wrong in every request is told once.
+        matcher_of(params, opened.tokenizer)
+        sampler_of(params).prepared(opened.tokenizer)
+        shown = _LinesDone(bars)
         job = BatchJob(opened, requests, output, settings)
         try:
             summary = job.run(shown.line)
@@ -119,7 +124,7 @@ def _fields(text: str | None) -> dict[str, Any]:
     return fields
 
 
-class _Shown:
+class _LinesDone:
     """A bar on stderr with lines, tokens a second and lines that failed."""
 
     def __init__(self, bars: Bars) -> None:

@@ -357,7 +357,7 @@ def test_commands_and_their_options() -> None:
         for name in row["commands"].split(", ") if row["commands"] != "all" else COMMANDS:
             named[name.strip("`")].add(re.findall(r"--[\w-]+", row["option"])[-1])
     of_sampling = {max(row["flag"].split(", "), key=len) for row in table("docs/generation.md", "setting")}
-    for name in ("run", "chat"):
+    for name in ("run", "chat", "batch"):
         named[name] |= of_sampling
     for name in COMMANDS:
         wanted = options_of(group.get_command(None, name)) - {"--help"}
