@@ -79,10 +79,9 @@ def imported(kind: str) -> dict[str, Any]:
             model = transformers.MODEL_FOR_CAUSAL_LM_MAPPING[type(config)](config)
             if sum(p.numel() for p in model.parameters()) > 20_000_000:
                 raise ValueError("its sizes have other names")
-            for parameter in (each for each in model.parameters() if each.ndim < 2):
-                parameter.data += 0.1 * torch.randn(
-                    parameter.shape
-                )  # fresh ones are alike, whatever they are of
+            for parameter in model.parameters():  # norms are alike, routers of zeros choose all
+                if parameter.ndim < 2 or not parameter.any():
+                    parameter.data += 0.1 * torch.randn(parameter.shape)
             model.save_pretrained(path)
         except Exception as error:
             return {"type": kind, "came": "not made", "what": f"{type(error).__name__}: {error}"[:200]}

@@ -27,7 +27,7 @@ CLASSES = {
     "mimo_v2_flash": ("ropes_by_kind(config, found, {})",),
     "gemma4_text": ("widths=(32, 16)", "layer.index * 8"),
     "xglm": ("add_sinusoids(config, found, first=2, last_slowest=True, cosines_first=False)",),
-    "kolibri1": ('layer["exp_probs_b.bias"]), config.routing.n_used', "x_TD, ids_TU)"),  # a choice by scores with a bias
+    "kolibri1": ('layer["exp_probs_b.bias"]), config.routing.n_used', "x_TD, ids_TU)"),  # scores, a bias
     "llama4_text": ("chosen.total(", "g.log("),  # weights before the experts, queries that grow
     "gpt_oss": ("pairs_TUF2", "g.gelu_quick(g.clamp("),  # gates in turns, biases, limits
     "aria_text": ('layer["ffn_norm"]',),  # a norm that a view of it ends

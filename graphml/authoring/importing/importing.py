@@ -249,7 +249,7 @@ def check_rope(writer: Writer) -> None:
         if rope_text(writer)[0] == "ropes_by_kind":
             ropes_by_kind(config, keys, {}, widths=writer.rope_widths)
         else:
-            rope_keys(config, keys, known=other_rope_fields(writer.description.config))
+            rope_keys(config, keys, known=other_rope_fields(writer))
     except ArchitectureError as error:
         raise ArchitectureError(f"{_rope(writer, windowed=False).told}: {error}") from None
 

@@ -175,8 +175,17 @@ def _key_length(writer: Writer) -> list[str]:
     return [f'found["attention.key_length"] = {read}']
 
 
-def other_rope_fields(config: Mapping[str, Any]) -> tuple[str, ...]:
+def computes_with_positions(writer: Writer) -> bool:
+    """Whether numbers of positions are values of the file, besides ropes and tables."""
+    everything = [*writer.found.before, *(expr for layer in writer.found.layers for expr in layer)]
+    return any(expr.op == "positions" for expr in everything)
+
+
+def other_rope_fields(writer: Writer) -> tuple[str, ...]:
     """Numbers beside the rope's that the model itself reads, as for scores that grow with the position."""
+    config = writer.description.config
+    if not computes_with_positions(writer):
+        return ()
     ropes = (config.get("rope_scaling"), config.get("rope_parameters"))
     rope = next((fields for fields in ropes if isinstance(fields, dict) and fields), {})
     return tuple(name for name, value in rope.items() if name not in KNOWN and isinstance(value, int | float))
@@ -188,8 +197,7 @@ def _of_positions(writer: Writer) -> dict[str, Any]:
     name = next(
         (name for name in ("rope_scaling", "rope_parameters") if isinstance(config.get(name), dict)), ""
     )
-    everything = [*writer.found.before, *(expr for layer in writer.found.layers for expr in layer)]
-    if not name or not (other_rope_fields(config) or any(expr.op == "positions" for expr in everything)):
+    if not name or not computes_with_positions(writer):
         return {}
     numbers = {key: value for key, value in config[name].items() if type(value) in (int, float)}
     return {f"{name}.{key}": value for key, value in numbers.items() if key != "rope_theta"}
@@ -204,7 +212,7 @@ def rope_text(writer: Writer) -> tuple[str, str]:
     if by_kind or len({n_rot for n_rot, _, _ in writer.tables}) > 1:
         widths = f", widths={writer.rope_widths}" if writer.rope_widths else ""
         return "ropes_by_kind", f"ropes_by_kind(config, found, {{}}{widths})"
-    others = other_rope_fields(config)
+    others = other_rope_fields(writer)
     known = f", known={others!r}".replace("'", '"') if others else ""
     return "rope_keys", f"rope_keys(config, found{known})"
 
