@@ -369,6 +369,8 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "stablelm": ("StableLm", {"use_qkv_bias": True}),
     "stablelm-larger": ("StableLm", {"qk_layernorm": True, "use_parallel_residual": True}),
     "starcoder2": ("Starcoder2", {"sliding_window": 8}),
+    "minicpm3-yarn": ("MiniCPM3", {**HEADS, "q_lora_rank": 24,
+                      "rope_parameters": {**YARN, "mscale": 0.7, "mscale_all_dim": 1.0}}),
     "youtu": ("Youtu", {**HEADS, "q_lora_rank": 24, "tie_word_embeddings": True}),
 }  # fmt: skip
 
