@@ -25,6 +25,7 @@ from tests.folder_parts import NESTED, OF_OTHERS, OTHER_PARTS, SEEING, VISION, V
 
 FOLDER = Path(__file__).parent / "data" / "folders"
 PARTS = (13, 1, 10)  # of the tokens, in steps that keep a cache
+COMPUTED = (".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay")  # by the class, of no weights
 TOKENS = np.random.default_rng(5).integers(3, 64, 24)
 SIZES = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
          "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256,
@@ -300,6 +301,9 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "layer_types": ["full_attention", *WINDOWED[1:]], "sliding_window": 8, "num_key_value_heads": 1,
         "n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.5}),
     "minicpm3": ("MiniCPM3", {**HEADS, "q_lora_rank": 24}),
+    "minimax": ("MiniMax", {
+        "num_hidden_layers": 4, "num_local_experts": 6, "num_experts_per_tok": 2, "block_size": 8,
+        **{f"{part}_alpha_factor": 3.5 for part in ("full_attn", "linear_attn", "mlp")}}),
     "minimax_m2": ("MiniMaxM2", {"head_dim": 16, "num_local_experts": 6, "num_experts_per_tok": 2}),
     "minimax_m3_vl": ("MiniMaxM3VL", {
         "num_hidden_layers": 3, "head_dim": 16, "intermediate_size": 20, "dense_intermediate_size": 40,
@@ -308,6 +312,9 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "index_block_size": 4, "index_topk_blocks": 3, "mlp_layer_types": ["dense", "sparse", "sparse"],
         "layer_types": ["full_attention", "minimax_m3_sparse", "minimax_m3_sparse"]}),
     "mistral": ("Mistral", {"sliding_window": 7}),
+    "mistral4": ("Mistral4", {**LATENT, "q_lora_rank": 24, "rope_parameters": {
+        **YARN, "original_max_position_embeddings": 8, "mscale": 1.0, "mscale_all_dim": 1.0,
+        "llama_4_scaling_beta": 0.1}}),
     "mixtral": ("Mixtral", {"num_local_experts": 4}),
     "mpt": ("Mpt", {"attn_config": {"clip_qkv": 0.8}, "num_key_value_heads": None,
                     "intermediate_size": None}),
@@ -463,7 +470,8 @@ def record(name: str) -> None:
             told = {"text_config": told, **parts}
         of_class(of_config(**told)).save_pretrained(path)
         config = json.loads((path / "config.json").read_text())
-        tensors = shapes(path / "model.safetensors")
+        held = shapes(path / "model.safetensors")
+        tensors = {name: shape for name, shape in held.items() if not name.endswith(COMPUTED)}
         write_folder(path, config, tensors)
         settings = config_of(transformers, prefix).from_pretrained(path)
         model = of_class.from_pretrained(

@@ -147,6 +147,8 @@ def _parameters(config: HfConfig, base: float) -> tuple[Fields, Fields | None]:
             raise config.error(f"rope_parameters: wanted {LAYER_KINDS} alone; got {sorted(parameters)}")
         near = {} if local_base is None else {"rope_theta": local_base}
         full, local = (parameters.get(kind) or {} for kind in LAYER_KINDS)
+        if not isinstance(full, dict) or not isinstance(local, dict):
+            raise config.error(f"rope_parameters: wanted objects; got {str(parameters)[:80]}")
         return {**top, **full}, {**near, **local}
     _check_replaced(config, {"rope_theta": base, PART: 1.0, **top, **parameters})
     return {**top, **parameters}, None if local_base is None else {"rope_theta": local_base}

@@ -44,7 +44,14 @@ ACTIVATIONS = {
 # Fields of sentence_bert_config.json that are read, or that say how texts are padded.
 SETTINGS_READ = ("max_seq_length", "do_lower_case", "transformer_task", "modality_config",
                  "module_output_name", "unpad_inputs")  # fmt: skip
-LOADED_BY = ("config_args", "model_args", "processor_kwargs", "config_kwargs", "model_kwargs", "tokenizer_args")
+LOADED_BY = (
+    "config_args",
+    "model_args",
+    "processor_kwargs",
+    "config_kwargs",
+    "model_kwargs",
+    "tokenizer_args",
+)
 HARMLESS = frozenset((
     "attn_implementation", "device_map", "dtype", "low_cpu_mem_usage", "padding_side", "torch_dtype",
     "trust_remote_code", "use_fast",
