@@ -351,6 +351,7 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
                      "rope_parameters": {**MROPE, "mrope_section": [2, 3, 3]}}),
     "qwen3_5": ("Qwen3_5", {**DELTA, "tie_word_embeddings": True}),
     "qwen3_5_moe": ("Qwen3_5Moe", {**DELTA, **EXPERTS, "shared_expert_intermediate_size": 24}),
+    "qwen3_omni_moe": ("Qwen3OmniMoeThinker", {**EXPERTS, "head_dim": 16}),
     "qwen3_next": ("Qwen3Next", {**DELTA, **EXPERTS, "shared_expert_intermediate_size": 24}),
     "qwen3_moe": ("Qwen3Moe", {**EXPERTS, "head_dim": 16, "norm_topk_prob": True}),
     "qwen3_moe-unnormalised": ("Qwen3Moe", {**EXPERTS, "head_dim": 16, "norm_topk_prob": False}),

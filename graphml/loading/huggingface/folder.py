@@ -150,6 +150,8 @@ def language_model(whole: dict[str, Any], families: Mapping[str, Family] | None 
     The larger one has the output matrix, so it says whether that is the embedding. families: by model_type,
     of which some count the larger one's fields, see `Family.whole`.
     """
+    if isinstance(whole.get("thinker_config"), dict):  # of a model that speaks, too
+        whole = {**whole, **whole["thinker_config"]}
     inner = whole.get("text_config") or whole.get("llm_config")
     if not isinstance(inner, dict):
         return whole

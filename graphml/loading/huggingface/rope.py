@@ -173,7 +173,12 @@ def scaled_rope(
     by_kind: whether the config has ropes by kinds of layers.
     """
     kind = str(scaling.pop("rope_type", None) or scaling.get("type") or "default")
-    for name in ("type", "mrope_section", "mrope_interleaved"):  # of a text all axes have one position
+    for name in (
+        "type",
+        "mrope_section",
+        "mrope_interleaved",
+        "interleaved",
+    ):  # of a text all axes have one position
         scaling.pop(name, None)
     original = _original(config, scaling, kind, n_ctx, by_kind)
     keys: dict[str, Value] = {}
