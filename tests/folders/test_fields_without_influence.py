@@ -61,3 +61,30 @@ def test_yarn_of_a_factor_below_1_multiplies_heads_by_1(tmp_path: Path) -> None:
     ours = logits(tmp_path / "own", {**config, "rope_parameters": yarn}, tensors)
     stated = {**config, "rope_parameters": {**yarn, "attention_factor": 1.0}}
     assert nmse(logits(tmp_path / "stated", stated, tensors), ours) < LIMIT
+
+
+def test_a_context_that_an_index_ends_says_so(tmp_path: Path) -> None:
+    config, tensors, _ = about("glm5_next")
+    inner = {**config["text_config"], "index_topk": 16, "max_position_embeddings": 256}
+    path = write_folder(tmp_path / "glm", {**config, "text_config": inner}, tensors)
+    with graphml.load(path, backend="reference") as model:
+        wanted = "wanted 1 to 16, as much of the model's context of 256 as this architecture computes; got 17"
+        with pytest.raises(graphml.UsageError, match=wanted):
+            model.session(n_ctx=17)
+
+
+def test_an_unknown_pooling_of_ids_is_refused(tmp_path: Path) -> None:
+    config, tensors, _ = about("llama")
+    path, wanted = (
+        write_folder(tmp_path / "llama", config, tensors),
+        "pooling: wanted .* or none; got 'lasttoken'",
+    )
+    with graphml.load(path, backend="reference") as model, pytest.raises(graphml.UsageError, match=wanted):
+        model.embed_ids([[3, 4]], "lasttoken")
+
+
+def test_ropes_by_kinds_of_layers_are_objects(tmp_path: Path) -> None:
+    config, tensors, _ = about("gemma3")
+    rope = {"full_attention": 3.0, "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
+    with pytest.raises(graphml.ArchitectureError, match="rope_parameters: wanted objects; got"):
+        logits(tmp_path / "gemma3", {**config, "rope_parameters": rope}, tensors)

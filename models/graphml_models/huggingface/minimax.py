@@ -25,7 +25,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
         config.only(f"{part}_beta_factor", 1)
     count = int(str(metadata["block_count"]))
     linear = config.layered("layer_types", KINDS, count) or [bool(i % 2) for i in range(count)]
-    memory = {RECURRENT: linear, MEMORY_EPS: 1e-6}
+    memory: dict[str, Value] = {RECURRENT: linear, MEMORY_EPS: 1e-6}
     return {**metadata, **expert_counts(config), "residual_scale": scale, **memory}
 
 
