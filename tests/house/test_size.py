@@ -42,8 +42,8 @@ PRODUCT = {"graphml": 2, "backends": 2, "models": 1, "quant": 1}
 # imports carry, with tokenizers of plain modules (180), fields that no class of a family reads (120); eleven
 # families of folders and two of drafters (520); what a twelfth walk typed: names of values in llama.cpp,
 # tensors as arrays, types as texts (1,000); imports that are tried on other configs (560), and mistakes that
-# verify names of layers, experts, sums and pairs, with names of checkpoints (320); families of Mistral 4, MiniMax-01,
-# Qwen3-Omni, and DeepSeek-V2's groups, which an audit of folders missed (250).
+# verify names of layers, experts, sums and pairs, with names of checkpoints (320); families of Mistral 4,
+# MiniMax-01 and Qwen3-Omni, and DeepSeek-V2's groups (250).
 BUDGET = 175_500
 
 
