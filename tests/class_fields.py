@@ -35,6 +35,8 @@ MODELS = {
     "deepseek_ocr2_text": "DeepseekOcr2TextModel",
     "granite4_vision_text": "Granite4VisionTextModel",
     "paddleocr_vl_text": "PaddleOCRTextModel",
+    "qwen2_5_omni_text": "Qwen2_5OmniThinkerTextModel",
+    "qwen3_omni_moe_text": "Qwen3OmniMoeThinkerTextModel",
 }
 """Of which the language model alone has no class with logits."""
 INNER = {

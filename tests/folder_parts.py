@@ -20,6 +20,7 @@ SEEING = (
     "Qwen2_5_VL",
     "Qwen3VL",
     "Qwen3VLMoe",
+    "Qwen3OmniMoeThinker",
     "Step3p7",
     "DeepseekOcr2",
 )  # classes with a part that sees
@@ -61,6 +62,10 @@ VISIONS = {"Granite4Vision": {**OF_CLIP, "hidden_size": 64},
                                   "num_hidden_layers": 1, "num_attention_heads": 2,
                                   "num_key_value_heads": 2}}}  # fmt: skip
 OTHER_PARTS: Mapping[str, Mapping[str, Any]] = {
+    "Qwen3OmniMoeThinker": {"audio_config": {
+        "d_model": 16, "encoder_attention_heads": 2, "encoder_ffn_dim": 16, "encoder_layers": 1,
+        "output_dim": 32, "max_source_positions": 8, "num_mel_bins": 8,
+        "downsample_hidden_size": 16, "n_window": 4}},
     "Granite4Vision": {"deepstack_layer_map": [], "downsample_rate": "1/2",
                        "qformer_config": {"model_type": "blip_2_qformer", "intermediate_size": 16,
                                           "num_hidden_layers": 1, "vocab_size": 8}},

@@ -25,6 +25,7 @@ from tests.folder_parts import NESTED, OF_OTHERS, OTHER_PARTS, SEEING, VISION, V
 
 FOLDER = Path(__file__).parent / "data" / "folders"
 PARTS = (13, 1, 10)  # of the tokens, in steps that keep a cache
+COMPUTED = (".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay")  # by the class, of no weights
 TOKENS = np.random.default_rng(5).integers(3, 64, 24)
 SIZES = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
          "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256,
@@ -134,6 +135,8 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         **EXPERTS, "n_routed_experts": 6, "mlp_layer_types": ["dense", "sparse"],
         "routed_scaling_factor": 1.5}),
     "deepseek_v2": ("DeepseekV2", {**LATENT, "q_lora_rank": None, "routed_scaling_factor": 1.5}),
+    "deepseek_v2-groups": ("DeepseekV2", {**LATENT, "n_routed_experts": 12, "n_group": 4, "topk_group": 2,
+                           "num_experts_per_tok": 3, "topk_method": "group_limited_greedy"}),
     "deepseek_v2-yarn": ("DeepseekV2", {**LATENT, "q_lora_rank": 24,
                          "rope_parameters": {**YARN, "mscale": 0.7, "mscale_all_dim": 0.7}}),
     "deepseek_v3": ("DeepseekV3", {**LATENT, "n_group": 4, "topk_group": 2, "q_lora_rank": 24}),
@@ -165,6 +168,9 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "falcon": ("Falcon", {"multi_query": False, "num_key_value_heads": None, "intermediate_size": None}),
     "falcon-new": ("Falcon", {"new_decoder_architecture": True, "num_kv_heads": 2,
                               "num_key_value_heads": None, "intermediate_size": None}),
+    "falcon-one": ("Falcon", {"new_decoder_architecture": True, "num_kv_heads": 2, "ffn_hidden_size": 40,
+                              "num_ln_in_parallel_attn": 1, "num_key_value_heads": None,
+                              "intermediate_size": None}),
     "falcon_mamba": ("FalconMamba", MAMBA),
     "falcon_h1": ("FalconH1", {**MULTIPLIED, "mamba_d_ssm": 64, "mamba_n_heads": 8, "mamba_n_groups": 2,
                                "mamba_d_state": 8, "mamba_chunk_size": 8}),
@@ -175,6 +181,9 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "gemma2": ("Gemma2", {"head_dim": 16, "sliding_window": 8, "query_pre_attn_scalar": 20}),
     "gemma3": ("Gemma3", {"head_dim": 16, "num_hidden_layers": 6, "sliding_window": 8,
                           "query_pre_attn_scalar": 20}),
+    "gemma3-factors": ("Gemma3", {"head_dim": 16, "num_hidden_layers": 3, "sliding_window": 8,
+                       "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+                       "rope_parameters": {**BY_KIND, "full_attention": LLAMA3}}),
     "gemma2-larger": ("Gemma2", {**LARGER, "head_dim": 12, "sliding_window": 10, "query_pre_attn_scalar": 20,
                                  "layer_types": ["sliding_attention", "full_attention"] * 2}),
     "gemma3n": ("Gemma3n", {**GEMMA4, "hidden_size_per_layer_input": 8, "num_kv_shared_layers": 2,
@@ -238,7 +247,8 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "hrm_text": ("HrmText", {"head_dim": 16, "H_cycles": 2, "L_cycles": 2, "embedding_scale": 3.0,
                              "attention_bias": True, "mlp_bias": True}),
     "hunyuan_v1_dense": ("HunYuanDenseV1", {"head_dim": 8, "rope_parameters": ALPHA}),
-    "hunyuan_v1_moe": ("HunYuanMoEV1", {"head_dim": 8, "num_experts": 6, "moe_topk": 2}),
+    "hunyuan_v1_moe": ("HunYuanMoEV1", {"head_dim": 8, "num_experts": 6, "moe_topk": 2,
+                                        "rope_parameters": ALPHA}),
     "hunyuan_vl": ("HunYuanVL", {"head_dim": 8, "rope_parameters": {**ALPHA, "mrope_section": [1, 1, 1, 1]}}),
     "internlm3": ("InternLM3", {"head_dim": 8}),
     "internlm3-dynamic": ("InternLM3", {"head_dim": 8, "rope_parameters": {
@@ -267,6 +277,8 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0}}}),
     "laguna-elements": ("Laguna", {**EXPERTS, "head_dim": 16, "gating": "per-element"}),
     "lfm2": ("Lfm2", {"num_hidden_layers": 3, "layer_types": SHORT}),
+    "lfm2-adjusted": ("Lfm2", {"num_hidden_layers": 3, "layer_types": SHORT, "intermediate_size": 100,
+                               "block_multiple_of": 8, "block_ffn_dim_multiplier": 1.3}),
     "lfm2_moe": ("Lfm2Moe", {**EXPERTS, "num_hidden_layers": 3, "layer_types": SHORT, "num_dense_layers": 1,
                              "routed_scaling_factor": 1.5}),
     "llama": ("Llama", {"rope_parameters": LLAMA3, "attention_bias": True, "mlp_bias": True}),
@@ -289,6 +301,9 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "layer_types": ["full_attention", *WINDOWED[1:]], "sliding_window": 8, "num_key_value_heads": 1,
         "n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.5}),
     "minicpm3": ("MiniCPM3", {**HEADS, "q_lora_rank": 24}),
+    "minimax": ("MiniMax", {
+        "num_hidden_layers": 4, "num_local_experts": 6, "num_experts_per_tok": 2, "block_size": 8,
+        **{f"{part}_alpha_factor": 3.5 for part in ("full_attn", "linear_attn", "mlp")}}),
     "minimax_m2": ("MiniMaxM2", {"head_dim": 16, "num_local_experts": 6, "num_experts_per_tok": 2}),
     "minimax_m3_vl": ("MiniMaxM3VL", {
         "num_hidden_layers": 3, "head_dim": 16, "intermediate_size": 20, "dense_intermediate_size": 40,
@@ -297,6 +312,9 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "index_block_size": 4, "index_topk_blocks": 3, "mlp_layer_types": ["dense", "sparse", "sparse"],
         "layer_types": ["full_attention", "minimax_m3_sparse", "minimax_m3_sparse"]}),
     "mistral": ("Mistral", {"sliding_window": 7}),
+    "mistral4": ("Mistral4", {**LATENT, "q_lora_rank": 24, "rope_parameters": {
+        **YARN, "original_max_position_embeddings": 8, "mscale": 1.0, "mscale_all_dim": 1.0,
+        "llama_4_scaling_beta": 0.1}}),
     "mixtral": ("Mixtral", {"num_local_experts": 4}),
     "mpt": ("Mpt", {"attn_config": {"clip_qkv": 0.8}, "num_key_value_heads": None,
                     "intermediate_size": None}),
@@ -333,6 +351,7 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
                      "rope_parameters": {**MROPE, "mrope_section": [2, 3, 3]}}),
     "qwen3_5": ("Qwen3_5", {**DELTA, "tie_word_embeddings": True}),
     "qwen3_5_moe": ("Qwen3_5Moe", {**DELTA, **EXPERTS, "shared_expert_intermediate_size": 24}),
+    "qwen3_omni_moe": ("Qwen3OmniMoeThinker", {**EXPERTS, "head_dim": 16}),
     "qwen3_next": ("Qwen3Next", {**DELTA, **EXPERTS, "shared_expert_intermediate_size": 24}),
     "qwen3_moe": ("Qwen3Moe", {**EXPERTS, "head_dim": 16, "norm_topk_prob": True}),
     "qwen3_moe-unnormalised": ("Qwen3Moe", {**EXPERTS, "head_dim": 16, "norm_topk_prob": False}),
@@ -356,7 +375,10 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "rope_parameters": {"full_attention": YARN, "sliding_attention": {
             "rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}}}),
     "stablelm": ("StableLm", {"use_qkv_bias": True}),
+    "stablelm-larger": ("StableLm", {"qk_layernorm": True, "use_parallel_residual": True}),
     "starcoder2": ("Starcoder2", {"sliding_window": 8}),
+    "minicpm3-yarn": ("MiniCPM3", {**HEADS, "q_lora_rank": 24,
+                      "rope_parameters": {**YARN, "mscale": 0.7, "mscale_all_dim": 1.0}}),
     "youtu": ("Youtu", {**HEADS, "q_lora_rank": 24, "tie_word_embeddings": True}),
 }  # fmt: skip
 
@@ -449,7 +471,8 @@ def record(name: str) -> None:
             told = {"text_config": told, **parts}
         of_class(of_config(**told)).save_pretrained(path)
         config = json.loads((path / "config.json").read_text())
-        tensors = shapes(path / "model.safetensors")
+        held = shapes(path / "model.safetensors")
+        tensors = {name: shape for name, shape in held.items() if not name.endswith(COMPUTED)}
         write_folder(path, config, tensors)
         settings = config_of(transformers, prefix).from_pretrained(path)
         model = of_class.from_pretrained(

@@ -25,6 +25,7 @@ from graphml.api.text_rows import (
 from graphml.backend import Progress, no_progress
 from graphml.errors import UsageError
 from graphml.ir.op import Floats
+from graphml.loading.pooling import POOLINGS
 from graphml.runtime.programs.executor import Executor
 
 
@@ -97,6 +98,8 @@ class EmbeddingModel(InspectedModel):
         Texts of several threads share steps; cancellation: ends these. Errors as of `embed`.
         """
         self._open()
+        if pooling not in (*POOLINGS, "none"):
+            raise UsageError(f"pooling: wanted one of {', '.join(POOLINGS)} or none; got {pooling!r}")
         progress = self._progress if len(texts) > TOGETHER else no_progress
         return self._texts.rows(texts, pooling, progress, cancellation)
 

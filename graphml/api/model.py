@@ -362,6 +362,9 @@ class Model(EmbeddingModel, Closing):
         if not self.executor.generates:
             raise UsageError(f"{self.path}: {self.arch} gives embeddings, no logits: see embed")
         limit, why = min(self.executor.longest, MAX_CELLS), "the context the model was trained for"
+        stated = self.executor.file.metadata.integer(f"{self.arch}.context_length", limit)
+        if limit < min(stated, MAX_CELLS):
+            why = f"as much of the model's context of {stated} as this architecture computes"
         if limit < self.n_ctx and self.executor.denoises:
             why = "n_batch (--batch): a step of a diffusion model computes all of it"
         asked = self.default_n_ctx if n_ctx is None else n_ctx

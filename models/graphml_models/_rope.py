@@ -14,9 +14,9 @@ from graphml.loading.architecture import Keys, Layer, Tensors
 class Rope:
     """Arguments of `Builder.rope_table`; n_rot: dimensions that rotate.
 
-    scaled: whether the table is, and not of n_rot and freq_base alone; first_factors: whether of
-    the file's factors the first n_rot / 2 alone are read, where it has more; long: what has LongRoPE's
-    factors for long texts: texts, or contexts, of more than so many tokens; None: nothing has.
+    scaled: whether the table is, and not of n_rot and freq_base alone, without factors; first_factors:
+    whether of the file's factors the first n_rot / 2 alone are read, where it has more; long: what has
+    LongRoPE's factors for long texts: texts, or contexts, of more than so many tokens; None: nothing has.
     """
 
     n_rot: int
@@ -38,7 +38,7 @@ class Rope:
         of what is `long`.
         """
         if weights is None or not self.scaled:
-            return self._table(g, None if weights is None else weights.get("rope_freqs"))
+            return self._table(g, None)
         short, long = (weights.get(f"rope_factors_{name}") for name in ("short", "long"))
         common = weights.get("rope_freqs")
         if common is not None or self.long is None or short is None or long is None:

@@ -21,6 +21,7 @@ from graphml_models._ffn import Product, gated_ffn
 GATING = "expert_gating_func"  # a number of llama.cpp's
 SOFTMAX, SIGMOID, ROOT = 1, 2, 4  # the last: the root of softplus
 BIAS = "exp_probs_b.bias"
+BY_BEST = "expert_groups_by_best"  # of folders; llama.cpp has the two best for all
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,8 @@ class Routing:
 
     gating: what makes shares of scores, see `shares`; normalise: weights of a token's experts sum to 1;
     scale: of these weights; n_group, n_group_used: groups of experts, and how many of them may be chosen
-    from; bias: the tensor that is added to shares for the choice alone; scaled: the matrices, see
+    from; by_best: whether a group counts as much as its best expert, not as its two best; bias: the tensor
+    that is added to shares for the choice alone; scaled: the matrices, see
     `Tensors.scale`.
     """
 
@@ -39,6 +41,7 @@ class Routing:
     scale: float
     n_group: int
     n_group_used: int
+    by_best: bool = False
     bias: str = BIAS
     scaled: bool = False
 
@@ -56,6 +59,7 @@ class Routing:
             scale=keys.number("expert_weights_scale", 0.0) or 1.0,
             n_group=keys.integer("expert_group_count", 0),
             n_group_used=keys.integer("expert_group_used_count", 0),
+            by_best=keys.boolean(BY_BEST, False),
         )
 
 
@@ -101,7 +105,7 @@ def choose(g: Builder, routing: Routing, layer: Layer, x_TD: Node, ids_TU: Node 
         bias_E = layer.get(routing.bias)
         choice_TE = shares_TE if bias_E is None else g.add(shares_TE, bias_E, "choice")
         if routing.n_group > 1:
-            choice_TE = g.top_k_groups(choice_TE, routing.n_group, routing.n_group_used)
+            choice_TE = within_groups(g, routing, choice_TE)
         ids_TU = g.top_k(choice_TE, routing.n_used, "experts")
     weights_TU = g.gather(shares_TE, ids_TU, "expert_weights")
     if routing.normalise:
@@ -109,6 +113,18 @@ def choose(g: Builder, routing: Routing, layer: Layer, x_TD: Node, ids_TU: Node 
     if routing.scale != 1.0:
         weights_TU = g.scale(weights_TU, routing.scale, name="expert_weights_scaled")
     return Chosen(g, layer, ids_TU, weights_TU, routing.scaled, n_expert)
+
+
+def within_groups(g: Builder, routing: Routing, choice_TE: Node) -> Node:
+    """The choice within the groups that may be chosen from, else minus infinity."""
+    n_group, used = routing.n_group, routing.n_group_used
+    if not routing.by_best:
+        return g.top_k_groups(choice_TE, n_group, used)
+    n_expert = fixed(choice_TE.shape[1])  # each twice: then the two best of a group are its best
+    groups_TGE = g.reshape(choice_TE, n_group, n_expert // n_group)
+    twice_TE = g.reshape(g.concat(groups_TGE, groups_TGE), 2 * n_expert)
+    within_TGE = g.reshape(g.top_k_groups(twice_TE, n_group, used), n_group, 2 * n_expert // n_group)
+    return g.reshape(g.columns(within_TGE, 0, n_expert // n_group), n_expert)
 
 
 def shared_and_chosen(

@@ -17,20 +17,25 @@ from graphml_models._experts import swiglu_experts
 from graphml_models._hybrid import hybrid, read_attending
 from graphml_models._samples import Shapes
 
+MEMORY_EPS = "lightning.layer_norm_rms_epsilon"  # of folders; in llama.cpp all norms have one
+
 
 @dataclass(frozen=True)
 class Config(_config.Config):
-    """And which layers have softmax attention, and the factor of the residuals."""
+    """And which layers have softmax attention, the factor of the residuals, lightning attention's epsilon."""
 
     attends: tuple[bool, ...]
     residual_scale: float
+    memory_eps: float
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
         known = _config.read(keys)
         attends = read_attending(keys, interval=8)
-        return cls(**vars(known), attends=attends, residual_scale=keys.number("residual_scale"))
+        memory_eps = keys.number(MEMORY_EPS, known.norm_eps)
+        scale = keys.number("residual_scale")
+        return cls(**vars(known), attends=attends, residual_scale=scale, memory_eps=memory_eps)
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:
@@ -62,7 +67,7 @@ def lightning(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node)
     q_TNH, k_TNH, v_TNH = (g.columns(qkv_TNE, i * width, (i + 1) * width) for i in range(3))
     slope = 1.0 - layer.index / max(config.n_layer - 1, 1) + 1e-5
     y_TE = g.flatten(g.linear_attention(q_TNH, k_TNH, v_TNH, layer.index, slope=slope))
-    y_TE = g.rms_norm(y_TE, layer["attn_norm_2"], config.norm_eps, "attn_norm_2")
+    y_TE = g.rms_norm(y_TE, layer["attn_norm_2"], config.memory_eps, "attn_norm_2")
     return g.mul(y_TE, g.sigmoid(layer.linear(x_TD, "attn_gate", scaled=False)), "gated")
 
 

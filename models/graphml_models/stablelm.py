@@ -6,15 +6,35 @@ StableLM 2 12B has norms for each head of queries and keys, and attention beside
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
+from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml.loading.architecture import Layer, SampleModel, Tensors
+from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
+from graphml_models import _layer_norm
 from graphml_models._attention import project, rotate
 from graphml_models._ffn import gated_ffn
-from graphml_models._layer_norm import Config, norm
+from graphml_models._layer_norm import norm
 from graphml_models._samples import layer_norm_transformer
+
+NORMED, PARALLEL = "heads_normed", "halves_parallel"  # of folders; of files the tensors say it
+
+
+@dataclass(frozen=True)
+class Config(_layer_norm.Config):
+    """normed: whether heads have norms; parallel: attention is beside feed-forward; None: see the tensors."""
+
+    normed: bool | None
+    parallel: bool | None
+
+    @classmethod
+    def read(cls, keys: Keys) -> Self:
+        """From the file's metadata."""
+        known = _layer_norm.Config.read(keys)
+        normed, parallel = (keys.boolean(key, False) if keys.has(key) else None for key in (NORMED, PARALLEL))
+        return cls(**vars(known), normed=normed, parallel=parallel)
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:
@@ -25,16 +45,21 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         h_TD = norm(layer, x_TD, "attn_norm", config.norm_eps)
         a_TD = attention(g, config, layer, table, h_TD)
         x_TD = g.add(x_TD, layer.linear(a_TD, "attn_output", "attn_out"), "attn_residual")
-        if layer.get("ffn_norm"):
+        if has(layer, "ffn_norm", None if config.parallel is None else not config.parallel):
             h_TD = norm(layer, x_TD, "ffn_norm", config.norm_eps)
         x_TD = g.add(x_TD, gated_ffn(g, layer, h_TD), "ffn_residual")
     return weights.logits(norm(weights, x_TD, "output_norm", config.norm_eps))
 
 
+def has(layer: Layer, tensor: str, stated: bool | None) -> bool:
+    """Whether a layer has a tensor, or what the model says of it."""
+    return layer.get(tensor) is not None if stated is None else stated
+
+
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Attention before its output projection, [T, N * H]; the norms have weights for every head."""
     q_TNH, k_TKH, v_TKH = project(g, config, layer, x_TD)
-    if layer.get("attn_q_norm"):
+    if has(layer, "attn_q_norm", config.normed):
         q_TNH = g.layer_norm(q_TNH, g.dequantize(layer["attn_q_norm"]), None, config.norm_eps, "q_norm")
         k_TKH = g.layer_norm(k_TKH, g.dequantize(layer["attn_k_norm"]), None, config.norm_eps, "k_norm")
     q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)

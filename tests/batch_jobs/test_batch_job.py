@@ -183,7 +183,7 @@ def test_files_of_other_jobs_are_refused_and_left_as_they_are(stories: graphml.M
     assert output.read_text() == '{"a": 1}\n'
     with pytest.raises(UsageError, match="another file than that of the requests"):
         BatchJob(stories, path, path, SHORT)
-    with pytest.raises(UsageError, match="custom_id 'n0' is line 1's"):
+    with pytest.raises(UsageError, match="custom_id 'n0' is that of line 1"):
         run(stories, requests(tmp_path, *texts(1), *texts(1)))
     with pytest.raises(UsageError, match="the file has none"):
         run(stories, requests(tmp_path, ""))

@@ -87,7 +87,7 @@ def test_it_is_on_the_cpu(name: str, tmp_path: Path) -> None:
      ("llama", "rope_parameters", {"rope_type": "default", "rope_theta": 1e4, "a_new_one": 2}),
      ("deepseek_v3", "rope_parameters", {"rope_type": "yarn", "factor": 2.0, "truncate": False,
                                          "mscale": 1.0, "mscale_all_dim": 1.0}),
-     ("deepseek_v2", "topk_method", "group_limited_greedy"), ("qwen3_next", "rms_norm_eps", 1e-5),
+     ("deepseek_v2-groups", "n_group", 5), ("qwen3_next", "rms_norm_eps", 1e-5),
      ("gpt_oss", "swiglu_limit", 8.0), ("gpt_bigcode", "multi_query", False), ("jamba", "sliding_window", 8),
      ("exaone_moe", "first_k_dense_replace", 2), ("afmoe", "mup_enabled", False),
      ("mpt", "attn_config", {"alibi": False}), ("bloom", "apply_residual_connection_post_layernorm", True),
@@ -134,7 +134,8 @@ def test_it_is_on_the_cpu(name: str, tmp_path: Path) -> None:
 def test_fields_that_change_the_mathematics_are_refused(
     name: str, field: str, value: object, tmp_path: Path
 ) -> None:
-    windows = {"sliding_window": 8, "layer_types": None} if field == "use_sliding_window" else {}
+    windows = {"sliding_window": 8, "layer_types": None, "max_window_layers": 1}
+    windows = windows if field == "use_sliding_window" else {}
     text = about(name)[0].get("text_config", {})
     inner = {"text_config": {**text, **windows, field: value}} if text else {**windows, field: value}
     path = folder(tmp_path, name, **inner)

@@ -274,6 +274,8 @@ def decoder_keys(
             f"hidden_size and num_attention_heads: wanted numbers above 0; got {n_embd}, {heads}"
         )
     head_dim = config.size("attention.key_length", n_embd // heads)
+    heads_kv = config.size("attention.head_count_kv", heads)
+    config.follows("num_key_value_heads", heads_kv)  # of a null as many as of queries
     keys: dict[str, Value] = {
         "context_length": config.size("context_length", 2048),
         "vocab_size": config.size("vocab_size"),
@@ -281,7 +283,7 @@ def decoder_keys(
         "block_count": config.size("block_count"),
         "feed_forward_length": config.size("feed_forward_length", 4 * n_embd) if width is None else width,
         "attention.head_count": heads,
-        "attention.head_count_kv": config.size("attention.head_count_kv", heads),
+        "attention.head_count_kv": heads_kv,
         "attention.key_length": head_dim,
         "attention.value_length": head_dim,
         eps: config.number(field or eps),

@@ -14,6 +14,7 @@ from typing import Any
 
 from graphml.errors import ArchitectureError, WeightsError, did_you_mean
 from graphml.loading.huggingface.config import HfConfig, Value, class_fields
+from graphml.loading.huggingface.config_names import TIED
 from graphml.loading.huggingface.family import Family
 from graphml.loading.huggingface.generation_settings import sampling_metadata
 from graphml.loading.huggingface.json_files import read_json
@@ -149,14 +150,18 @@ def language_model(whole: dict[str, Any], families: Mapping[str, Family] | None 
     The larger one has the output matrix, so it says whether that is the embedding. families: by model_type,
     of which some count the larger one's fields, see `Family.whole`.
     """
+    if isinstance(whole.get("thinker_config"), dict):  # of a model that speaks, too
+        whole = {**whole, **whole["thinker_config"]}
     inner = whole.get("text_config") or whole.get("llm_config")
     if not isinstance(inner, dict):
         return whole
     outer = (families or {}).get(str(whole.get("model_type")))
     if outer is not None and outer.whole:
         return {**inner, **{name: value for name, value in whole.items() if value is not inner}}
-    shared = ("quantization_config", "eos_token_id", "bos_token_id")
-    own = {name: whole[name] for name in ("tie_word_embeddings",) if whole.get(name) is not None}
+    shared, tied = ("quantization_config", "eos_token_id", "bos_token_id"), "tie_word_embeddings"
+    own = {tied: whole[tied]} if whole.get(tied) is not None else {}
+    if tied not in whole and str(whole.get("model_type")) in TIED:
+        own = {tied: True}
     return {**{name: whole[name] for name in shared if name in whole}, **inner, **own}
 
 

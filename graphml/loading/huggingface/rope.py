@@ -19,6 +19,11 @@ LAYER_KINDS = ("full_attention", "sliding_attention")
 PART, PART_OF_ROPE = "partial_rotary_factor", "rope_parameters.partial_rotary_factor"
 """Every config takes the former over into its rope; the latter is recorded of classes that rotate by it."""
 ORIGINAL = "original_max_position_embeddings"
+OF_OTHER_TYPES = frozenset((
+    "attention_factor", "beta_fast", "beta_slow", "finetuned", "high_freq_factor", "long_factor",
+    "low_freq_factor", "short_factor", "truncate",
+))  # fmt: skip
+"""Parameters that transformers reads of other types alone, and yarn's `finetuned`, which it never does."""
 Fields = dict[str, Any]
 KNOWN = frozenset((
     "rope_type", "type", "rope_theta", PART, ORIGINAL, "factor", "low_freq_factor", "high_freq_factor",
@@ -171,6 +176,8 @@ def _parameters(config: HfConfig, base: float) -> tuple[Fields, Fields | None]:
             raise config.error(f"rope_parameters: wanted {LAYER_KINDS} alone; got {sorted(parameters)}")
         near = {} if local_base is None else {"rope_theta": local_base}
         full, local = (parameters.get(kind) or {} for kind in LAYER_KINDS)
+        if not isinstance(full, dict) or not isinstance(local, dict):
+            raise config.error(f"rope_parameters: wanted objects; got {str(parameters)[:80]}")
         return {**top, **full}, {**near, **local}
     _check_replaced(config, {"rope_theta": base, PART: 1.0, **top, **parameters})
     return {**top, **parameters}, None if local_base is None else {"rope_theta": local_base}
@@ -195,7 +202,12 @@ def scaled_rope(
     by_kind: whether the config has ropes by kinds of layers.
     """
     kind = str(scaling.pop("rope_type", None) or scaling.get("type") or "default")
-    for name in ("type", "mrope_section", "mrope_interleaved"):  # of a text all axes have one position
+    for name in (
+        "type",
+        "mrope_section",
+        "mrope_interleaved",
+        "interleaved",
+    ):  # of a text all axes have one position
         scaling.pop(name, None)
     original = _original(config, scaling, kind, n_ctx, by_kind)
     keys: dict[str, Value] = {}
@@ -224,7 +236,8 @@ def scaled_rope(
         known = "default, dynamic, linear, llama3, yarn and longrope"
         raise config.error(f"rope_type {kind[:40]!r}: known are {known}")
     scaling.pop("factor", None) if kind in ("default", "dynamic") else None
-    left = {name: value for name, value in scaling.items() if value is not None}
+    unread = OF_OTHER_TYPES if config.is_known else frozenset()
+    left = {name: value for name, value in scaling.items() if value is not None and name not in unread}
     if left:
         raise config.error(
             f"rope of type {kind[:40]!r}: parameters that are not understood: {str(left)[:120]}"
@@ -262,15 +275,17 @@ def _llama3(n_rot: int, base: float, factor: float, low: float, high: float, ori
 
 def _yarn(config: HfConfig, scaling: Fields, factor: float, original: int) -> dict[str, Value]:
     """GGUF's factor of the rotated heads is beside the one that ggml itself computes."""
-    own = 0.1 * math.log(factor) + 1.0 if factor > 1 else 1.0
+    own, scale = 0.1 * math.log(factor) + 1.0, max(math.log(factor), 0.0)  # the class's is never below 1
+    if own <= 0:
+        raise config.error(f"rope factor: wanted a number above exp(-10); got {factor}")
     stated, mscale, all_dim = (
         scaling.pop(name, None) for name in ("attention_factor", "mscale", "mscale_all_dim")
     )
-    wanted = own
+    wanted = 0.1 * scale + 1.0
     if stated is not None:
         wanted = config.checked_number("attention_factor", stated)
     elif mscale and all_dim:
-        wanted = (0.1 * mscale * math.log(factor) + 1.0) / (0.1 * all_dim * math.log(factor) + 1.0)
+        wanted = (0.1 * mscale * scale + 1.0) / (0.1 * all_dim * scale + 1.0)
     return {
         "rope.scaling.type": "yarn",
         "rope.scaling.factor": factor,
@@ -297,8 +312,7 @@ def _exact_yarn(config: HfConfig, yarn: dict[str, Value], n_rot: int, base: floa
     low, high = max(low, 0.0), min(high, n_rot - 1.0)
     slowed = np.clip((np.arange(n_rot // 2) - low) / max(high - low, 1e-3), 0.0, 1.0)
     config.tensors["rope_freqs.weight"] = (1.0 / (slowed / factor + 1.0 - slowed)).astype(np.float32)
-    magnitude = 0.1 * math.log(factor) + 1.0 if factor > 1 else 1.0
-    return {"rope.scaling.attn_factor": own * magnitude}
+    return {"rope.scaling.attn_factor": own * (0.1 * math.log(factor) + 1.0)}
 
 
 def _longrope(config: HfConfig, scaling: Fields, n_rot: int, n_ctx: int, original: int) -> dict[str, Value]:

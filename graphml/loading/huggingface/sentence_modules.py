@@ -44,6 +44,19 @@ ACTIVATIONS = {
 # Fields of sentence_bert_config.json that are read, or that say how texts are padded.
 SETTINGS_READ = ("max_seq_length", "do_lower_case", "transformer_task", "modality_config",
                  "module_output_name", "unpad_inputs")  # fmt: skip
+LOADED_BY = (
+    "config_args",
+    "model_args",
+    "processor_kwargs",
+    "config_kwargs",
+    "model_kwargs",
+    "tokenizer_args",
+)
+HARMLESS = frozenset((
+    "attn_implementation", "device_map", "dtype", "low_cpu_mem_usage", "padding_side", "torch_dtype",
+    "trust_remote_code", "use_fast",
+))  # fmt: skip
+"""Arguments with which sentence-transformers loads the model, and those that do not change a row."""
 
 
 @dataclass(frozen=True)
@@ -249,6 +262,10 @@ def _check_settings(path: Path, settings: Mapping[str, Any]) -> None:
     left = {
         name: value for name, value in settings.items() if value is not None and name not in SETTINGS_READ
     }
+    for name in LOADED_BY:
+        arguments = left.get(name)
+        if isinstance(arguments, dict) and set(arguments) <= HARMLESS:
+            del left[name]
     modalities = settings.get("modality_config") or {}
     inputs = set(modalities) if isinstance(modalities, dict) else {"?"}
     left |= {"modality_config": modalities} if inputs - {"text"} else {}
@@ -274,6 +291,8 @@ def _texts(folder: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     path = folder / PROMPTS
     config = _optional(path)
     prompts, default = config.get("prompts") or {}, config.get("default_prompt_name")
+    if isinstance(prompts, dict):
+        prompts = {name: text for name, text in prompts.items() if text is not None}
     known = isinstance(prompts, dict) and len(prompts) <= MOST_PROMPTS
     if not known or any(not isinstance(text, str) for text in prompts.values()):
         raise WeightsError(f"{path}: prompts: wanted texts by name, at most {MOST_PROMPTS}")

@@ -23,7 +23,8 @@ from graphml.weights.filemap import Bytes
 # First parts of names, which depend on the class, and on whether there is more than a language model.
 PREFIXES = (
     "model.model.language_model.model.", "model.language_model.", "language_model.model.",
-    "language_model.backbone.", "language_model.", "model.text_model.", "model.", "transformer.",
+    "language_model.backbone.", "language_model.", "model.text_model.", "thinker.model.", "thinker.",
+    "model.", "transformer.",
     "backbone.", "gpt_neox.", "bert.", "roberta.", "distilbert.transformer.", "distilbert.",
     "nomic_bert.",
 )  # fmt: skip
@@ -36,7 +37,7 @@ SEEING = (
     "view_seperator", "vision_encoder", "vision_model",
     "vision_projection", "vision_tower", "visual", "visual_embeddings_table", "vqmodel",
 )  # fmt: skip
-_SEEING = re.compile(rf"(model\.)?({'|'.join(SEEING)})(\..*)?")
+_SEEING = re.compile(rf"(thinker\.)?(model\.)?({'|'.join(SEEING)})(\..*)?")
 # These, layers that predict further tokens, where they stand apart, and buffers, which are computed.
 LEFT_OUT = re.compile(rf"{_SEEING.pattern}|(model\.)?mtp\..*|.*rotary_emb\.inv_freq")
 LOG = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Apertus: `ApertusForCausalLM`, whose checkpoints have the numbers of xIELU as tensors."""
+"""Apertus and its 1.5: `ApertusForCausalLM`, whose checkpoints have the numbers of xIELU as tensors."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ def keys(config: HfConfig) -> dict[str, Value]:
     config.activation("xielu")
     required_rope(config)
     metadata = decoder_keys(config)
+    config.only("output_vocab_size", metadata["vocab_size"])  # of 1.5, whose logits may be of fewer tokens
     return metadata | rope_keys(config, metadata, base=12000000.0)
 
 
 FAMILY = Family(
-    model_types=("apertus",),
+    model_types=("apertus", "apertus1p5_text"),
     architecture="apertus",
     keys=keys,
     names={

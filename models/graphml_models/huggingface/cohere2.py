@@ -10,11 +10,12 @@ from graphml_models.huggingface._names import windows
 
 def keys(config: HfConfig) -> dict[str, Value]:
     """As of Command R, with windows; layers without one have no positions."""
-    config.ignore("cache_implementation", "order_of_interleaved_layers", "rotary_pct")
+    config.ignore(
+        "cache_implementation", "order_of_interleaved_layers", "rotary_pct", "use_parallel_embedding"
+    )
     config.only("position_embedding_type", "rope_gptj")
     config.only("use_gated_activation", True)
     config.only("use_parallel_block", True)
-    config.only("use_parallel_embedding", False)
     metadata = cohere.keys(config)
     metadata |= windows(config, metadata, period=config.size("sliding_window_pattern", 0) or 4)
     if "attention.sliding_window" not in metadata:

@@ -18,7 +18,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
     metadata = decoder_keys(config)
     width = int(str(metadata["embedding_length"])) // int(str(metadata["attention.head_count"]))
     metadata |= {"attention.key_length": width, "attention.value_length": width}  # whatever head_dim says
-    routing = routing_keys(config, SOFTMAX) | {"expert_group_count": 0, "expert_group_used_count": 0}
+    routing = routing_keys(config, SOFTMAX, grouped=False)
     kinds = {"dense": True, "sparse": False}  # as the tensors are
     config.layered("mlp_layer_types", kinds, int(str(metadata["block_count"])))
     return {**metadata, **rope_keys(config, metadata), **routing, "expert_weights_norm": False}

@@ -23,14 +23,17 @@ SHARED: Names = {
 }
 
 
-def routing_keys(config: HfConfig, gating: int = SIGMOID) -> dict[str, Value]:
-    """Experts as DeepSeek-V3 has them; gating: of the scores."""
+def routing_keys(config: HfConfig, gating: int = SIGMOID, grouped: bool = True) -> dict[str, Value]:
+    """Experts as DeepSeek-V3 has them; gating: of the scores; grouped: whether the choice is by groups."""
     groups, used = config.size("expert_group_count", 0), config.size("expert_group_used_count", 0)
+    groups, used = (groups, used) if grouped else (0, 0)
     if groups > int(gating != SIGMOID) and not 1 <= used <= groups:
         raise config.error(f"topk_group: wanted 1 to {groups} of the {groups} groups; got {used}")
     experts = expert_keys(config)
     n_expert, n_used = (int(str(experts[f"expert_{kind}count"])) for kind in ("", "used_"))
-    if gating == SIGMOID and groups and n_expert * used // groups < n_used < n_expert:
+    if groups > 1 and n_expert % groups:
+        raise config.error(f"n_group: wanted a number that divides the {n_expert} experts; got {groups}")
+    if groups and n_expert * used // groups < n_used < n_expert:
         wanted = f"wanted at most {n_expert * used // groups}, as {used} of {groups} groups have, or all"
         raise config.error(f"num_experts_per_tok: {wanted}; got {n_used}")
     return {

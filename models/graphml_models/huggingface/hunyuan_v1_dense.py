@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphml.loading.huggingface.config import HfConfig, Value, decoder_keys
 from graphml.loading.huggingface.family import Family, Names
 from graphml.loading.huggingface.rope import rope_keys, stated_rope
+from graphml_models._rope import stretched_base
 from graphml_models.huggingface._names import LLAMA
 
 HEAD_NORMS: Names = {
@@ -31,12 +32,10 @@ def keys(config: HfConfig) -> dict[str, Value]:
     alpha = config.checked_number("rope alpha", rope["alpha"])
     if alpha <= 0:
         raise config.error(f"rope alpha: wanted a number above 0; got {alpha}")
-    return {
-        **metadata,
-        "rope.dimension_count": int(str(metadata["attention.key_length"])),
-        "rope.freq_base": config.checked_number("rope_theta", 10000.0 if base is None else base),
-        "rope.scaling.alpha": alpha,
-    }
+    n_rot = int(str(metadata["attention.key_length"]))
+    base = config.checked_number("rope_theta", 10000.0 if base is None else base)
+    stretched = stretched_base(base, alpha, n_rot)  # as GGUF files of experts have it: no key of alpha
+    return {**metadata, "rope.dimension_count": n_rot, "rope.freq_base": stretched}
 
 
 FAMILY = Family(

@@ -27,11 +27,25 @@ NAMES: Names = {
 }
 
 
+def _width(config: HfConfig) -> int:
+    """Of feed-forwards: two thirds of the stated one, rounded up, unless that is said not to be."""
+    adjusted, replaces = "block_auto_adjust_ff_dim", "block_ff_dim"
+    width = config.size("feed_forward_length" if config.get(replaces) is None else replaces)
+    config.ignore("intermediate_size", "block_ffn_dim_multiplier", "block_multiple_of")
+    if not config.is_read(adjusted) or not config.flag(adjusted):
+        return width
+    width, times = int(2 * width / 3), config.get("block_ffn_dim_multiplier")
+    if times is None:
+        return width
+    multiple = max(config.size("block_multiple_of", 256), 1)
+    return -(-int(config.checked_number("block_ffn_dim_multiplier", times) * width) // multiple) * multiple
+
+
 def keys(config: HfConfig) -> dict[str, Value]:
     """Sizes, rope, and the layers with attention, which alone have heads of keys."""
     config.only("conv_bias", False)
     config.only("tie_embedding", config.flag("tie_word_embeddings"))  # transformers reads the former
-    metadata = decoder_keys(config)
+    metadata = decoder_keys(config, width=_width(config))
     count = int(str(metadata["block_count"]))
     attends = config.layered("layer_types", {"full_attention": True, "conv": False}, count)
     if attends is None:
@@ -50,5 +64,4 @@ FAMILY = Family(
     keys=keys,
     names=NAMES,
     defaults={"rope_theta": 1e6},
-    ignored=("block_auto_adjust_ff_dim", "block_ff_dim", "block_ffn_dim_multiplier", "block_multiple_of"),
-)  # fmt: skip
+)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from graphml.loading.huggingface.config import HfConfig, Value, decoder_keys
 from graphml.loading.huggingface.family import Family
-from graphml.loading.huggingface.rope import rope_keys
+from graphml.loading.huggingface.rope import rope_keys, stated_rope
 from graphml_models.huggingface import deepseek_v3
 from graphml_models.huggingface._names import GATED, NORMS, TOP
 
@@ -30,6 +32,11 @@ def keys(config: HfConfig) -> dict[str, Value]:
     }
     if config.get("q_lora_rank") is not None:
         metadata["attention.q_lora_rank"] = config.size("q_lora_rank")
+    all_dim = stated_rope(config).get("mscale_all_dim")
+    if rope.get("rope.scaling.type") == "yarn" and all_dim:  # beside what yarn multiplies heads with
+        stretch = max(math.log(float(str(rope["rope.scaling.factor"]))), 0.0)
+        width = int(str(metadata["attention.key_length"]))
+        metadata["attention.scale"] = (0.1 * all_dim * stretch + 1.0) ** 2 * width**-0.5
     return metadata | rope
 
 

@@ -7,15 +7,21 @@ from graphml.loading.huggingface.family import Family
 from graphml_models.huggingface._names import LLAMA, llama_keys, no_window
 
 
-def keys(config: HfConfig) -> dict[str, Value]:
-    """As of llama; windows must be off."""
+def keys(config: HfConfig, from_a_layer_on: bool = True) -> dict[str, Value]:
+    """As of llama; windows must be off.
+
+    from_a_layer_on: whether layers have windows from number `max_window_layers` on.
+    """
     metadata = llama_keys(config)
-    config.flag("use_sliding_window", False)
-    no_window(config, metadata) if config.flag("use_sliding_window", False) else config.ignore(*OFF)
+    whole, listed = config.get(WHOLE), config.get("layer_types")
+    without = type(whole) is int and whole >= int(str(metadata["block_count"])) and listed is None
+    used = config.flag("use_sliding_window", False) and not (without and from_a_layer_on)
+    no_window(config, metadata) if used else config.ignore(*OFF)
     return metadata
 
 
-OFF = ("sliding_window", "max_window_layers", "layer_types")  # without meaning while windows are off
+WHOLE = "max_window_layers"
+OFF = ("sliding_window", WHOLE, "layer_types")  # without meaning while windows are off
 
 FAMILY = Family(
     model_types=("qwen2",),

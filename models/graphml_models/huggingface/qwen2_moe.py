@@ -21,7 +21,8 @@ def keys(config: HfConfig) -> dict[str, Value]:
     config.only("decoder_sparse_step", 1)
     config.only("mlp_only_layers", [])
     shared = config.size("expert_shared_feed_forward_length")
-    return {**qwen2.keys(config), **expert_keys(config), "expert_shared_feed_forward_length": shared}
+    metadata = qwen2.keys(config, from_a_layer_on=False)
+    return {**metadata, **expert_keys(config), "expert_shared_feed_forward_length": shared}
 
 
 FAMILY = Family(
