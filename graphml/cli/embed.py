@@ -12,7 +12,7 @@ from graphml.api.text_rows import chosen_pooling, normalized
 from graphml.cli.options import options
 from graphml.cli.options.opening import find, load, model_and_texts
 from graphml.cli.options.standard_input import text_beside
-from graphml.cli.options.typer_options import grouped
+from graphml.cli.options.typer_options import beginning_with, grouped
 from graphml.cli.terminal.console import Bars, write, write_json
 from graphml.errors import UsageError
 
@@ -72,6 +72,7 @@ def embed(
         typer.Option(
             "--embd-output-format", metavar="FORMAT", show_default=False,
             help="Print as llama-embedding does: json (OpenAI's object), json+ (with cosines), array, raw.",
+            autocompletion=beginning_with(FORMATS),
         ),
     ] = None,
     json: options.Json = False,

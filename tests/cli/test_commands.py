@@ -498,3 +498,12 @@ def test_texts_to_embed_stand_behind_the_model() -> None:
     behind = graphml_command("embed", "stories260k", "One day", "Two", *options).stdout
     assert behind == graphml_command("embed", "stories260k", "-p", "One day", "-p", "Two", *options).stdout
     assert len(behind.splitlines()) == 2
+
+
+def test_an_answer_that_is_empty_is_said_to_be(path: Path) -> None:
+    first, second, *_ = answer(path)["ids"]
+    run = ["run", path, "-p", "hello", "--raw", *GREEDY]
+    said = graphml_command(*run, "-n", 3, "--stop-token", first, "--stop-token", second).stderr
+    assert "the answer is empty: the first token that the model chose ends it" in said
+    assert "is empty" not in graphml_command(*run, "-n", 1).stderr
+    assert "is empty" not in graphml_command(*run, "-n", 0).stderr
