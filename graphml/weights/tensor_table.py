@@ -6,13 +6,14 @@ Knows names; nothing of what they mean.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import ClassVar, TypeVar, overload
 
 from graphml.errors import NameNotFoundError, did_you_mean
 from graphml.other_attributes import NamesOthers
 from graphml.weights.tensor import Tensor
 
 SHOWN = 3
+D = TypeVar("D")
 
 
 class TensorTable(Mapping[str, Tensor], NamesOthers):
@@ -36,7 +37,11 @@ class TensorTable(Mapping[str, Tensor], NamesOthers):
             hint = near or (f" They are named as {some}" if some else "")
             raise NameNotFoundError(f"no tensor is called {name!r:.80}.{hint}") from None
 
-    def get(self, name: str, default: Any = None) -> Any:
+    @overload
+    def get(self, name: str) -> Tensor | None: ...
+    @overload
+    def get(self, name: str, default: D) -> Tensor | D: ...
+    def get(self, name: str, default: D | None = None) -> Tensor | D | None:
         """The tensor, or what is asked for where there is none: models ask for many that they may lack."""
         return self._tensors.get(name, default)
 
