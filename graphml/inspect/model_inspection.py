@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
@@ -29,6 +30,7 @@ from graphml.inspect.profile.profile import profile
 from graphml.inspect.viewer import render
 from graphml.ir.graph import Graph
 from graphml.ir.op import Array, Floats
+from graphml.loading import discovery, fetch
 from graphml.options.argument_checks import text_of
 from graphml.options.option_fields import options_of
 from graphml.other_attributes import NamesOthers
@@ -167,13 +169,43 @@ def explained(model: Model, node: str, n_tokens: int) -> Explanation:
     return Explanation(explain.explain(describe_model(model.executor, n_tokens), text_of("node", node)))
 
 
-def compared(a: Model, b: Model | str, prompt: Prompt) -> Comparison:
-    """See `graphml.compare`."""
-    ids = a.prompt_ids(prompt)
-    if isinstance(b, str):
-        opened_by = a.opened_by or LoadOptions(n_batch=a.executor.n_batch, kv=a.executor.cache_dtype)
+def of_model(method: str, model: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    """What a model's method returns; model: the model, or its path or name, which is opened meanwhile."""
+    with _opened("model", model) as opened:
+        return getattr(opened, method)(*args, **keywords)
+
+
+def _opened(name: str, model: Any, backend: str | None = None) -> AbstractContextManager[Model]:
+    """A model as it is, or the one of a path or name; by another backend it is opened anew."""
+    if isinstance(model, Model) and backend is None:
+        return nullcontext(model)
+    if isinstance(model, Model):
+        opened_by = model.opened_by or LoadOptions(
+            n_batch=model.executor.n_batch, kv=model.executor.cache_dtype
+        )
         of_graph = {name: getattr(opened_by, name) for name in _OF_GRAPH}
-        with load_model(a.path, LoadOptions(backend=b, **of_graph)) as other:
+        return load_model(model.path, LoadOptions(backend=backend or "", **of_graph))
+    if not isinstance(model, str | os.PathLike):
+        raise UsageError(f"{name}: wanted a model, or its path or name; got {type(model).__name__}")
+    return load_model(model, LoadOptions() if backend is None else LoadOptions(backend=backend))
+
+
+def compared(a: Any, b: Any, prompt: Prompt, backends: Sequence[str] | None = None) -> Comparison:
+    """See `graphml.compare`."""
+    if backends is not None:
+        if isinstance(backends, str) or len(backends) != 2:
+            raise UsageError(f"backends: wanted two names of backends; got {backends!r:.80}")
+        with _opened("a", a, backends[0]) as first:
+            return compared(first, backends[1], prompt)
+    if not isinstance(a, Model):
+        with _opened("a", a) as first:
+            return compared(first, b, prompt)
+    ids = a.prompt_ids(prompt)
+    if isinstance(b, str) and (b in discovery.backend_names() or not fetch.names_model(b)):
+        with _opened("b", a, b) as other:
+            return compared(a, other, ids)
+    if isinstance(b, str | os.PathLike):
+        with _opened("b", b) as other:
             return compared(a, other, ids)
     if not isinstance(b, Model):
         raise UsageError(f"b: wanted a model or the name of a backend; got {type(b).__name__}")
