@@ -27,7 +27,7 @@ from graphml.inspect.viewer.page import render
 from graphml.server.access.access_control import AccessControl
 from graphml.server.engine.saved_slots import ACTIONS
 from graphml.server.engine.served_models import ServedModels
-from graphml.server.engine.service import Service, cancel_all
+from graphml.server.engine.service import ASKED_NAME, Service, cancel_all
 from graphml.server.engine_view import EngineView
 from graphml.server.mcp_calls import McpCalls
 from graphml.server.observing.request_log import Ended, RequestLog, print_line
@@ -93,6 +93,7 @@ HANDLERS: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/api/chat", ollama.chat),
     ("POST", "/api/generate", ollama.generate),
     ("POST", "/api/embed", ollama.embed),
+    ("POST", "/api/embeddings", ollama.embeddings),
     ("POST", "/api/show", ollama.show),
     ("POST", "/tokenize", llama_tokens.tokenize),
     ("POST", "/detokenize", llama_tokens.detokenize),
@@ -148,6 +149,7 @@ SERVER_HANDLERS: tuple[tuple[str, str, ServerHandler], ...] = (
     ("GET", "/v1/stream", llama_state.resumed),
     ("DELETE", "/v1/stream", llama_state.end_stream),
     ("GET", "/metrics", llama_state.metrics),
+    ("POST", "/api/pull", ollama.pull),
     ("GET", "/api/tags", ollama.tags),
     ("GET", "/api/ps", ollama.ps),
     ("GET", "/api/version", ollama.version),
@@ -180,7 +182,9 @@ BODIES: dict[Handler | ServerHandler, type[Struct]] = {
     ollama.chat: ollama.OllamaChat,
     ollama.generate: ollama.OllamaGenerate,
     ollama.embed: ollama.OllamaEmbed,
+    ollama.embeddings: ollama.OllamaEmbeddings,
     ollama.show: ollama.OllamaShow,
+    ollama.pull: ollama.OllamaPull,
 }
 """What the bodies of requests are decoded as."""
 
@@ -253,7 +257,10 @@ class Endpoint:
         if (conversation := request.headers.get("x-conversation-id")) is not None:
             whose = request.scope.get("graphml.key"), conversation
             opening = self._models.shared.streams.opened(whose, opening)
-        return await self._handler(await opening, request)
+        service = await opening
+        plain = str(name or "").removesuffix(":latest")  # the tag that ollama's clients add
+        ASKED_NAME.set(str(name) if plain in self._models.names_of(service.name) else "")
+        return await self._handler(service, request)
 
 
 class ServerEndpoint:

@@ -116,7 +116,7 @@ class ServerOptions:
     seed: int = -1
     slots: bool = True
     props: bool = False
-    metrics: bool = False
+    metrics: bool = True
     page: bool = True
     embeddings_only: bool = False
     reranking: bool = False
