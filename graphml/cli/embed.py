@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from pathlib import Path
 from textwrap import shorten
 from typing import Annotated
 
@@ -13,8 +15,9 @@ from graphml.cli.options import options
 from graphml.cli.options.opening import find, load, model_and_texts
 from graphml.cli.options.standard_input import text_beside
 from graphml.cli.options.typer_options import beginning_with, grouped
-from graphml.cli.terminal.console import Bars, write, write_json
+from graphml.cli.terminal.console import Bars, say, write, write_json
 from graphml.errors import UsageError
+from graphml.loading import fetch
 
 FORMATS = ("json", "json+", "array", "raw")  # of llama-embedding
 SHOWN = 60  # characters of a text behind its cosines
@@ -88,6 +91,10 @@ def embed(
     if output is not None and (json or similarity):
         raise UsageError("--embd-output-format: wanted no --json and no --similarity beside it")
     model, typed = model_and_texts(model, words, opening)
+    if model is not None and not (typed or text or fetch.names_model(model) or Path(model).exists()):
+        say(
+            f"graphml: {model!r:.80} is taken for MODEL; a text that is one word is `-p {shlex.quote(model[:80])}`"
+        )
     texts = texts_of([*typed, *(text or ())])
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         chosen = "rank" if query is not None else chosen_pooling(opened.executor, pooling)

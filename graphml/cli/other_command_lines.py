@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from graphml.cli.help_pages import USUAL, flags_of
-from graphml.cli.second_words import SECOND_WORDS, near_commands
+from graphml.cli.second_words import FIRST_WORDS, SECOND_WORDS, near_commands
 from graphml.cli.terminal.console import be_quiet
 from graphml.cli.value_flags import as_form, value_hint
 from graphml.errors import UsageError
 from graphml.ir.cache_types import of_all_layers
 from graphml.loading import discovery, fetch
+from graphml.options.keyword_arguments import SAME_NAMES
 from graphml.server.options.command_line import other_name
 from graphml.system.log_output import show_log
 
@@ -41,7 +42,6 @@ OTHER_COMMANDS: Final = {
     "push": "a file is uploaded with the hub's own client, `hf upload`",
     "convert": "folders of transformers are opened as they are, `graphml run FOLDER`; `graphml import` "
     "writes an architecture from PyTorch",
-    "detokenize": "`graphml tokenize --decode` turns ids into text",
     "eval": "`graphml perplexity` scores a text; other tests ask `graphml serve`",
     "inspect": "`graphml info` shows a file, `graphml graph` its graph",
     "login": "the hub's token is the variable HF_TOKEN",
@@ -81,6 +81,12 @@ OPTIONS: Final = {
     **dict.fromkeys((("finetune", "--lora-rank"), ("finetune", "--lora-r")), "--rank is the adapter's"),
     ("perplexity", "--text"): "the text is in a file, -f FILE, or on stdin",
     ("perplexity", "--prompt"): "the text is in a file, -f FILE, or on stdin",
+    ("tokenize", "--count"): "a line each: `| wc -l`, or n_tokens of --json",
+    ("run", "--json-mode"): "--format json has the model answer in JSON",
+    ("profile", "--top"): "rows are sorted, the largest first: `| head`",
+    **dict.fromkeys(
+        (("rm", "--dry-run"), ("cache", "--dry-run")), "it asks before it removes; --yes does not"
+    ),
     ("tokenize", "--text"): "the text is behind MODEL, or --prompt",
     ("tokenize", "--no-bos"): "--no-special adds no BOS and EOS",
     **dict.fromkeys((("chat", "-p"), ("chat", "--prompt")), _ONE_PROMPT),
@@ -136,6 +142,22 @@ SAME_OPTIONS: Final = {
         for option in ("--num-predict", "--max-new-tokens")
     },
     ("run", "--prompt-file"): "--file",
+    **{
+        ("run", option): "--max-tokens" for option in ("--tokens", "--n-tokens", "--num-tokens", "--gen")
+    },
+    **{("bench", option): "--n-prompt" for option in ("--prompt", "--prompt-tokens", "--pp")},
+    **{
+        ("bench", option): "--n-gen"
+        for option in ("--gen", "--tg", "--tokens", "--n-predict", "--max-tokens", "--new-tokens")
+    },
+    **{
+        (name, option): "--repetitions" if name == "bench" else "--rounds"
+        for name in ("bench", "profile")
+        for option in ("--runs", "--repeat", "--reps", "--iterations", "--n-runs", "--repetitions", "--rounds")
+        if (name, option) not in (("bench", "--repetitions"), ("profile", "--rounds"))
+    },
+    **{("profile", option): "--prompt-tokens" for option in ("--n-prompt", "--pp")},
+    ("run", "--stats"): "--verbose", ("run", "--timings"): "--verbose",
     ("run", "-no-cnv"): "--raw", ("run", "--no-conversation"): "--raw",
     ("compare", "--backends"): "--backend", ("bisect", "--backends"): "--backend",
     ("chat", "--verbose"): "--stats", ("chat", "-v"): "--stats",
@@ -167,7 +189,7 @@ def in_our_words(name: str, command: Any, words: Sequence[str]) -> list[str]:
         if option.startswith("--") and option.replace("_", "-") in own:
             ours_too = option.replace("_", "-")
         if ours_too not in own:
-            ours_too = other_name(option, own) or option
+            ours_too = other_name(option, own) or _of_python(name, option, own) or option
         usual = USUAL.get(own[ours_too].name, ()) if ours_too in own else ()
         if (value if equals else "".join(left[:1])) in usual:
             _value(option, equals, value, left)
@@ -188,6 +210,17 @@ def in_our_words(name: str, command: Any, words: Sequence[str]) -> list[str]:
     if cache:
         ours[:0] = ["--kv", of_all_layers(("-ctk", "-ctv"), *(cache.get(i, "f16") for i in range(2)))]
     return [*ours, *left]
+
+
+def _of_python(name: str, option: str, own: Mapping[str, Any]) -> str | None:
+    """The option of the argument that libraries call so, as `--max-new-tokens`; None where there is none."""
+    if not option.startswith("--") or option in ANY_OPTIONS or (name, option) in OPTIONS:
+        return None
+    called = option[2:].replace("-", "_")
+    meant = [ours.removeprefix("n_") if ours == "n_ctx" else ours for ours in SAME_NAMES.get(called, ())]
+    meant += ["ctx"] if called in ("n_ctx", "context", "ctx_len") else []
+    flags = {param.name: max(param.opts, key=len) for param in own.values() if not param.is_flag}
+    return next((flags[ours] for ours in meant if ours in flags), None)
 
 
 def _judged(words: Sequence[str], judge: str) -> list[str]:
@@ -228,6 +261,8 @@ def _as_meant(name: str, own: Mapping[str, Any], word: str, left: list[str], sho
         return _setting(own, left)
     if (as_ours := as_form(own, word, left)) is not None:
         return as_ours
+    if word == "--greedy" and "--temp" in own:
+        return ["--temp", "0"]
     if option == "--log-level":
         show_log(_value(option, equals, value, left))
         return []
@@ -322,7 +357,7 @@ def translated(words: Sequence[str]) -> list[str]:
         return [*others[:1], "--help"]
     if first == "version":
         return ["--version"]
-    words = [SAME_COMMANDS.get(first, first), *others]
+    words = [*FIRST_WORDS.get(first, (SAME_COMMANDS.get(first, first),)), *others]
     if len(words) > 1 and (ours := SECOND_WORDS.get((words[0], words[1]))):
         words[:2] = ours
     return words

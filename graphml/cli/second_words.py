@@ -24,6 +24,12 @@ SECOND_WORDS: Final = {
     **{("bench", word): ("bench", "compare") for word in ("diff",)},
 }
 """A command and a word behind it, as other programs have them -> what it is here; more words may follow."""
+FIRST_WORDS: Final = {
+    **dict.fromkeys(("detokenize", "decode"), ("tokenize", "--decode")),
+    **dict.fromkeys(("similarity", "similar"), ("embed", "--similarity")),
+    "suggest": ("models", "--suggest"),
+}
+"""Another program's command -> ours with an option; more words may follow."""
 SHELLS: Final = ("bash", "zsh", "fish", "powershell", "pwsh")
 DESTRUCTIVE: Final = ("rm", "remove", "delete")
 _NEAR: Final = 0.6

@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from graphml.errors import UsageError, similar
+from graphml.options.keyword_arguments import OTHER_NAMES
 
 FORM_FLAGS: Final = ("--format", "--embd-output-format", "--output")
 """Options whose words are forms of what is printed; --output is one where it names no file."""
@@ -78,6 +79,9 @@ def value_hint(own: Mapping[str, Any], option: str) -> str:
 def near_flags(own: Mapping[str, Any], option: str) -> Sequence[str]:
     """The options with a name near to a wrong one: in letters, or with the same words; at most three."""
     name = option.lstrip("-").replace("_", "-")
+    meant = [f"--{other.replace('_', '-')}" for other in OTHER_NAMES.get(name.replace("-", "_"), ())]
+    if any(flag in own for flag in meant):
+        return [flag for flag in meant if flag in own]
     by_name = {flag.strip("-"): flag for flag in own if flag.startswith("--")}
     words = {word for word in name.split("-") if len(word) > 3}
     near = [

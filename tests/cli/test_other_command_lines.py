@@ -97,6 +97,20 @@ def test_a_form_is_asked_for_as_other_programs_do(command: str, theirs: str, our
     assert in_our_words(command, root.get_command(None, command), theirs.split()) == ours.split()
 
 
+@pytest.mark.parametrize(("command", "theirs", "ours"), [
+    ("run", "--n-ctx 512 --context-length=64", "--ctx-size 512 --ctx-size=64"),
+    ("run", "--num_ctx 512", "--ctx-size 512"),
+    ("run", "--num-threads 2 --repetition-penalty 1.1", "--threads 2 --repeat-penalty 1.1"),
+    ("run", "--tokens 4 --greedy --stats", "--max-tokens 4 --temp 0 --verbose"),
+    ("run", "--device cpu", "--device cpu"),  # other values: the error says which
+    ("bench", "--prompt 8 --gen 2 --runs 3", "--n-prompt 8 --n-gen 2 --repetitions 3"),
+    ("profile", "--iterations 2", "--rounds 2"),
+])  # fmt: skip
+def test_options_have_the_names_of_other_libraries_too(command: str, theirs: str, ours: str) -> None:
+    root: Any = typer.main.get_command(app)
+    assert in_our_words(command, root.get_command(None, command), theirs.split()) == ours.split()
+
+
 def test_words_of_an_option_are_those_that_it_accepts() -> None:
     root: Any = typer.main.get_command(app)
     for command in ("graph", "profile", "compare", "bisect", "verify", "bench", "embed", "test-op"):
@@ -125,6 +139,8 @@ def test_near_names_of_options_share_letters_or_words() -> None:
     assert list(near_flags(own, "--format")) == ["--embd-output-format"]
     assert list(near_flags(own, "--threds")) == ["--threads"]
     assert not near_flags(own, "--xyz")
+    own = flags_of(root.get_command(None, "run"))
+    assert list(near_flags(own, "--max-length")) == ["--max-tokens"]
 
 
 def test_a_wrong_number_says_what_came() -> None:
@@ -140,6 +156,14 @@ def test_near_commands_are_all_named_and_what_removes_comes_last() -> None:
     for word, wanted in (("rum", "'run' or 'rm'"), ("lst", "'list'"), ("pulll", "'pull'"), ("rmo", "'rm'")):
         assert f"No such command '{word}'. Did you mean {wanted}?" in graphml_command(word, code=2).output
     assert "Did you mean" not in graphml_command("frobnicate", code=2).output
+
+
+def test_commands_that_are_ours_with_an_option() -> None:
+    assert graphml_command("detokenize", STORIES, "403 407").stdout == (
+        graphml_command("tokenize", "--decode", STORIES, "403 407").stdout
+    )
+    alike = graphml_command("similarity", STORIES, "a cat", "a dog", *REFERENCE).stdout
+    assert alike == graphml_command("embed", STORIES, "a cat", "a dog", "--similarity", *REFERENCE).stdout
 
 
 def test_words_behind_a_command_are_those_of_other_programs(
