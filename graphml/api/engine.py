@@ -58,6 +58,7 @@ class Engine(NamesOthers, Closing):
     n_ctx: most tokens of a sequence.
     """
 
+    _made_by: ClassVar = "graphml.load(path).engine()"
     _instead: ClassVar = {
         "step": "submit; its thread runs the steps", "abort": "Handle.cancel, of what submit returns",
     }  # fmt: skip

@@ -113,6 +113,14 @@ class ModelGraph:
             raise AttributeError(name)  # copies and the like ask for methods that a graph need not have
         return getattr(self(), name)
 
+    def __getitem__(self, name: str) -> Any:
+        """The node of that name."""
+        return self().node(name)
+
+    def save(self, path: AnyPath, n_tokens: int = 1) -> None:
+        """Write the graphs to FILE.html as the viewer, or the last to FILE.dot, .mmd, .graphml or .txt."""
+        _inspection().save_graph(self._model, path, n_tokens)
+
     def __repr__(self) -> str:
         return repr(self())
 

@@ -43,6 +43,7 @@ class Session(EvaluatedSession, NamesOthers, Closing):
     answer, whose `answer` are its ids so far.
     """
 
+    _made_by: ClassVar = "graphml.load(path).session()"
     _instead: ClassVar = {
         "logits": "eval(prompt), which returns the logits",
         "load": "Model.restore(path)", "reset": "rewind(0)", "clear": "rewind(0)",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from pathlib import Path
 from textwrap import shorten
 from typing import Annotated
 
@@ -91,11 +90,7 @@ def embed(
     if output is not None and (json or similarity):
         raise UsageError("--embd-output-format: wanted no --json and no --similarity beside it")
     model, typed = model_and_texts(model, words, opening)
-    if model is not None and not (typed or text or fetch.names_model(model) or Path(model).exists()):
-        say(
-            f"graphml: {model!r:.80} is taken for MODEL; a text that is one word is `-p {shlex.quote(model[:80])}`"
-        )
-    texts = texts_of([*typed, *(text or ())])
+    texts = texts_of([*typed, *(text or ())], model)
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         chosen = "rank" if query is not None else chosen_pooling(opened.executor, pooling)
         _check_rows(chosen, norm, similarity)
@@ -138,8 +133,14 @@ def _check_rows(pooling: str | None, norm: int | None, similarity: bool) -> None
             )
 
 
-def texts_of(texts: list[str] | None) -> list[str]:
-    """The lines of stdin and behind them the texts by option; UsageError where there are none."""
+def texts_of(texts: list[str] | None, model: str | None = None) -> list[str]:
+    """The lines of stdin and behind them the texts by option; UsageError where there are none.
+
+    model: MODEL, whose word may have been meant as a text.
+    """
+    if not texts and model is not None and not fetch.names_model(model):
+        word = shlex.quote(model[:80])
+        say(f"graphml: {model!r:.80} is taken for MODEL; a text that is one word is `-p {word}`")
     if not texts and sys.stdin.isatty():
         raise UsageError("texts: wanted -p TEXT, or a text on each line of stdin")
     piped = text_beside("the texts") if texts else sys.stdin.read()

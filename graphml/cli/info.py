@@ -160,7 +160,7 @@ def _print(file: ModelFile, quant: str | None, each: bool) -> None:
 
 
 def _summary(file: ModelFile) -> list[str]:
-    """What most people look for first: architecture, sizes, vocabulary, template, licence; what the file has."""
+    """What most people look for first, as far as the file has it: sizes, vocabulary, template, licence."""
     keys = file.metadata
 
     def known(key: str, text: str) -> str:

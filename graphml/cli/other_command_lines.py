@@ -84,9 +84,8 @@ OPTIONS: Final = {
     ("tokenize", "--count"): "a line each: `| wc -l`, or n_tokens of --json",
     ("run", "--json-mode"): "--format json has the model answer in JSON",
     ("profile", "--top"): "rows are sorted, the largest first: `| head`",
-    **dict.fromkeys(
-        (("rm", "--dry-run"), ("cache", "--dry-run")), "it asks before it removes; --yes does not"
-    ),
+    ("rm", "--dry-run"): "it asks before it removes; --yes does not",
+    ("cache", "--dry-run"): "without --remove it lists what it would remove",
     ("tokenize", "--text"): "the text is behind MODEL, or --prompt",
     ("tokenize", "--no-bos"): "--no-special adds no BOS and EOS",
     **dict.fromkeys((("chat", "-p"), ("chat", "--prompt")), _ONE_PROMPT),
@@ -151,10 +150,9 @@ SAME_OPTIONS: Final = {
         for option in ("--gen", "--tg", "--tokens", "--n-predict", "--max-tokens", "--new-tokens")
     },
     **{
-        (name, option): "--repetitions" if name == "bench" else "--rounds"
-        for name in ("bench", "profile")
-        for option in ("--runs", "--repeat", "--reps", "--iterations", "--n-runs", "--repetitions", "--rounds")
-        if (name, option) not in (("bench", "--repetitions"), ("profile", "--rounds"))
+        (name, option): ours
+        for name, ours in (("bench", "--repetitions"), ("profile", "--rounds"))
+        for option in ("--runs", "--repeat", "--reps", "--iterations", "--n-runs")
     },
     **{("profile", option): "--prompt-tokens" for option in ("--n-prompt", "--pp")},
     ("run", "--stats"): "--verbose", ("run", "--timings"): "--verbose",

@@ -22,7 +22,8 @@ from graphml.errors import UsageError, did_you_mean
 from graphml.inspect.compare.compare import compare as compare_runs
 from graphml.inspect.compare.comparison import Comparison
 from graphml.inspect.compare.observe import observe
-from graphml.inspect.dumps import explain
+from graphml.inspect.dumps import dump, explain
+from graphml.inspect.dumps.selection import select
 from graphml.inspect.dumps.without_weights import describe_model, prepare_model
 from graphml.inspect.profile import profile_table
 from graphml.inspect.profile.measured import Profile
@@ -70,10 +71,7 @@ class ModelProfile(Profile, NamesOthers):
         file = Path(path)
         if file.suffix not in contents:
             raise UsageError(f"path: wanted one that ends with {', '.join(contents)}; got {str(path)!r:.80}")
-        try:
-            file.write_text(contents[file.suffix](), encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"path: {file}: cannot be written: {error.strerror or error}") from None
+        _write(file, contents[file.suffix]())
 
     def __str__(self) -> str:
         return profile_table.markdown(self, 0.0, ("op",))
@@ -100,12 +98,23 @@ class ModelProfile(Profile, NamesOthers):
         return "".join(tables)
 
 
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"path: {path}: cannot be written: {error.strerror or error}") from None
+
+
 @dataclass(frozen=True)
 class GraphPage:
     """The viewer of a model's graphs: `html` is its page; a notebook shows it in a frame."""
 
     title: str
     html: str = field(repr=False)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page to a file."""
+        _write(Path(path), self.html)
 
     def _repr_html_(self) -> str:
         return html_frame(self.html, self.title)
@@ -114,6 +123,22 @@ class GraphPage:
 def graph_page(model: Model, n_tokens: int) -> GraphPage:
     """See `Model.viewer`."""
     return GraphPage(f"graphs of {model.path.name}", render(describe_model(model.executor, n_tokens)))
+
+
+_ENDINGS = {".dot": "dot", ".gv": "dot", ".mmd": "mermaid", ".graphml": "graphml", ".txt": "text"}
+
+
+def save_graph(model: Model, path: str | os.PathLike[str], n_tokens: int) -> None:
+    """See `ModelGraph.save`."""
+    ending = Path(path).suffix.lower()
+    if ending in (".html", ".htm"):
+        graph_page(model, n_tokens).save(path)
+    elif ending in _ENDINGS:
+        drawn = dump.DRAWINGS[_ENDINGS[ending]](select(describe_model(model.executor, n_tokens)))
+        _write(Path(path), drawn)
+    else:
+        wanted = ", ".join((".html", *_ENDINGS))
+        raise UsageError(f"path: wanted one that ends with {wanted}; got {str(path)!r:.80}")
 
 
 def graph_after(model: Model, after: str | None, n_tokens: int) -> Graph:

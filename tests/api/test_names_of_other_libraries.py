@@ -216,6 +216,12 @@ MISSES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "compare(3)": (lambda m: graphml.compare(3), "a: wanted a model, or its path or name; got int"),
     "compare(backends=)": (lambda m: graphml.compare(m, backends="cpu"), "backends: wanted two names"),
     "graphml.profile": (lambda m: graphml.profile(None), "model: wanted a model, or its path or name"),
+    "graphml.Model(path)": (lambda m: graphml.Model("x"), r"Model: made by graphml.load\(path\); got 'x'"),
+    "graphml.Session(path)": (lambda m: graphml.Session("x"), r"graphml.load\(path\).session\(\)"),
+    "graphml.Engine(path)": (lambda m: graphml.Engine("x"), r"made by graphml.load\(path\).engine"),
+    "graphml.Tokenizer(path)": (lambda m: graphml.Tokenizer("x"), r"made by graphml.load_tokenizer"),
+    "graph.save": (lambda m: m.graph.save("x.png"), "path: wanted one that ends with .html"),
+    "graphml.set_log_level": (lambda m: graphml.set_log_level("debug"), "GRAPHML_LOG=debug"),
     "graphml.tokenize": (lambda m: graphml.tokenize("x"), r"Use graphml.load\(path\).encode\(text\)"),
     "graphml.pull": (lambda m: graphml.pull("x"), "Use graphml.load"),
     "encode": (lambda m: m.encode("a", add_bos=False), "mean 'add_special'"),
@@ -290,6 +296,13 @@ SAME: dict[str, Callable[[Any], tuple[Any, Any]]] = {
     "token.text": lambda m: (next(m.session().stream("a")).text, next(m.session().generate("a")).piece),
     "tokenizer(text)": lambda m: (m.tokenizer("hello"), m.tokenizer.encode("hello")),
     "tokenizer(text)[]": lambda m: (m.tokenizer("hello")["input_ids"], m.tokenizer("hello").input_ids),
+    "tokenizer.batch_decode": lambda m: (m.tokenizer.batch_decode([[5], [6, 7]]),
+                                         [m.decode([5]), m.decode([6, 7])]),
+    "tokenizer.token_to_id": lambda m: (m.tokenizer.token_to_id(m.tokenizer.eos_token), m.tokenizer.eos_id),
+    "tokenizer.token_to_id of several": lambda m: (m.tokenizer.token_to_id("hello world"), None),
+    "model.count_tokens": lambda m: (m.count_tokens("hello"), len(m.encode("hello"))),
+    "chat.reply": lambda m: (m.chat("hello", 3).reply, m.chat("hello", 3).text),
+    "graph[name]": lambda m: (m.graph["logits"].name, "logits"),
     "tokenizer([text])": lambda m: (m.tokenizer(["hello", "a"]), [m.encode("hello"), m.encode("a")]),
     "tokenizer.eos_token": lambda m: (m.tokenizer.eos_token, m.tokenizer.piece(m.tokenizer.eos_id)),
     "session.feed": lambda m: (m.session().feed("hello").tolist(),
@@ -335,6 +348,16 @@ def test_what_another_library_calls_otherwise_is_the_same_here(model: graphml.Mo
 def test_the_most_sequences_of_an_engine_by_other_names(model: graphml.Model, name: str) -> None:
     with pytest.raises(graphml.UsageError, match="max_sequences: wanted"):
         model.engine(**{name: 0})
+
+
+def test_graphs_are_written_by_the_ending_of_a_file(model: graphml.Model, tmp_path: Path) -> None:
+    for ending, begin in ((".html", "<!doctype html>"), (".dot", "digraph"), (".txt", "output")):
+        model.graph.save(tmp_path / f"x{ending}")
+        assert (tmp_path / f"x{ending}").read_text().lower().lstrip("/# ").startswith(begin), ending
+    model.viewer().save(tmp_path / "y.html")
+    assert (tmp_path / "y.html").read_text() == (tmp_path / "x.html").read_text()
+    with pytest.raises(graphml.UsageError, match="cannot be written"):
+        model.viewer().save(tmp_path / "no" / "y.html")
 
 
 def test_the_reason_of_an_end_in_openais_words() -> None:

@@ -137,11 +137,12 @@ class Tokenizer(NamesOthers):
     the pre-tokenizer, empty for kinds without one. Safe to share between threads.
     """
 
+    _made_by: ClassVar = "graphml.load_tokenizer(path)"
     _instead: ClassVar = {
-        **dict.fromkeys(("tokenize", "batch_encode_plus", "encode_plus"), "encode(text), of one text"),
-        **dict.fromkeys(("batch_decode", "convert_tokens_to_string"), "decode(ids)"),
+        "tokenize": "encode(text) for ids, rows(text) for their texts",
+        **dict.fromkeys(("batch_encode_plus", "encode_plus"), "tokenizer(texts)"),
+        "convert_tokens_to_string": "decode(ids)", "convert_tokens_to_ids": "token_to_id(token)",
         "convert_ids_to_tokens": "piece(id) or rows(ids)",
-        **dict.fromkeys(("token_to_id", "convert_tokens_to_ids"), "encode(text, parse_special=True)"),
         **dict.fromkeys(("get_vocab", "vocab"), "n_vocab and piece(id)"), "pad_token_id": "eos_id",
         "apply_chat_template": "Model.template.render(messages), or Model.prompt_ids(messages) for ids",
         "chat_template": "Model.template",
@@ -212,6 +213,15 @@ class Tokenizer(NamesOthers):
             return InputIds(self.encode(text, *args, **kwargs))
         texts = items_of("text", text, "a text or texts")
         return InputIds(self.encode(each, *args, **kwargs) for each in texts)
+
+    def batch_decode(self, texts: Iterable[Iterable[int]], skip_special: bool = False) -> list[str]:
+        """The texts of several lists of ids."""
+        return [self.decode(ids, skip_special) for ids in texts]
+
+    def token_to_id(self, token: str) -> int | None:
+        """The id of the one token whose text this is, such as <|im_end|>; None where there is none."""
+        ids = self.encode(token, add_special=False, parse_special=True)
+        return ids[0] if len(ids) == 1 else None
 
     @property
     def bos_token(self) -> str | None:
