@@ -32,6 +32,7 @@ from graphml.server.engine_view import EngineView
 from graphml.server.mcp_calls import McpCalls
 from graphml.server.observing.request_log import Ended, RequestLog, print_line
 from graphml.server.openapi_document import openapi_document
+from graphml.server.options.server_options import HEALTH
 from graphml.server.page import page_routes
 from graphml.server.protocols import (
     activations,
@@ -133,7 +134,7 @@ async def openapi(models: ServedModels, request: Request) -> Any:
 
 
 SERVER_HANDLERS: tuple[tuple[str, str, ServerHandler], ...] = (
-    ("GET", "/health /v1/health", llama_models.health),
+    ("GET", " ".join(sorted(HEALTH)), llama_models.health),
     ("GET", "/version", llama_models.version),
     ("GET", "/models /v1/models", llama_models.listed),
     ("POST", "/models/load", llama_models.load),
@@ -364,7 +365,7 @@ async def _not_found(request: Request, error: Exception) -> Any:
     matching = [route for route in routes if route.path_regex.match(path)]
     methods = ", ".join(sorted({name for route in matching for name in route.methods}))
     texts = {
-        404: f"File Not Found{_nearest(path, [route.path for route in routes])}",
+        404: f"File Not Found{OTHER_PATHS.get(path) or _nearest(path, [route.path for route in routes])}",
         405: f"this path does not answer that method; it answers {methods}",
     }
     known = ApiError(error.status_code, texts.get(error.status_code, error.detail))
@@ -372,6 +373,16 @@ async def _not_found(request: Request, error: Exception) -> Any:
     if error.status_code == 405:
         response.headers["Allow"] = methods
     return response
+
+
+OTHER_PATHS: dict[str, str] = {
+    **dict.fromkeys(("/docs", "/redoc", "/swagger"), ": `GET /openapi.json` is the OpenAPI document"),
+    **dict.fromkeys(("/v1", "/v1/"), ": the base of OpenAI's clients; chats are at /v1/chat/completions"),
+    **dict.fromkeys(("/api", "/api/"), ": ollama's clients find /api/chat; OpenAI's the base /v1"),
+    **dict.fromkeys(("/info", "/status"), ": `GET /props` describes the server, `GET /v1/models` its models"),
+    **dict.fromkeys(("/generate", "/generate_stream", "/v1/generate"), ": /completion continues a `prompt`"),
+}
+"""Paths of other servers -> what to say of them."""
 
 
 def _nearest(path: str, known: list[str]) -> str:

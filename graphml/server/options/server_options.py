@@ -23,6 +23,10 @@ NO_CACHE_REUSE = "wanted 0: equal beginnings of prompts are reused, no texts beh
 POOLINGS = ("none", "mean", "cls", "last", "rank")
 
 
+HEALTH = frozenset({"/health", "/v1/health", "/ping", "/healthz", "/livez", "/readyz"})
+"""Paths at which servers are asked whether they are there: of llama-server, vLLM and Kubernetes."""
+
+
 @dataclass(frozen=True)
 class RequestLimits:
     """What one request may ask for; more is 400, a larger body 413."""
