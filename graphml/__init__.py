@@ -37,7 +37,7 @@ if _typing.TYPE_CHECKING:
     from graphml.api.compiling import compile
     from graphml.api.engine import Engine
     from graphml.api.fill_gap import fill
-    from graphml.api.inspected_model import compare
+    from graphml.api.inspected_model import compare, explain, perplexity, profile
     from graphml.api.load_model import load
     from graphml.api.model import Model
     from graphml.api.model_tokenizer import load_tokenizer
@@ -88,11 +88,14 @@ __all__ = [
     "WeightsError",
     "compare",
     "compile",
+    "explain",
     "fill",
     "finetune",
     "load",
     "load_tokenizer",
     "op",
+    "perplexity",
+    "profile",
     "sampling",
     "to_torch",
 ]
@@ -113,11 +116,14 @@ _LAZY = {
     "Tokenizer": "graphml.text.tokenizer",
     "compare": "graphml.api.inspected_model",
     "compile": "graphml.api.compiling",
+    "explain": "graphml.api.inspected_model",
     "fill": "graphml.api.fill_gap",
     "finetune": "graphml.finetuning.run",
     "load": "graphml.api.load_model",
     "load_tokenizer": "graphml.api.model_tokenizer",
     "op": "graphml.ops",
+    "perplexity": "graphml.api.inspected_model",
+    "profile": "graphml.api.inspected_model",
     "to_torch": "graphml.torch_module",
 }
 
@@ -146,6 +152,20 @@ _INSTEAD = {
     "pipeline": "graphml.load(path).generate(text)", "generate": "graphml.load(path).generate(text)",
     "chat": "graphml.load(path).chat()", "embed": "graphml.load(path).embed(texts)",
     **dict.fromkeys(("OpenAI", "Client", "serve"), "`graphml serve`, to which clients connect"),
+    **dict.fromkeys(("tokenize", "encode"), "graphml.load(path).encode(text)"),
+    **dict.fromkeys(("detokenize", "decode"), "graphml.load(path).decode(ids)"),
+    **dict.fromkeys(("pull", "download"), "graphml.load(name), which downloads once, or `graphml pull`"),
+    **dict.fromkeys(("models", "list_models"), "`graphml models`"), "info": "print(graphml.load(path))",
+    **dict.fromkeys(("backends", "list_backends", "devices"), "`graphml doctor`"),
+    **dict.fromkeys(("set_log_level", "logging", "set_verbosity"),
+                    "the variable GRAPHML_LOG=debug, or logging.getLogger('graphml').setLevel"),
+    **dict.fromkeys(("bench", "benchmark"), "`graphml bench`, or graphml.profile(model)"),
+    "verify": "`graphml verify`", "config": "graphml.load(path).config",
+    **dict.fromkeys(("draw", "view", "show", "plot"), "graphml.load(path).viewer(), or graph.save('x.html')"),
+    "stream": "graphml.load(path).stream(text)", "session": "graphml.load(path).session()",
+    "engine": "graphml.load(path).engine()", "rerank": "graphml.load(path).rank(query, texts)",
+    **dict.fromkeys(("logits", "capture", "viewer"), "graphml.load(path), whose methods these are"),
+    **dict.fromkeys(("quantize", "quantise"), "graphml.load(path, quant='q8'); no file is written"),
 }  # fmt: skip
 """Names that other libraries have -> what does the same here."""
 

@@ -18,7 +18,7 @@ def main() -> None:
     commands = (
         word
         for before, word in pairwise(sys.argv)
-        if not word.startswith("-") and before not in ("--config", "--profile")
+        if not word.startswith("-") and before not in ("--config", "--profile", "--log-level")
     )
     if next(commands, "") in ("serve", "server"):
         keep("SIGHUP")

@@ -97,6 +97,13 @@ def similar(name: str, known: Iterable[str], most: int = 3, least: float = 0.5) 
     return difflib.get_close_matches(name[:_LONGEST], list(known), most, least)
 
 
+def likeness(name: str, known: str) -> float:
+    """The share of letters that agree, as `similar` counts it."""
+    import difflib
+
+    return difflib.SequenceMatcher(None, name[:_LONGEST], known).ratio()
+
+
 def did_you_mean(name: str, known: Iterable[str], most: int = 3) -> str:
     """A question to add to an error message: " Did you mean 'a' or 'b'?"; empty where none is near."""
     close = similar(name, known, most)

@@ -101,6 +101,7 @@ FILE = Kind("a file", lambda text: Path(text).expanduser())
 SWITCH = Kind("0 or 1", _is_on)
 COUNT = Kind("a whole number of at least 1", _count)
 TEXT = Kind("text", str)
+LEVELS = ("debug", "info", "warning", "error")
 
 cache = Setting(
     "GRAPHML_CACHE", FOLDER, None, "Folder of downloads, compiled kernels and results of tuning.",
@@ -150,6 +151,11 @@ fuse = Setting(
     "Which fusions are on: none, or names such as -swiglu,+linear; by default all.", shown="all",
 )  # fmt: skip
 verify = Setting("GRAPHML_VERIFY", SWITCH, False, "Check every index and loop of GPU kernels.")
+log = Setting(
+    "GRAPHML_LOG",
+    Kind("debug, info, warning or error", lambda text: LEVELS[LEVELS.index(text.lower())], LEVELS),
+    None, "Show the log on stderr from this level on: {words}.", shown="none",
+)  # fmt: skip
 debug = Setting(
     "GRAPHML_DEBUG", Kind("0, 1 or kernels", _is_on), False,
     "Show the traceback of an error on the command line; `kernels` also shows the text of GPU kernels.",

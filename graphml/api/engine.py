@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import weakref
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from statistics import fmean, median
 from typing import Any, ClassVar
 
@@ -19,14 +19,14 @@ from graphml.api.engine_requests import Requests
 from graphml.api.engine_store import AnyPath, opened_store
 from graphml.api.keywords import hinted
 from graphml.api.prefix_files import PrefixFiles
-from graphml.api.prompt_encoder import Prompt, PromptEncoder
+from graphml.api.prompt_encoder import Prompt, PromptEncoder, is_single
 from graphml.api.reader_wakes import Wakes
 from graphml.api.request_handle import Handle
 from graphml.api.request_output import Counts, RequestOutput
 from graphml.api.request_probes import Probed, RequestProbes
 from graphml.api.stats import EngineStats
 from graphml.api.text_rows import Cancellation, rows_of_texts
-from graphml.api.token_stream import TokenStream
+from graphml.api.token_stream import Result, TokenStream
 from graphml.api.tokens import NO_IDS
 from graphml.compiler.multi_device import PartsDevice
 from graphml.errors import UsageError
@@ -58,11 +58,14 @@ class Engine(NamesOthers, Closing):
     n_ctx: most tokens of a sequence.
     """
 
+    _made_by: ClassVar = "graphml.load(path).engine()"
     _instead: ClassVar = {
-        **dict.fromkeys(("()", "generate", "stream", "chat", "generate_async", "agenerate"), "submit"),
         "step": "submit; its thread runs the steps", "abort": "Handle.cancel, of what submit returns",
     }  # fmt: skip
-    _same: ClassVar = {"add_request": "submit", "metrics": "stats", "shutdown": "close"}
+    _same: ClassVar = {
+        "()": "submit", "add_request": "submit", "metrics": "stats", "shutdown": "close",
+        "generate_async": "agenerate", "chat": "generate", "complete": "generate",
+    }  # fmt: skip
 
     def __init__(
         self,
@@ -167,6 +170,27 @@ class Engine(NamesOthers, Closing):
         self._prepare(sequences)
         self._loop.add(members)
         return Handle(self, sequences, self._loop, stream)
+
+    def generate(self, prompt: Prompt | Sequence[Prompt], *args: Any, **kwargs: Any) -> Any:
+        """What `submit` becomes, a `Result`; of several prompts, which share steps, a list of them."""
+        if is_single(prompt):
+            return self.submit(prompt, *args, **kwargs).result()  # type: ignore[arg-type]
+        handles = [self.submit(each, *args, **kwargs) for each in prompt]  # type: ignore[arg-type]
+        return [handle.result() for handle in handles]
+
+    async def agenerate(self, prompt: Prompt, *args: Any, **kwargs: Any) -> Result:
+        """What `submit` becomes, while other tasks of the event loop run."""
+        return await self.submit(prompt, *args, **kwargs)
+
+    def stream(self, prompt: Prompt, *args: Any, **kwargs: Any) -> Iterator[str]:
+        """The pieces of an answer's text as they come; the request is submitted at once."""
+        handle = self.submit(prompt, *args, **kwargs)
+        return (token.piece for token in handle if token.piece)
+
+    def astream(self, prompt: Prompt, *args: Any, **kwargs: Any) -> AsyncIterator[str]:
+        """The same, while other tasks of the event loop run."""
+        handle = self.submit(prompt, *args, **kwargs)
+        return (token.piece async for token in handle if token.piece)
 
     def _members(
         self,

@@ -6,6 +6,8 @@ Inspection reads models, so it is above them; here are its names, types of argum
 from __future__ import annotations
 
 import importlib
+import os
+from collections.abc import Sequence
 from typing import Any
 
 from graphml.api.capture import Patches
@@ -15,6 +17,8 @@ from graphml.api.prompt_encoder import Prompt
 from graphml.ir.graph import Graph
 from graphml.ir.op import Array, Floats
 from graphml.options.keyword_arguments import named_arguments
+
+AnyPath = str | os.PathLike[str]
 
 
 class InspectedModel(OpenModel):
@@ -109,6 +113,14 @@ class ModelGraph:
             raise AttributeError(name)  # copies and the like ask for methods that a graph need not have
         return getattr(self(), name)
 
+    def __getitem__(self, name: str) -> Any:
+        """The node of that name."""
+        return self().node(name)
+
+    def save(self, path: AnyPath, n_tokens: int = 1) -> None:
+        """Write the graphs to FILE.html as the viewer, or the last to FILE.dot, .mmd, .graphml or .txt."""
+        _inspection().save_graph(self._model, path, n_tokens)
+
     def __repr__(self) -> str:
         return repr(self())
 
@@ -116,18 +128,39 @@ class ModelGraph:
         return str(self())
 
 
+def profile(model: InspectedModel | AnyPath, *args: Any, **kwargs: Any) -> Any:
+    """`Model.profile` of a model, or of the one that a path or name means."""
+    return _inspection().of_model("profile", model, args, kwargs)
+
+
+def perplexity(model: InspectedModel | AnyPath, *args: Any, **kwargs: Any) -> Perplexity:
+    """`Model.perplexity` of a model, or of the one that a path or name means."""
+    estimate: Perplexity = _inspection().of_model("perplexity", model, args, kwargs)
+    return estimate
+
+
+def explain(model: InspectedModel | AnyPath, *args: Any, **kwargs: Any) -> Any:
+    """`Model.explain` of a model, or of the one that a path or name means."""
+    return _inspection().of_model("explain", model, args, kwargs)
+
+
 @named_arguments
 def compare(
-    a: InspectedModel, b: InspectedModel | str = "reference", prompt: Prompt = "Once upon a time"
+    a: InspectedModel | AnyPath,
+    b: InspectedModel | AnyPath = "reference",
+    prompt: Prompt = "Once upon a time",
+    *,
+    backends: Sequence[str] | None = None,
 ) -> Any:
     """Every value of a run of one model beside that of another: of a prompt, and its last token as a step.
 
-    b: a model, or the name of a backend that opens a's file here; "reference" computes by the ops' NumPy
-    references. prompt: a text, messages or ids, at most `n_batch` of them. Returns a
+    a: a model, or its path or name. b: a model, or the name of a backend that opens a's file here;
+    "reference" computes by the ops' NumPy references. backends: two names, of the backend that opens a's file
+    for each side, in place of b. prompt: a text, messages or ids, at most `n_batch` of them. Returns a
     `graphml.inspect.compare.comparison.Comparison`; print it for its tables. UsageError for models of
     different files, and as of `graphml.inspect.compare.observe.observe`.
     """
-    return _inspection().compared(a, b, prompt)
+    return _inspection().compared(a, b, prompt, backends)
 
 
 def _inspection() -> Any:

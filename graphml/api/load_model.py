@@ -27,6 +27,7 @@ from graphml.runtime.programs.memory_needed import read_ahead
 from graphml.runtime.programs.metadata_overrides import check_read
 from graphml.runtime.programs.open_executor import open_executor
 from graphml.runtime.sessions.draft_file import open_draft_file
+from graphml.system.log_output import follow_setting
 from graphml.text.chat_template import template_text
 from graphml.weights import ModelFile
 
@@ -182,6 +183,7 @@ def load_model(
     file: ModelFile | None = None,
 ) -> Model:
     """As `load`, with the options as one value; file: it is open already, and is the model's from now on."""
+    follow_setting()
     report = progress_of(progress)
     options.compiling.fusions()  # a wrong name is told before anything is fetched
     _ = options.page_policy

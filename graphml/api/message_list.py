@@ -59,7 +59,8 @@ class MessageList(NamesOthers):
     }  # fmt: skip
     _same: ClassVar = {
         **dict.fromkeys(("()", "send", "generate", "chat", "say", "complete"), "respond"),
-        **dict.fromkeys(("clear", "restart"), "reset"), "retry": "regenerate", "content": "text",
+        **dict.fromkeys(("clear", "restart"), "reset"), "retry": "regenerate",
+        **dict.fromkeys(("content", "reply", "answer", "response", "last", "last_message"), "text"),
         "close": "session.close",
     }  # fmt: skip
 

@@ -86,7 +86,9 @@ class OpenModel(NamesOthers):
         "reset": "session().rewind(0), or a new session", "pooling_type": "embed(..., pooling=...)",
         "chat_template": "template", "batch": "generate of a list, or engine()",
         "apply_chat_template": "template.render(messages), or prompt_ids(messages) for ids",
-        **dict.fromkeys(("n_tokens", "count_tokens", "token_count", "tokens"), "len(model.encode(text))"),
+        **dict.fromkeys(("n_tokens", "token_count", "tokens"), "count_tokens(text)"),
+        "top_k": "generate(text, max_tokens=1, logprobs=5)", "quantize": "load(..., quant='q8')",
+        **dict.fromkeys(("lora", "load_lora", "load_adapter"), "load(..., lora=path), or Session.set_lora"),
         **dict.fromkeys(("info", "describe", "summary"), "print(model), config or metadata"),
         **dict.fromkeys(("bench", "benchmark"), "profile(prompt), or `graphml bench`"),
         **dict.fromkeys(("score", "loss"), "perplexity(text), or generate(..., prompt_logprobs=0)"),
@@ -94,6 +96,7 @@ class OpenModel(NamesOthers):
         **dict.fromkeys(("show", "view", "visualize", "draw", "plot"), "viewer(), or print(model.graph)"),
         **dict.fromkeys(("similarity", "cosine_similarity"), "embed(texts); rows @ rows.T are cosines"),
     }  # fmt: skip
+    _made_by: ClassVar = "graphml.load(path)"
 
     def __init__(
         self, executor: Executor, path: Path, pre: str | None = None, template: str | None = None
@@ -159,6 +162,10 @@ class OpenModel(NamesOthers):
     def encode(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
         """Return the ids of a text; see `Tokenizer.encode`. TokenizerError without a vocabulary."""
         return self._needed().encode(text, add_special, parse_special)
+
+    def count_tokens(self, text: str) -> int:
+        """How many tokens a text has, with those that the vocabulary puts around it."""
+        return len(self.encode(text))
 
     @named_arguments
     def decode(self, ids: Any, skip_special: bool = False) -> str:

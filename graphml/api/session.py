@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from graphml.api.generation import generation
 from graphml.api.invoked_adapters import go_on_with
 from graphml.api.keywords import hinted
-from graphml.api.prompt_encoder import Prompt
+from graphml.api.prompt_encoder import Prompt, spelled
 from graphml.api.saved_session import AnyPath, SessionSettings, save_session
 from graphml.api.session_evaluation import EvaluatedSession
 from graphml.api.tokens import Ids, TokenIterator, checked_ids
@@ -43,36 +43,38 @@ class Session(EvaluatedSession, NamesOthers, Closing):
     answer, whose `answer` are its ids so far.
     """
 
+    _made_by: ClassVar = "graphml.load(path).session()"
     _instead: ClassVar = {
-        "logits": "eval(ids), which returns the logits",
-        "load": "Model.restore", "reset": "rewind(0)", "clear": "rewind(0)",
+        "logits": "eval(prompt), which returns the logits",
+        "load": "Model.restore(path)", "reset": "rewind(0)", "clear": "rewind(0)",
         "prompt": "generate(prompt); prompt_ids has the ids of the latest one", "history": "tokens",
-        "text": "Model.decode(session.tokens)", "decode": "eval(ids), or Model.decode for text",
+        "text": "Model.decode(session.tokens)", "decode": "eval(prompt), or Model.decode for text",
         "undo": "rewind(n_past)", "kv_cache": "n_past and save(path)", "seed": "set_seed(seed)",
         "respond": "Model.chat", "ask": "Model.chat", "activations": "captured", "cache": "captured",
-        **dict.fromkeys(
-            ("append", "add", "extend", "feed", "push", "prefill"), "eval(ids), or generate(prompt)"
-        ),
-        **dict.fromkeys(("begin", "start", "send"), "generate(prompt), or eval(ids)"),
+        **dict.fromkeys(("begin", "start", "send"), "generate(prompt), or eval(prompt)"),
+        **dict.fromkeys(("restore", "load_state", "load_session", "from_file"), "Model.restore(path)"),
         **dict.fromkeys(("copy", "clone", "branch"), "fork()"),
     }  # fmt: skip
     _same: ClassVar = {
         "()": "eval",
         "forward": "eval",
         "stream": "generate",
+        **dict.fromkeys(("append", "add", "extend", "feed", "push", "prefill"), "eval"),
         "n_tokens": "n_past",
         "position": "n_past",
     }
 
-    def eval(self, ids: Ids, all_logits: bool = False) -> Floats:
+    def eval(self, ids: Prompt, all_logits: bool = False) -> Floats:
         """Append ids and return the logits after the last one, float32 [n_vocab].
 
-        With all_logits, those after each: float32 [len(ids), n_vocab]. The array is the caller's own. A
-        prompt and a single token are the same to it. Raises UsageError for invalid token ids and
-        ContextFullError without room; after an error the session is as it was. After Ctrl-C it holds either
-        all of the ids or none of them: see `tokens`.
+        A text or messages count as their ids, as of `generate`. With all_logits, those after each: float32
+        [len(ids), n_vocab]. The array is the caller's own. A prompt and a single token are the same to it.
+        Raises UsageError for invalid token ids and ContextFullError without room; after an error the session
+        is as it was. After Ctrl-C it holds either all of the ids or none of them: see `tokens`.
         """
-        checked = checked_ids(ids, self.n_vocab, some=True)
+        if spelled(ids):
+            ids = self._prompts.ids(ids, not self.n_past)
+        checked = checked_ids(ids, self.n_vocab, some=True)  # type: ignore[arg-type]
         self.new_use()
         self._compile(len(checked), all_logits)
         with self.meter.prompt(len(checked)):

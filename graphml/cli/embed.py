@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from textwrap import shorten
 from typing import Annotated
@@ -12,9 +13,10 @@ from graphml.api.text_rows import chosen_pooling, normalized
 from graphml.cli.options import options
 from graphml.cli.options.opening import find, load, model_and_texts
 from graphml.cli.options.standard_input import text_beside
-from graphml.cli.options.typer_options import grouped
-from graphml.cli.terminal.console import Bars, write, write_json
+from graphml.cli.options.typer_options import beginning_with, grouped
+from graphml.cli.terminal.console import Bars, say, write, write_json
 from graphml.errors import UsageError
+from graphml.loading import fetch
 
 FORMATS = ("json", "json+", "array", "raw")  # of llama-embedding
 SHOWN = 60  # characters of a text behind its cosines
@@ -72,6 +74,7 @@ def embed(
         typer.Option(
             "--embd-output-format", metavar="FORMAT", show_default=False,
             help="Print as llama-embedding does: json (OpenAI's object), json+ (with cosines), array, raw.",
+            autocompletion=beginning_with(FORMATS),
         ),
     ] = None,
     json: options.Json = False,
@@ -87,7 +90,7 @@ def embed(
     if output is not None and (json or similarity):
         raise UsageError("--embd-output-format: wanted no --json and no --similarity beside it")
     model, typed = model_and_texts(model, words, opening)
-    texts = texts_of([*typed, *(text or ())])
+    texts = texts_of([*typed, *(text or ())], model)
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         chosen = "rank" if query is not None else chosen_pooling(opened.executor, pooling)
         _check_rows(chosen, norm, similarity)
@@ -130,8 +133,14 @@ def _check_rows(pooling: str | None, norm: int | None, similarity: bool) -> None
             )
 
 
-def texts_of(texts: list[str] | None) -> list[str]:
-    """The lines of stdin and behind them the texts by option; UsageError where there are none."""
+def texts_of(texts: list[str] | None, model: str | None = None) -> list[str]:
+    """The lines of stdin and behind them the texts by option; UsageError where there are none.
+
+    model: MODEL, whose word may have been meant as a text.
+    """
+    if not texts and model is not None and not fetch.names_model(model):
+        word = shlex.quote(model[:80])
+        say(f"graphml: {model!r:.80} is taken for MODEL; a text that is one word is `-p {word}`")
     if not texts and sys.stdin.isatty():
         raise UsageError("texts: wanted -p TEXT, or a text on each line of stdin")
     piped = text_beside("the texts") if texts else sys.stdin.read()

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from graphml.cli.options import dumps, options
-from graphml.cli.options.typer_options import grouped
+from graphml.cli.options.typer_options import beginning_with, grouped
 from graphml.cli.terminal.console import remark
 from graphml.errors import UsageError
 from graphml.inspect.dumps import dump
@@ -46,7 +46,7 @@ Format = Annotated[
     str | None,
     typer.Option(
         "--format", "-f", show_default="by the ending of --output, else text",
-        help=f"One of {', '.join(FORMATS)}.",
+        help=f"One of {', '.join(FORMATS)}.", autocompletion=beginning_with(FORMATS),
     ),
 ]  # fmt: skip
 

@@ -133,6 +133,8 @@ def _print(file: ModelFile, quant: str | None, each: bool) -> None:
     parameters = sum(tensor.n_elements for tensor in tensors)
     print(f"{file.path}: {size(file.n_bytes)}, {parameters:,} parameters, ", end="")
     print(f"{_bits(file.n_weight_bytes, parameters):g} bits per weight")
+    for line in _summary(file):
+        print(f"  {line}")
     print(f"\nmetadata: {len(file.metadata)} keys")
     for key in file.metadata:
         print(f"  {file.metadata.describe(key)}")
@@ -155,6 +157,29 @@ def _print(file: ModelFile, quant: str | None, each: bool) -> None:
         shape = " x ".join(map(str, tensor.shape))
         count = f"  x{len(group)}" if len(group) > 1 else ""
         print(f"  {name:{width}}  {tensor.dtype:8} {shape:>18} {n_bytes:>11}{count}{_told(group, quant)}")
+
+
+def _summary(file: ModelFile) -> list[str]:
+    """What most people look for first, as far as the file has it: sizes, vocabulary, template, licence."""
+    keys = file.metadata
+
+    def known(key: str, text: str) -> str:
+        arch = keys["general.architecture"]
+        return text.format(keys[key.format(arch)]) if key.format(arch) in keys else ""
+
+    if "general.architecture" not in keys:
+        return []
+    sizes = [
+        known("general.architecture", "architecture {}"), known("{}.context_length", "context {:,} tokens"),
+        known("{}.block_count", "{} layers"), known("{}.embedding_length", "width {}"),
+    ]  # fmt: skip
+    n_tokens = keys.describe("tokenizer.ggml.tokens").count if "tokenizer.ggml.tokens" in keys else None
+    texts = [
+        f"vocabulary {n_tokens:,} tokens" if n_tokens else "no vocabulary",
+        "a chat template" if "tokenizer.chat_template" in keys else "no chat template",
+        known("general.license", "licence {}"),
+    ]
+    return [repr(", ".join(filter(None, parts)))[1:-1] for parts in (sizes, texts)]
 
 
 def _alike(tensors: Sequence[Tensor], quant: str | None) -> list[list[Tensor]]:

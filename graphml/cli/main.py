@@ -22,9 +22,10 @@ from typer.core import TyperCommand
 
 import graphml
 from graphml import settings
-from graphml.cli.help_pages import SETTINGS, HelpedCommand, HelpedGroup, unknown_options
-from graphml.cli.terminal.console import print_error
-from graphml.errors import GraphmlError, UsageError, similar
+from graphml.cli.help_pages import SETTINGS, HelpedCommand, HelpedGroup, flags_of, unknown_options
+from graphml.cli.terminal.console import be_quiet, print_error
+from graphml.errors import GraphmlError, UsageError
+from graphml.system.log_output import follow_setting, show_log
 
 TITLES = {
     "Use a model": ("run", "chat", "serve", "batch", "embed", "rerank", "tokenize"),
@@ -39,6 +40,8 @@ TITLES = {
     ),
 }  # fmt: skip
 _OUR_WORDS = "graphml.words"
+_WITH_WORDS = ("cache", "models", "bench")
+"""Commands behind which other programs have words, as `cache clear`."""
 COMMANDS = tuple(name for names in TITLES.values() for name in names)
 
 
@@ -75,10 +78,15 @@ class Commands(HelpedGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that was typed, or ours for it; an error names the nearest of one that there is not."""
-        if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
+        ours = args[0] in COMMANDS and not (args[0] in _WITH_WORDS and len(args) > 1)
+        if not (ours or args[0].startswith("-") or ctx.resilient_parsing):
             from graphml.cli.other_command_lines import meaning, translated  # not for each command
+            from graphml.cli.second_words import said
 
             name, *args = translated(args)
+            if (text := said([name, *args])) is not None:
+                print(text)
+                ctx.exit()
             if name in ("--help", "--version"):
                 print(ctx.get_help() if name == "--help" else f"graphml {graphml.__version__}")
                 ctx.exit()
@@ -143,6 +151,7 @@ class Commands(HelpedGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command; an error of graphml becomes one line on stderr."""
         try:
+            follow_setting()
             result = self._invoked(ctx)
             sys.stdout.flush()
         except GraphmlError as error:
@@ -185,12 +194,15 @@ class Commands(HelpedGroup):
             if not hasattr(error, "format_message"):  # not of click, which Typer has as a copy of its own
                 raise
             from graphml.cli.other_command_lines import hint  # for errors alone
+            from graphml.cli.value_flags import near_flags, wrong_value
 
-            if names := getattr(error, "possibilities", None):  # dashes alone make no names alike
-                typed = error.option_name.strip("-")  # type: ignore[attr-defined]
-                error.possibilities = [  # type: ignore[attr-defined]
-                    name for name in names if similar(typed, [name.strip("-")], least=0.6)
-                ]
+            if (text := wrong_value(error)) is not None:
+                error.message = text  # type: ignore[attr-defined]
+
+            if hasattr(error, "possibilities"):  # click's are near in letters alone
+                unknown: Any = error
+                own = flags_of(unknown.ctx.command) | flags_of(ctx.command)
+                unknown.possibilities = near_flags(own, unknown.option_name)
             name = str(ctx.invoked_subcommand)
             left = ctx.meta.get(_OUR_WORDS, ())
             if wanted := hint(error, name, ctx.command.get_command(ctx, name), left):
@@ -275,8 +287,19 @@ def graphml_command(
     profile: Annotated[
         str | None, typer.Option(metavar="NAME", help="Use the settings of [profiles.NAME] of that file.")
     ] = None,
+    log_level: Annotated[
+        str | None,
+        typer.Option(metavar="LEVEL", help="Show the log on stderr: debug, info, warning or error."),
+    ] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="No notes and no progress bars on a terminal.")
+    ] = False,
 ) -> None:
     """Run language models as static op graphs. Without MODEL, the commands use SmolLM2-135M-Instruct."""
+    if log_level is not None:
+        show_log(log_level)
+    if quiet:
+        be_quiet()
 
 
 def main() -> None:

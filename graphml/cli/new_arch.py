@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,7 @@ import typer
 from graphml.authoring.draft.write import draft
 from graphml.authoring.gguf_file import write_tiny
 from graphml.cli.options.checks import check_file, check_target
-from graphml.cli.terminal.console import write_file
+from graphml.cli.terminal.console import say, write_file
 from graphml.errors import ArchitectureError, UsageError
 from graphml.loading import discovery
 from graphml.loading.huggingface.json_files import read_json
@@ -82,3 +83,8 @@ def new_arch(
     for line in drafted.left:
         print(f"graphml: not in the draft: {line}", file=sys.stderr)
     print(path)
+    shown = shlex.quote(str(path))
+    say(
+        f"graphml: next: `graphml run --arch {shown} MODEL.gguf`, and `graphml verify MODEL.gguf "
+        f"--arch {shown} --against llama.cpp` (or hf:CHECKPOINT), which names the first wrong layer"
+    )

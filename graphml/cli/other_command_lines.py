@@ -14,32 +14,34 @@ from pathlib import Path
 from typing import Any, Final
 
 from graphml.cli.help_pages import USUAL, flags_of
-from graphml.errors import UsageError, did_you_mean
+from graphml.cli.second_words import FIRST_WORDS, SECOND_WORDS, near_commands
+from graphml.cli.terminal.console import be_quiet
+from graphml.cli.value_flags import as_form, value_hint
+from graphml.errors import UsageError
 from graphml.ir.cache_types import of_all_layers
 from graphml.loading import discovery, fetch
+from graphml.options.keyword_arguments import SAME_NAMES
 from graphml.server.options.command_line import other_name
+from graphml.system.log_output import show_log
 
 SAME_COMMANDS: Final = {
     "ls": "models", "list": "models", "show": "info", "download": "pull", "get": "pull", "remove": "rm",
     "delete": "rm", "server": "serve", "generate": "run", "prompt": "run", "ask": "run", "benchmark": "bench",
     "embedding": "embed", "embeddings": "embed", "ppl": "perplexity", "quantise": "quantize",
-    "devices": "doctor", "dump": "info", "metadata": "info", "gguf-dump": "info", "completions": "completion",
-    "upgrade": "update",
+    "devices": "doctor", "dump": "info", "metadata": "info", "gguf-dump": "info", "model": "models",
+    "upgrade": "update", "tokenise": "tokenize",
 }  # fmt: skip
 """Another program's command -> ours with the same meaning, or another name for one of `OTHER_COMMANDS`."""
 
 OTHER_COMMANDS: Final = {
     "backends": "`graphml doctor` lists backends and devices, `graphml test-backend` checks one",
     "complete": "`graphml run --raw` continues a text",
-    "completion": "`graphml --show-completion` prints the shell's script, --install-completion installs it",
     "cp": "a model is a file of its own: `graphml models` says where it is",
     "create": "`--system`, `--template` and settings are options, or in graphml.toml; `graphml new-arch` "
     "drafts an architecture, `graphml import` writes one from PyTorch",
     "push": "a file is uploaded with the hub's own client, `hf upload`",
-    "config": "graphml.toml in the user's folder of settings, or --config FILE, holds defaults of options",
     "convert": "folders of transformers are opened as they are, `graphml run FOLDER`; `graphml import` "
     "writes an architecture from PyTorch",
-    "detokenize": "`graphml tokenize --decode` turns ids into text",
     "eval": "`graphml perplexity` scores a text; other tests ask `graphml serve`",
     "inspect": "`graphml info` shows a file, `graphml graph` its graph",
     "login": "the hub's token is the variable HF_TOKEN",
@@ -55,17 +57,11 @@ OTHER_COMMANDS: Final = {
 """Another program's command -> what does it here, with other arguments."""
 
 _ONE_PROMPT: Final = '`graphml run MODEL "PROMPT"` answers one prompt'
-_TABLE: Final = "the result is on stdout: --format json > FILE"
 OPTIONS: Final = {
     **{
         (command, option): "wanted --backend A,B, of which A is judged and B is the judge"
         for command in ("compare", "bisect")
         for option in ("--a", "--b")
-    },
-    **{
-        (command, option): _TABLE
-        for command in ("compare", "bisect", "verify")
-        for option in ("-o", "--output")
     },
     **dict.fromkeys((("run", "-i"), ("run", "--interactive"), ("run", "-cnv")), "`graphml chat` converses"),
     **{
@@ -83,6 +79,13 @@ OPTIONS: Final = {
     ),
     ("finetune", "--data"): "the examples are the word behind the model: MODEL DATA.jsonl",
     **dict.fromkeys((("finetune", "--lora-rank"), ("finetune", "--lora-r")), "--rank is the adapter's"),
+    ("perplexity", "--text"): "the text is in a file, -f FILE, or on stdin",
+    ("perplexity", "--prompt"): "the text is in a file, -f FILE, or on stdin",
+    ("tokenize", "--count"): "a line each: `| wc -l`, or n_tokens of --json",
+    ("run", "--json-mode"): "--format json has the model answer in JSON",
+    ("profile", "--top"): "rows are sorted, the largest first: `| head`",
+    ("rm", "--dry-run"): "it asks before it removes; --yes does not",
+    ("cache", "--dry-run"): "without --remove it lists what it would remove",
     ("tokenize", "--text"): "the text is behind MODEL, or --prompt",
     ("tokenize", "--no-bos"): "--no-special adds no BOS and EOS",
     **dict.fromkeys((("chat", "-p"), ("chat", "--prompt")), _ONE_PROMPT),
@@ -105,6 +108,7 @@ ANY_OPTIONS: Final = {
     "--load-in-8bit": "--quant q8 converts weights", "--load-in-4bit": "--quant q4 converts weights",
     "--stream": "answers are streamed; --json prints them at once",
     "--no-stream": "--json prints an answer at once",
+    **dict.fromkeys(("-o", "--output", "--out"), "the result is on stdout: > FILE, as JSON with --json"),
 }  # fmt: skip
 """The same of every command that has no option of this name."""
 
@@ -137,13 +141,28 @@ SAME_OPTIONS: Final = {
         for option in ("--num-predict", "--max-new-tokens")
     },
     ("run", "--prompt-file"): "--file",
+    **{
+        ("run", option): "--max-tokens" for option in ("--tokens", "--n-tokens", "--num-tokens", "--gen")
+    },
+    **{("bench", option): "--n-prompt" for option in ("--prompt", "--prompt-tokens", "--pp")},
+    **{
+        ("bench", option): "--n-gen"
+        for option in ("--gen", "--tg", "--tokens", "--n-predict", "--max-tokens", "--new-tokens")
+    },
+    **{
+        (name, option): ours
+        for name, ours in (("bench", "--repetitions"), ("profile", "--rounds"))
+        for option in ("--runs", "--repeat", "--reps", "--iterations", "--n-runs")
+    },
+    **{("profile", option): "--prompt-tokens" for option in ("--n-prompt", "--pp")},
+    ("run", "--stats"): "--verbose", ("run", "--timings"): "--verbose",
     ("run", "-no-cnv"): "--raw", ("run", "--no-conversation"): "--raw",
     ("compare", "--backends"): "--backend", ("bisect", "--backends"): "--backend",
-    ("chat", "--verbose"): "--stats",
+    ("chat", "--verbose"): "--stats", ("chat", "-v"): "--stats",
 }  # fmt: skip
 """A command and another program's option -> ours with the same meaning and values."""
-FORMS: Final = ("profile", "compare", "bisect", "verify")
-"""Commands whose --format says the form of what they print, of which JSON is one."""
+_VERBOSE: Final = ("-v", "--verbose", "--debug")
+_QUIET: Final = ("-q", "--quiet", "--silent")
 _CACHE_TYPES: Final = {"-ctk": 0, "--cache-type-k": 0, "-ctv": 1, "--cache-type-v": 1}
 _AS_IT_IS: Final = ("--stream", "--jinja", "--no-warmup", "--log-disable", "--simple-io", "--no-perf",
     "--no-display-prompt")  # fmt: skip
@@ -168,7 +187,7 @@ def in_our_words(name: str, command: Any, words: Sequence[str]) -> list[str]:
         if option.startswith("--") and option.replace("_", "-") in own:
             ours_too = option.replace("_", "-")
         if ours_too not in own:
-            ours_too = other_name(option, own) or option
+            ours_too = other_name(option, own) or _of_python(name, option, own) or option
         usual = USUAL.get(own[ours_too].name, ()) if ours_too in own else ()
         if (value if equals else "".join(left[:1])) in usual:
             _value(option, equals, value, left)
@@ -189,6 +208,17 @@ def in_our_words(name: str, command: Any, words: Sequence[str]) -> list[str]:
     if cache:
         ours[:0] = ["--kv", of_all_layers(("-ctk", "-ctv"), *(cache.get(i, "f16") for i in range(2)))]
     return [*ours, *left]
+
+
+def _of_python(name: str, option: str, own: Mapping[str, Any]) -> str | None:
+    """The option of the argument that libraries call so, as `--max-new-tokens`; None where there is none."""
+    if not option.startswith("--") or option in ANY_OPTIONS or (name, option) in OPTIONS:
+        return None
+    called = option[2:].replace("-", "_")
+    meant = [ours.removeprefix("n_") if ours == "n_ctx" else ours for ours in SAME_NAMES.get(called, ())]
+    meant += ["ctx"] if called in ("n_ctx", "context", "ctx_len") else []
+    flags = {param.name: max(param.opts, key=len) for param in own.values() if not param.is_flag}
+    return next((flags[ours] for ours in meant if ours in flags), None)
 
 
 def _judged(words: Sequence[str], judge: str) -> list[str]:
@@ -227,8 +257,19 @@ def _as_meant(name: str, own: Mapping[str, Any], word: str, left: list[str], sho
         return []
     if word == "-o" and name in ("run", "chat"):
         return _setting(own, left)
-    if word == "--json" and name in FORMS:
-        return ["--format", "json"]
+    if (as_ours := as_form(own, word, left)) is not None:
+        return as_ours
+    if word == "--greedy" and "--temp" in own:
+        return ["--temp", "0"]
+    if option == "--log-level":
+        show_log(_value(option, equals, value, left))
+        return []
+    if word in _VERBOSE and (name, word) not in OPTIONS:
+        show_log("debug")
+        return []
+    if word in _QUIET:
+        be_quiet()
+        return []
     if word in _AS_IT_IS and name in ("run", "chat"):
         return [word] if word == "--no-display-prompt" and shows else []
     return [] if option in _CONVERSING.get(name, ()) else [word]
@@ -271,6 +312,8 @@ def hint(error: Exception, name: str, command: Any, words: Iterable[str]) -> str
         meant = None if option in own else OPTIONS.get((name, option)) or ANY_OPTIONS.get(option)
         if meant is not None:
             return f"{option}: {meant}"
+    if meant := value_hint(own, str(getattr(error, "option_name", ""))):
+        return f"{error.option_name}: {meant}"  # type: ignore[attr-defined]
     message = str(getattr(error, "message", "")).rstrip(".")
     if getattr(getattr(error, "param", None), "name", None) == "seed" and "-sys" in own:
         return f"{message}: -s is the seed; the system message is -sys TEXT"
@@ -301,7 +344,7 @@ def meaning(name: str, commands: Iterable[str]) -> str:
         return f" Here {OTHER_COMMANDS[name]}."
     if " " in name or name.lower().endswith(".gguf"):
         return f" Did you mean `graphml run {shlex.quote(name[:80])}`?"
-    near = did_you_mean(name, commands, 1)
+    near = near_commands(name, commands, SAME_COMMANDS)
     return near if near or not fetch.names_model(name) else f" Did you mean `graphml run {name}`?"
 
 
@@ -312,4 +355,7 @@ def translated(words: Sequence[str]) -> list[str]:
         return [*others[:1], "--help"]
     if first == "version":
         return ["--version"]
-    return [SAME_COMMANDS.get(first, first), *others]
+    words = [*FIRST_WORDS.get(first, (SAME_COMMANDS.get(first, first),)), *others]
+    if len(words) > 1 and (ours := SECOND_WORDS.get((words[0], words[1]))):
+        words[:2] = ours
+    return words

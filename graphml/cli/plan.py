@@ -14,7 +14,7 @@ from graphml.system.progress_labels import size
 
 UNUSED = {
     "unused_tensors": "tensors in the file that this architecture does not use",
-    "unread_keys": "keys in the file that this architecture does not need",
+    "unread_keys": "metadata that this architecture need not read",
 }
 
 

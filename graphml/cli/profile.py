@@ -13,7 +13,7 @@ from graphml.backend import Device, NamedDevice
 from graphml.cli.options import options
 from graphml.cli.options.checks import check_target
 from graphml.cli.options.opening import find, load
-from graphml.cli.options.typer_options import grouped
+from graphml.cli.options.typer_options import beginning_with, grouped
 from graphml.cli.terminal import machine
 from graphml.cli.terminal.console import Bars, write_file, write_json
 from graphml.compiler.multi_device import PartsDevice
@@ -84,6 +84,7 @@ def profile(
             "--format",
             show_default="md, or by the ending of --output",
             help="Output format: md, csv (one table), json or html.",
+            autocompletion=beginning_with(DEFAULT_TABLES),
         ),
     ] = None,
     output: Annotated[

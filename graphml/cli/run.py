@@ -28,6 +28,7 @@ from graphml.cli.options.ways_of_decoding import Asked, DecodingOptions, Found, 
 from graphml.cli.terminal.console import Bars, remark, say, write, write_json
 from graphml.cli.terminal.denoising_view import Visual, with_view
 from graphml.cli.terminal.shown_answer import (
+    Seconds,
     TokenColours,
     as_json,
     in_colours,
@@ -112,6 +113,8 @@ def run(
             captures.write(session)
         if json:
             write_json(_as_json(opened, opening.backend, session, sampling, full_prompt, answer))
+        elif not session.generated and limit != 0:
+            say("graphml: the answer is empty: the first token that the model chose ends it")
         elif session.stop_reason == "context":
             say(f"graphml: the context of {session.n_ctx} tokens is full")
         elif session.stop_reason == "length":
@@ -121,7 +124,7 @@ def run(
         if not json and not in_colours():
             _write_tables(session)
         if verbose:
-            say(timings(session.stats, time.monotonic() - begin, loaded - begin))
+            say(timings(session.stats, Seconds(begin, loaded, opened.executor.programs.seconds)))
         else:
             remark(speed(session.stats))
 

@@ -59,6 +59,7 @@ from graphml.server.options.server_options import (
 )
 from graphml.server.options.tensor_overrides import placed
 from graphml.server.requests.draft_names import draft_flags
+from graphml.system.log_output import show_log
 from graphml.system.pages import free_memory
 from graphml.system.read_files import plain_text
 from graphml.text.template_process import PROCESSES
@@ -92,6 +93,8 @@ def serve(context: typer.Context) -> None:
     if (text := _printed(command)) is not None:
         write(text + "\n")
         return
+    if (level := command.values.pop("log_level", None)) is not None:
+        show_log(level)
     try:
         from graphml.server.serving import serve_until_stopped
     except ModuleNotFoundError as error:

@@ -13,6 +13,7 @@ from graphml import settings
 from graphml.backend import Backend
 from graphml.cli.options import options
 from graphml.cli.options.checks import check_backends, check_file
+from graphml.cli.options.typer_options import beginning_with
 from graphml.cli.terminal import machine
 from graphml.cli.terminal.console import Bars, write_json
 from graphml.conformance.own_ops import OwnResult, check_own_ops
@@ -41,7 +42,9 @@ def test_op(
             show_default=False,
         ),
     ] = None,
-    output: Annotated[str, typer.Option("--output", "-o", help="table or json.")] = OUTPUTS[0],
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="table or json.", autocompletion=beginning_with(OUTPUTS))
+    ] = OUTPUTS[0],
     threads: options.Threads = None,
 ) -> None:
     """Test custom ops of a file on every backend against their NumPy functions. Exit code 1: one is wrong."""

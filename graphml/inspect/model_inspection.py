@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
@@ -21,7 +22,8 @@ from graphml.errors import UsageError, did_you_mean
 from graphml.inspect.compare.compare import compare as compare_runs
 from graphml.inspect.compare.comparison import Comparison
 from graphml.inspect.compare.observe import observe
-from graphml.inspect.dumps import explain
+from graphml.inspect.dumps import dump, explain
+from graphml.inspect.dumps.selection import select
 from graphml.inspect.dumps.without_weights import describe_model, prepare_model
 from graphml.inspect.profile import profile_table
 from graphml.inspect.profile.measured import Profile
@@ -29,6 +31,7 @@ from graphml.inspect.profile.profile import profile
 from graphml.inspect.viewer import render
 from graphml.ir.graph import Graph
 from graphml.ir.op import Array, Floats
+from graphml.loading import discovery, fetch
 from graphml.options.argument_checks import text_of
 from graphml.options.option_fields import options_of
 from graphml.other_attributes import NamesOthers
@@ -68,10 +71,7 @@ class ModelProfile(Profile, NamesOthers):
         file = Path(path)
         if file.suffix not in contents:
             raise UsageError(f"path: wanted one that ends with {', '.join(contents)}; got {str(path)!r:.80}")
-        try:
-            file.write_text(contents[file.suffix](), encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"path: {file}: cannot be written: {error.strerror or error}") from None
+        _write(file, contents[file.suffix]())
 
     def __str__(self) -> str:
         return profile_table.markdown(self, 0.0, ("op",))
@@ -98,12 +98,23 @@ class ModelProfile(Profile, NamesOthers):
         return "".join(tables)
 
 
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"path: {path}: cannot be written: {error.strerror or error}") from None
+
+
 @dataclass(frozen=True)
 class GraphPage:
     """The viewer of a model's graphs: `html` is its page; a notebook shows it in a frame."""
 
     title: str
     html: str = field(repr=False)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page to a file."""
+        _write(Path(path), self.html)
 
     def _repr_html_(self) -> str:
         return html_frame(self.html, self.title)
@@ -112,6 +123,22 @@ class GraphPage:
 def graph_page(model: Model, n_tokens: int) -> GraphPage:
     """See `Model.viewer`."""
     return GraphPage(f"graphs of {model.path.name}", render(describe_model(model.executor, n_tokens)))
+
+
+_ENDINGS = {".dot": "dot", ".gv": "dot", ".mmd": "mermaid", ".graphml": "graphml", ".txt": "text"}
+
+
+def save_graph(model: Model, path: str | os.PathLike[str], n_tokens: int) -> None:
+    """See `ModelGraph.save`."""
+    ending = Path(path).suffix.lower()
+    if ending in (".html", ".htm"):
+        graph_page(model, n_tokens).save(path)
+    elif ending in _ENDINGS:
+        drawn = dump.DRAWINGS[_ENDINGS[ending]](select(describe_model(model.executor, n_tokens)))
+        _write(Path(path), drawn)
+    else:
+        wanted = ", ".join((".html", *_ENDINGS))
+        raise UsageError(f"path: wanted one that ends with {wanted}; got {str(path)!r:.80}")
 
 
 def graph_after(model: Model, after: str | None, n_tokens: int) -> Graph:
@@ -167,13 +194,43 @@ def explained(model: Model, node: str, n_tokens: int) -> Explanation:
     return Explanation(explain.explain(describe_model(model.executor, n_tokens), text_of("node", node)))
 
 
-def compared(a: Model, b: Model | str, prompt: Prompt) -> Comparison:
-    """See `graphml.compare`."""
-    ids = a.prompt_ids(prompt)
-    if isinstance(b, str):
-        opened_by = a.opened_by or LoadOptions(n_batch=a.executor.n_batch, kv=a.executor.cache_dtype)
+def of_model(method: str, model: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    """What a model's method returns; model: the model, or its path or name, which is opened meanwhile."""
+    with _opened("model", model) as opened:
+        return getattr(opened, method)(*args, **keywords)
+
+
+def _opened(name: str, model: Any, backend: str | None = None) -> AbstractContextManager[Model]:
+    """A model as it is, or the one of a path or name; by another backend it is opened anew."""
+    if isinstance(model, Model) and backend is None:
+        return nullcontext(model)
+    if isinstance(model, Model):
+        opened_by = model.opened_by or LoadOptions(
+            n_batch=model.executor.n_batch, kv=model.executor.cache_dtype
+        )
         of_graph = {name: getattr(opened_by, name) for name in _OF_GRAPH}
-        with load_model(a.path, LoadOptions(backend=b, **of_graph)) as other:
+        return load_model(model.path, LoadOptions(backend=backend or "", **of_graph))
+    if not isinstance(model, str | os.PathLike):
+        raise UsageError(f"{name}: wanted a model, or its path or name; got {type(model).__name__}")
+    return load_model(model, LoadOptions() if backend is None else LoadOptions(backend=backend))
+
+
+def compared(a: Any, b: Any, prompt: Prompt, backends: Sequence[str] | None = None) -> Comparison:
+    """See `graphml.compare`."""
+    if backends is not None:
+        if isinstance(backends, str) or len(backends) != 2:
+            raise UsageError(f"backends: wanted two names of backends; got {backends!r:.80}")
+        with _opened("a", a, backends[0]) as first:
+            return compared(first, backends[1], prompt)
+    if not isinstance(a, Model):
+        with _opened("a", a) as first:
+            return compared(first, b, prompt)
+    ids = a.prompt_ids(prompt)
+    if isinstance(b, str) and (b in discovery.backend_names() or not fetch.names_model(b)):
+        with _opened("b", a, b) as other:
+            return compared(a, other, ids)
+    if isinstance(b, str | os.PathLike):
+        with _opened("b", b) as other:
             return compared(a, other, ids)
     if not isinstance(b, Model):
         raise UsageError(f"b: wanted a model or the name of a backend; got {type(b).__name__}")

@@ -74,6 +74,8 @@ OF_GENERATING: Final = {
     "n": "Engine.submit and Model.best_of",
 }
 """Arguments that are no settings of sampling, and whose they are."""
+_FEW: Final = 8
+"""The most arguments that an error lists."""
 _NO_ARGUMENT: Final = {
     "stream": "Use Model.stream(...) or Chat.stream(...), or iterate over what Engine.submit returns.",
     "echo": "A result has no prompt; prompt + result.text is both, and prompt_logprobs=0 scores its tokens.",
@@ -160,4 +162,6 @@ def unknown_argument(
         hint = f" Did you mean {own[0]!r}?" if own else did_you_mean(wrong, sorted(known))
     else:
         hint = f" {away[0]!r} is an argument of {elsewhere[away[0]]}."
+    if not hint and known and len(known) <= _FEW:
+        hint = f" There are {', '.join(sorted(known))}."
     return ArgumentError(f"{name}: no argument is called {wrong!r}.{hint}")

@@ -6,6 +6,7 @@ Knows sockets and files; nothing of HTTP.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 from collections.abc import Iterator, Sequence
@@ -47,7 +48,11 @@ def _socket(host: str, port: int, ends: contextlib.ExitStack) -> BoundedListener
         listener.bind(address)
         listener.listen(BACKLOG)
     except OSError as error:
-        raise UsageError(f"--host {host} --port {port}: cannot be listened at: {error.strerror}") from None
+        if error.errno == errno.EADDRINUSE:
+            raise UsageError(
+                f"--port {port}: the port is in use on {host}; choose another one, or 0 for any free one"
+            ) from None
+        raise UsageError(f"--host {host} --port {port}: cannot listen there: {error.strerror}") from None
     return listener
 
 
@@ -61,7 +66,7 @@ def _unix_socket(path: Path, ends: contextlib.ExitStack) -> BoundedListener:
         ends.callback(_remove, path, path.stat())
         listener.listen(BACKLOG)
     except OSError as error:
-        raise UsageError(f"--host {path}: cannot be listened at: {error.strerror or error}") from None
+        raise UsageError(f"--host {path}: cannot listen there: {error.strerror or error}") from None
     return listener
 
 

@@ -27,11 +27,12 @@ from graphml.inspect.viewer.page import render
 from graphml.server.access.access_control import AccessControl
 from graphml.server.engine.saved_slots import ACTIONS
 from graphml.server.engine.served_models import ServedModels
-from graphml.server.engine.service import Service, cancel_all
+from graphml.server.engine.service import ASKED_NAME, Service, cancel_all
 from graphml.server.engine_view import EngineView
 from graphml.server.mcp_calls import McpCalls
 from graphml.server.observing.request_log import Ended, RequestLog, print_line
 from graphml.server.openapi_document import openapi_document
+from graphml.server.options.server_options import HEALTH
 from graphml.server.page import page_routes
 from graphml.server.protocols import (
     activations,
@@ -93,6 +94,7 @@ HANDLERS: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/api/chat", ollama.chat),
     ("POST", "/api/generate", ollama.generate),
     ("POST", "/api/embed", ollama.embed),
+    ("POST", "/api/embeddings", ollama.embeddings),
     ("POST", "/api/show", ollama.show),
     ("POST", "/tokenize", llama_tokens.tokenize),
     ("POST", "/detokenize", llama_tokens.detokenize),
@@ -132,7 +134,7 @@ async def openapi(models: ServedModels, request: Request) -> Any:
 
 
 SERVER_HANDLERS: tuple[tuple[str, str, ServerHandler], ...] = (
-    ("GET", "/health /v1/health", llama_models.health),
+    ("GET", " ".join(sorted(HEALTH)), llama_models.health),
     ("GET", "/version", llama_models.version),
     ("GET", "/models /v1/models", llama_models.listed),
     ("POST", "/models/load", llama_models.load),
@@ -148,6 +150,7 @@ SERVER_HANDLERS: tuple[tuple[str, str, ServerHandler], ...] = (
     ("GET", "/v1/stream", llama_state.resumed),
     ("DELETE", "/v1/stream", llama_state.end_stream),
     ("GET", "/metrics", llama_state.metrics),
+    ("POST", "/api/pull", ollama.pull),
     ("GET", "/api/tags", ollama.tags),
     ("GET", "/api/ps", ollama.ps),
     ("GET", "/api/version", ollama.version),
@@ -180,7 +183,9 @@ BODIES: dict[Handler | ServerHandler, type[Struct]] = {
     ollama.chat: ollama.OllamaChat,
     ollama.generate: ollama.OllamaGenerate,
     ollama.embed: ollama.OllamaEmbed,
+    ollama.embeddings: ollama.OllamaEmbeddings,
     ollama.show: ollama.OllamaShow,
+    ollama.pull: ollama.OllamaPull,
 }
 """What the bodies of requests are decoded as."""
 
@@ -253,7 +258,10 @@ class Endpoint:
         if (conversation := request.headers.get("x-conversation-id")) is not None:
             whose = request.scope.get("graphml.key"), conversation
             opening = self._models.shared.streams.opened(whose, opening)
-        return await self._handler(await opening, request)
+        service = await opening
+        plain = str(name or "").removesuffix(":latest")  # the tag that ollama's clients add
+        ASKED_NAME.set(str(name) if plain in self._models.names_of(service.name) else "")
+        return await self._handler(service, request)
 
 
 class ServerEndpoint:
@@ -357,7 +365,7 @@ async def _not_found(request: Request, error: Exception) -> Any:
     matching = [route for route in routes if route.path_regex.match(path)]
     methods = ", ".join(sorted({name for route in matching for name in route.methods}))
     texts = {
-        404: f"File Not Found{_nearest(path, [route.path for route in routes])}",
+        404: f"File Not Found{OTHER_PATHS.get(path) or _nearest(path, [route.path for route in routes])}",
         405: f"this path does not answer that method; it answers {methods}",
     }
     known = ApiError(error.status_code, texts.get(error.status_code, error.detail))
@@ -365,6 +373,16 @@ async def _not_found(request: Request, error: Exception) -> Any:
     if error.status_code == 405:
         response.headers["Allow"] = methods
     return response
+
+
+OTHER_PATHS: dict[str, str] = {
+    **dict.fromkeys(("/docs", "/redoc", "/swagger"), ": `GET /openapi.json` is the OpenAPI document"),
+    **dict.fromkeys(("/v1", "/v1/"), ": the base of OpenAI's clients; chats are at /v1/chat/completions"),
+    **dict.fromkeys(("/api", "/api/"), ": ollama's clients find /api/chat; OpenAI's the base /v1"),
+    **dict.fromkeys(("/info", "/status"), ": `GET /props` describes the server, `GET /v1/models` its models"),
+    **dict.fromkeys(("/generate", "/generate_stream", "/v1/generate"), ": /completion continues a `prompt`"),
+}
+"""Paths of other servers -> what to say of them."""
 
 
 def _nearest(path: str, known: list[str]) -> str:

@@ -6,7 +6,7 @@ Knows names; nothing of what they mean.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, TypeVar, overload
+from typing import ClassVar, TypeVar, overload
 
 from graphml.errors import NameNotFoundError, did_you_mean
 from graphml.other_attributes import NamesOthers
@@ -38,10 +38,10 @@ class TensorTable(Mapping[str, Tensor], NamesOthers):
             raise NameNotFoundError(f"no tensor is called {name!r:.80}.{hint}") from None
 
     @overload
-    def get(self, name: str, /) -> Tensor | None: ...
+    def get(self, name: str) -> Tensor | None: ...
     @overload
-    def get(self, name: str, /, default: Tensor | D) -> Tensor | D: ...
-    def get(self, name: str, /, default: Any = None) -> Any:
+    def get(self, name: str, default: D) -> Tensor | D: ...
+    def get(self, name: str, default: D | None = None) -> Tensor | D | None:
         """The tensor, or what is asked for where there is none: models ask for many that they may lack."""
         return self._tensors.get(name, default)
 

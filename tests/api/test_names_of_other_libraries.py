@@ -198,12 +198,10 @@ MISSES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "model.num_parameters": (lambda m: m.num_parameters(), "Use n_params"),
     "model.trace": (lambda m: m.trace("x"), r"Use capture\(text, \*patterns\)"),
     "model[...]": (lambda m: m["x"], "'Model' object is not subscriptable$"),
-    "tokenizer(text)": (lambda m: m.tokenizer("x"), r"not callable. Use encode\(text\)"),
     "chat.copy": (lambda m: m.chat().copy(), r"Use fork\(\)"),
     "chat.turns": (lambda m: m.chat().turns, "Use history"),
-    "session.append": (lambda m: m.session().append([1]), r"Use eval\(ids\), or generate\(prompt\)"),
-    "session.prefill": (lambda m: m.session().prefill("a"), r"Use eval\(ids\), or generate\(prompt\)"),
-    "session.begin": (lambda m: m.session().begin("a"), r"Use generate\(prompt\), or eval\(ids\)"),
+    "session.begin": (lambda m: m.session().begin("a"), r"Use generate\(prompt\), or eval\(prompt\)"),
+    "session.restore": (lambda m: m.session().restore("x"), r"Use Model.restore\(path\)"),
     "session.clone": (lambda m: m.session().clone(), r"Use fork\(\)"),
     "session.rewnd": (lambda m: m.session().rewnd(0), r"'rewnd'. Did you mean 'rewind'\?"),
     "result['choices']": (lambda m: m.generate("a", max_tokens=1)["choices"], "subscriptable. Use text"),
@@ -214,7 +212,18 @@ MISSES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "ignore_eos": (lambda m: m.generate("a", ignore_eos=True), "logit_bias="),
     "result.usage": (lambda m: m.generate("a", max_tokens=1).usage, "Use n_prompt and n_gen"),
     "handle.text": (lambda m: m.engine().submit("a", max_tokens=1).text, r"Use result\(\).text"),
-    "engine.generate": (lambda m: m.engine().generate("a"), "Use submit"),
+    "compare(x=)": (lambda m: graphml.compare(m, x=1), "'x'. There are a, b, backends, prompt"),
+    "compare(3)": (lambda m: graphml.compare(3), "a: wanted a model, or its path or name; got int"),
+    "compare(backends=)": (lambda m: graphml.compare(m, backends="cpu"), "backends: wanted two names"),
+    "graphml.profile": (lambda m: graphml.profile(None), "model: wanted a model, or its path or name"),
+    "graphml.Model(path)": (lambda m: graphml.Model("x"), r"Model: made by graphml.load\(path\); got 'x'"),
+    "graphml.Session(path)": (lambda m: graphml.Session("x"), r"graphml.load\(path\).session\(\)"),
+    "graphml.Engine(path)": (lambda m: graphml.Engine("x"), r"made by graphml.load\(path\).engine"),
+    "graphml.Tokenizer(path)": (lambda m: graphml.Tokenizer("x"), r"made by graphml.load_tokenizer"),
+    "graph.save": (lambda m: m.graph.save("x.png"), "path: wanted one that ends with .html"),
+    "graphml.set_log_level": (lambda m: graphml.set_log_level("debug"), "GRAPHML_LOG=debug"),
+    "graphml.tokenize": (lambda m: graphml.tokenize("x"), r"Use graphml.load\(path\).encode\(text\)"),
+    "graphml.pull": (lambda m: graphml.pull("x"), "Use graphml.load"),
     "encode": (lambda m: m.encode("a", add_bos=False), "mean 'add_special'"),
     "n": (lambda m: m.generate("a", n=2), "'n' is an argument of Engine.submit"),
     "stream=": (lambda m: m.engine().submit("a", stream=True), r"Use Model.stream\(\.\.\.\)"),
@@ -285,9 +294,44 @@ SAME: dict[str, Callable[[Any], tuple[Any, Any]]] = {
     "result.token_ids": lambda m: (m("a", max_tokens=2).token_ids, m("a", max_tokens=2).tokens),
     "result.finish_reason": lambda m: (m("a", max_tokens=2).finish_reason, m("a", max_tokens=2).stop_reason),
     "token.text": lambda m: (next(m.session().stream("a")).text, next(m.session().generate("a")).piece),
+    "tokenizer(text)": lambda m: (m.tokenizer("hello"), m.tokenizer.encode("hello")),
+    "tokenizer(text)[]": lambda m: (m.tokenizer("hello")["input_ids"], m.tokenizer("hello").input_ids),
+    "tokenizer.batch_decode": lambda m: (m.tokenizer.batch_decode([[5], [6, 7]]),
+                                         [m.decode([5]), m.decode([6, 7])]),
+    "tokenizer.token_to_id": lambda m: (m.tokenizer.token_to_id(m.tokenizer.eos_token), m.tokenizer.eos_id),
+    "tokenizer.token_to_id of several": lambda m: (m.tokenizer.token_to_id("hello world"), None),
+    "model.count_tokens": lambda m: (m.count_tokens("hello"), len(m.encode("hello"))),
+    "chat.reply": lambda m: (m.chat("hello", 3).reply, m.chat("hello", 3).text),
+    "graph[name]": lambda m: (m.graph["logits"].name, "logits"),
+    "tokenizer([text])": lambda m: (m.tokenizer(["hello", "a"]), [m.encode("hello"), m.encode("a")]),
+    "tokenizer.eos_token": lambda m: (m.tokenizer.eos_token, m.tokenizer.piece(m.tokenizer.eos_id)),
+    "session.feed": lambda m: (m.session().feed("hello").tolist(),
+                               m.session().eval(m.encode("hello")).tolist()),
+    "session.append": lambda m: (m.session().append([5]).tolist(), m.session().eval([5]).tolist()),
+    "session.eval": lambda m: (m.session().eval([MESSAGE]).tolist(),
+                               m.session().eval(m.prompt_ids([MESSAGE])).tolist()),
+    "engine.generate": lambda m: (m.engine().generate("a", max_tokens=3), m("a", max_tokens=3)),
+    "engine([])": lambda m: (m.engine().generate(["a", "hello"], max_tokens=3),
+                             m.generate(["a", "hello"], max_tokens=3)),
+    "engine.chat": lambda m: (m.engine().chat([MESSAGE], max_tokens=3), m([MESSAGE], max_tokens=3)),
+    "engine()": lambda m: (m.engine()("a", max_tokens=3).result(), m("a", max_tokens=3)),
+    "engine.stream": lambda m: (list(m.engine().stream("hello", max_tokens=3)),
+                                list(m.stream("hello", max_tokens=3))),
+    "engine.astream": lambda m: (asyncio.run(_of_engine(m)), list(m.stream("hello", max_tokens=3))),
+    "graphml.perplexity": lambda m: (graphml.perplexity(m.path, "hello " * 20, 8, 1).n_ctx, 8),
+    "graphml.explain": lambda m: (graphml.explain(m, "layers.1.q"), m.explain("layers.1.q")),
+    "graphml.profile": lambda m: (graphml.profile(m, 8, rounds=1).n_prompt, 8),
+    "compare(path)": lambda m: (str(graphml.compare(m.path, backends=["reference", "cpu"]).rows),
+                                str(graphml.compare(graphml.load(m.path, "reference"), "cpu").rows)),
     "handle.wait": lambda m: (m.engine().submit("a", max_tokens=2).wait(), m("a", max_tokens=2)),
 }  # fmt: skip
 MESSAGE = {"role": "user", "content": "hello"}
+
+
+async def _of_engine(model: graphml.Model) -> list[str]:
+    async with model.engine() as engine:
+        assert (await engine.agenerate("hello", max_tokens=3)).text
+        return [piece async for piece in engine.astream("hello", max_tokens=3)]
 
 
 async def _listed(model: graphml.Model) -> list[str]:
@@ -304,6 +348,17 @@ def test_what_another_library_calls_otherwise_is_the_same_here(model: graphml.Mo
 def test_the_most_sequences_of_an_engine_by_other_names(model: graphml.Model, name: str) -> None:
     with pytest.raises(graphml.UsageError, match="max_sequences: wanted"):
         model.engine(**{name: 0})
+
+
+def test_graphs_are_written_by_the_ending_of_a_file(model: graphml.Model, tmp_path: Path) -> None:
+    for ending, begin in ((".html", "<!doctype html>"), (".dot", "digraph"), (".txt", "output")):
+        model.graph.save(tmp_path / f"x{ending}")
+        assert (tmp_path / f"x{ending}").read_text().lower().lstrip("/# ").startswith(begin), ending
+    model.viewer().save(tmp_path / "y.html")
+    pages = [(tmp_path / name).read_text() for name in ("x.html", "y.html")]
+    assert pages[0][:10_000] == pages[1][:10_000]  # of the same graphs; times of passes differ
+    with pytest.raises(graphml.UsageError, match="cannot be written"):
+        model.viewer().save(tmp_path / "no" / "y.html")
 
 
 def test_the_reason_of_an_end_in_openais_words() -> None:

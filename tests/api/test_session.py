@@ -51,7 +51,7 @@ def test_logits_are_the_callers_own(model: graphml.Model, ids: list[int]) -> Non
 
 @looped(
     "wrong",
-    [[], [-1], [268], [1.5], ["a"], "hello", b"hello", [[1, 2]], [True], [1, None], 7, [1 << 70], np.ones(2)],
+    [[], [-1], [268], [1.5], b"hello", [[1, 2]], [True], [1, None], 7, [1 << 70], np.ones(2)],
     ids=repr,
 )
 def test_wrong_ids_are_refused_and_change_nothing(model: graphml.Model, ids: list[int], wrong: Any) -> None:

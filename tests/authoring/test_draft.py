@@ -14,6 +14,7 @@ from graphml.authoring.draft.huggingface import read_config
 from graphml.authoring.draft.traits import differences, nearest, traits_known, traits_of
 from graphml.cli.main import app
 from graphml.loading import discovery
+from tests import tiny_model
 
 CONFIGS = Path(__file__).parent / "configs"
 # The known architecture that a config.json is nearest to; "" where the draft stands alone.
@@ -58,6 +59,15 @@ def test_a_draft_from_a_config_runs_on_its_own_sample(name: str, tmp_path: Path)
     assert any(not differences(config.traits, one) for one in alike)
 
 
+def test_a_plain_draft_computes_what_llama_does_on_files_of_llama(tmp_path: Path) -> None:
+    file, model = tmp_path / "mine.py", tiny_model.write(tmp_path / "tiny.gguf")
+    new_arch("mine", "-o", file)
+    ids = list(range(3, 40))
+    with graphml.load(model, "reference") as known, graphml.load(model, "reference", arch=file) as drafted:
+        assert drafted.arch == "mine"
+        np.testing.assert_allclose(drafted.logits(ids), known.logits(ids), atol=1e-5)
+
+
 def test_what_a_draft_leaves_out_is_in_it_and_on_stderr(tmp_path: Path) -> None:
     file = tmp_path / "novel.py"
     done = new_arch("novel", "--from-hf", CONFIGS / "novel.json", "-o", file)
@@ -65,7 +75,9 @@ def test_what_a_draft_leaves_out_is_in_it_and_on_stderr(tmp_path: Path) -> None:
         "depth_router = {'kind': 'learned', 'layers': [1, 2]}",
         "rope_scaling, the rest = {'mystery': 7}",
     ]
-    assert done.stderr.splitlines()[1:] == [f"graphml: not in the draft: {line}" for line in wanted]
+    *left, after = done.stderr.splitlines()[1:]
+    assert left == [f"graphml: not in the draft: {line}" for line in wanted]
+    assert f"`graphml run --arch {file} MODEL.gguf`" in after
     assert all(f"- {line}" in file.read_text() for line in wanted)
 
 

@@ -318,7 +318,7 @@ def test_plan_names_what_the_graph_leaves_unused(path: Path, tmp_path: Path) -> 
     (unused,) = [line for line in text.splitlines() if line.startswith("  tensors in the file ")]
     assert "blk.0.attn_q.weight" in unused
     assert "token_embd" not in unused
-    assert "  keys in the file that this architecture does not need: llama.feed_forward_length\n" in text
+    assert "  metadata that this architecture need not read: llama.feed_forward_length\n" in text
 
 
 def test_doctor_tells_the_machine_and_every_backend() -> None:
@@ -498,3 +498,24 @@ def test_texts_to_embed_stand_behind_the_model() -> None:
     behind = graphml_command("embed", "stories260k", "One day", "Two", *options).stdout
     assert behind == graphml_command("embed", "stories260k", "-p", "One day", "-p", "Two", *options).stdout
     assert len(behind.splitlines()) == 2
+
+
+def test_an_answer_that_is_empty_is_said_to_be(path: Path) -> None:
+    first, second, *_ = answer(path)["ids"]
+    run = ["run", path, "-p", "hello", "--raw", *GREEDY]
+    said = graphml_command(*run, "-n", 3, "--stop-token", first, "--stop-token", second).stderr
+    assert "the answer is empty: the first token that the model chose ends it" in said
+    assert "is empty" not in graphml_command(*run, "-n", 1).stderr
+    assert "is empty" not in graphml_command(*run, "-n", 0).stderr
+
+
+def test_info_begins_with_what_most_people_look_for(path: Path) -> None:
+    first, second = graphml_command("info", path).stdout.splitlines()[1:3]
+    assert first == "  architecture llama, context 160 tokens, 2 layers, width 32"
+    assert second == "  vocabulary 268 tokens, a chat template"
+
+
+def test_a_single_word_is_not_embedded_and_the_error_says_how_it_is() -> None:
+    assert "'hullo' is taken for MODEL; a text that is one word is `-p hullo`" in (
+        graphml_command("embed", "hullo", stdin="", code=2).stderr
+    )

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
+from graphml.cli.help_pages import flags_of
 from graphml.cli.main import COMMANDS, app
 from graphml.cli.options.answer_options import schema_of_fields
 from graphml.cli.other_command_lines import (
     ANY_OPTIONS,
     EXTRA_WORDS,
-    FORMS,
     OPTIONS,
     OTHER_COMMANDS,
     SAME_COMMANDS,
     SAME_OPTIONS,
     in_our_words,
 )
+from graphml.cli.terminal.console import be_quiet, remark
+from graphml.cli.value_flags import form_flag, near_flags, words_of
 from tests.cli.test_commands import REFERENCE, graphml_command
 from tests.stories import STORIES
 
@@ -66,10 +72,168 @@ def test_json_is_asked_for_in_either_way() -> None:
     asked = json.loads(graphml_command(*run, "--json").stdout)
     assert asked.keys() == json.loads(graphml_command(*run, "--format", "json").stdout).keys()
     root: Any = typer.main.get_command(app)
-    for name in FORMS:
-        own = {flag for param in root.get_command(None, name).params for flag in param.opts}
-        assert "--json" not in own
+    for name in ("profile", "compare", "bisect", "verify", "graph"):
         assert in_our_words(name, root.get_command(None, name), ["--json"]) == ["--format", "json"]
+
+
+@pytest.mark.parametrize(("command", "theirs", "ours"), [
+    ("graph", "--dot", "--format dot"),
+    ("graph", "--html out.html", "--format html --output out.html"),
+    ("graph", "m.gguf --html=out.html", "m.gguf --format html --output out.html"),
+    ("graph", "--html m.gguf", "--format html --output m.gguf"),
+    ("graph", "--dot m", "--format dot m"),  # no file's name
+    ("graph", "--output-format json", "--format json"),
+    ("graph", "-o json", "-o json"),  # its own: a file
+    ("profile", "--csv", "--format csv"), ("compare", "--markdown", "--format md"),
+    ("compare", "-o json", "--format json"), ("verify", "--output-format=markdown", "--format md"),
+    ("bench", "--json", "--output json"), ("bench", "--format csv", "--output csv"),
+    ("embed", "--format json", "--embd-output-format json"), ("embed", "--raw", "--embd-output-format raw"),
+    ("test-op", "--json", "--output json"),
+    ("plan", "--format json", "--json"), ("info", "-o json", "--json"), ("doctor", "--output=json", "--json"),
+    ("cache", "--format table", ""), ("models", "-o text", ""),
+])  # fmt: skip
+def test_a_form_is_asked_for_as_other_programs_do(command: str, theirs: str, ours: str) -> None:
+    root: Any = typer.main.get_command(app)
+    assert in_our_words(command, root.get_command(None, command), theirs.split()) == ours.split()
+
+
+@pytest.mark.parametrize(("command", "theirs", "ours"), [
+    ("run", "--n-ctx 512 --context-length=64", "--ctx-size 512 --ctx-size=64"),
+    ("run", "--num_ctx 512", "--ctx-size 512"),
+    ("run", "--num-threads 2 --repetition-penalty 1.1", "--threads 2 --repeat-penalty 1.1"),
+    ("run", "--tokens 4 --greedy --stats", "--max-tokens 4 --temp 0 --verbose"),
+    ("run", "--device cpu", "--device cpu"),  # other values: the error says which
+    ("bench", "--prompt 8 --gen 2 --runs 3", "--n-prompt 8 --n-gen 2 --repetitions 3"),
+    ("profile", "--iterations 2", "--rounds 2"),
+])  # fmt: skip
+def test_options_have_the_names_of_other_libraries_too(command: str, theirs: str, ours: str) -> None:
+    root: Any = typer.main.get_command(app)
+    assert in_our_words(command, root.get_command(None, command), theirs.split()) == ours.split()
+
+
+def test_words_of_an_option_are_those_that_it_accepts() -> None:
+    root: Any = typer.main.get_command(app)
+    for command in ("graph", "profile", "compare", "bisect", "verify", "bench", "embed", "test-op"):
+        own = flags_of(root.get_command(None, command))
+        words = words_of(own[str(form_flag(own))])
+        assert "json" in words
+        for word in {f"--{word}" for word in words} - set(own):
+            assert in_our_words(command, root.get_command(None, command), [word])[:1] != [word]
+
+
+def test_an_option_that_is_a_value_or_near_is_named() -> None:
+    def said(*words: object) -> str:
+        return " ".join(graphml_command(*words, code=2).stderr.split())
+
+    assert "--q8: no such option; did you mean `--quant q8`?" in said("run", STORIES, "Hi", "--q8")
+    assert "(Possible options: --log-level)" in said("run", STORIES, "Hi", "--lgo-level", "info")
+    assert "--embd-output-format" in said("embed", STORIES, "Hi", "--formt", "json")
+    assert said("embed", STORIES, "Hi", "--frobnicate").endswith("No such option: --frobnicate")
+    assert "wanted json, which is --json, or text; got 'yaml'" in said("plan", STORIES, "--format", "yaml")
+    assert "-o: the result is on stdout: > FILE, as JSON with --json" in said("plan", STORIES, "-o", "x.txt")
+
+
+def test_near_names_of_options_share_letters_or_words() -> None:
+    root: Any = typer.main.get_command(app)
+    own = flags_of(root.get_command(None, "embed"))
+    assert list(near_flags(own, "--format")) == ["--embd-output-format"]
+    assert list(near_flags(own, "--threds")) == ["--threads"]
+    assert not near_flags(own, "--xyz")
+    own = flags_of(root.get_command(None, "run"))
+    assert list(near_flags(own, "--max-length")) == ["--max-tokens"]
+
+
+def test_a_wrong_number_says_what_came() -> None:
+    for words, wanted in (
+        (["--temp", "abc"], "wanted a number; got 'abc'"),
+        (["-n", "foo"], "wanted a whole number; got 'foo'"),
+        (["--top-k", "-3"], "wanted at least 0; got '-3'"),
+    ):  # fmt: skip
+        assert wanted in " ".join(graphml_command("run", STORIES, "Hi", *words, code=2).stderr.split())
+
+
+def test_near_commands_are_all_named_and_what_removes_comes_last() -> None:
+    for word, wanted in (("rum", "'run' or 'rm'"), ("lst", "'list'"), ("pulll", "'pull'"), ("rmo", "'rm'")):
+        assert f"No such command '{word}'. Did you mean {wanted}?" in graphml_command(word, code=2).output
+    assert "Did you mean" not in graphml_command("frobnicate", code=2).output
+
+
+def test_commands_that_are_ours_with_an_option() -> None:
+    assert graphml_command("detokenize", STORIES, "403 407").stdout == (
+        graphml_command("tokenize", "--decode", STORIES, "403 407").stdout
+    )
+    alike = graphml_command("similarity", STORIES, "a cat", "a dog", *REFERENCE).stdout
+    assert alike == graphml_command("embed", STORIES, "a cat", "a dog", "--similarity", *REFERENCE).stdout
+
+
+def test_words_behind_a_command_are_those_of_other_programs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GRAPHML_CACHE", str(tmp_path / "cache"))
+    kept = tmp_path / "cache" / "kernels" / "x"
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(b"12345")
+    assert graphml_command("cache", "list").stdout == graphml_command("cache").stdout
+    assert graphml_command("cache", "dir").stdout == f"{tmp_path / 'cache'}\n"
+    assert "wanted --yes" in graphml_command("cache", "clear", code=2).stderr
+    assert kept.is_file()
+    assert "freed" in graphml_command("cache", "clear", "--yes").stdout
+    assert not kept.is_file()
+    assert graphml_command("models", "ls").stdout == graphml_command("models").stdout
+    assert graphml_command("models", "show", STORIES).stdout == graphml_command("info", STORIES).stdout
+    shown = graphml_command("completion", "bash").stdout
+    assert "complete -o default -F _graphml_completion graphml" in shown
+    assert "wanted one of bash, zsh, fish" in graphml_command("completion", "tcsh", code=2).stderr
+    path = f"{tmp_path / 'graphml.toml'}\n"
+    monkeypatch.setenv("GRAPHML_CONFIG", str(tmp_path / "graphml.toml"))
+    assert graphml_command("config", "path").stdout == graphml_command("config").stdout == path
+    assert "is not there" in graphml_command("config", "show", code=2).stderr
+    (tmp_path / "graphml.toml").write_text("[run]\ntemp = 0.5\n")
+    assert graphml_command("config", "show").stdout == "[run]\ntemp = 0.5\n"
+    assert "wanted path or show; got 'set a 1'" in graphml_command("config", "set", "a", 1, code=2).stderr
+
+
+@pytest.fixture
+def quiet_log() -> Iterator[None]:
+    """The log and the terminal as they were, behind a test that changes them."""
+    log = logging.getLogger("graphml")
+    level, handlers = log.level, list(log.handlers)
+    yield
+    log.setLevel(level)
+    log.handlers[:] = handlers
+    be_quiet(False)
+
+
+@pytest.mark.usefixtures("quiet_log")
+def test_the_log_is_shown_by_an_option_and_by_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = ["run", STORIES, "Once", "-n", 2, "--temp", 0, *REFERENCE]
+    monkeypatch.setattr(logging.getLogger("graphml"), "propagate", False)  # of pytest's handlers
+    assert "DEBUG" not in graphml_command(*run).stderr
+    assert "DEBUG graphml.api.load_model: " in graphml_command(*run, "--log-level", "debug").stderr
+    logging.getLogger("graphml").setLevel("WARNING")
+    assert "DEBUG" not in graphml_command(*run).stderr
+    assert "DEBUG" in graphml_command("--log-level=DEBUG", *run).stderr
+    logging.getLogger("graphml").setLevel("WARNING")
+    monkeypatch.setenv("GRAPHML_LOG", "debug")
+    assert "opened as" in graphml_command(*run).stderr
+    monkeypatch.setenv("GRAPHML_LOG", "loud")
+    assert "GRAPHML_LOG: wanted debug, info, warning or error" in graphml_command(*run, code=2).stderr
+    monkeypatch.delenv("GRAPHML_LOG")
+    assert "--log-level: wanted one of debug" in graphml_command(*run, "--log-level", "x", code=2).stderr
+
+
+@pytest.mark.usefixtures("quiet_log")
+def test_quiet_is_without_remarks(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = ["run", STORIES, "Once", "-n", 2, "--temp", 0, *REFERENCE]
+    assert graphml_command(*run, "-q").stdout == graphml_command("-q", *run).stdout != ""
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    remark("shown never")
+    assert terminal.getvalue() == ""
+    be_quiet(False)
+    remark("shown")
+    assert "shown" in terminal.getvalue()
 
 
 def test_names_of_llama_server_are_those_of_run() -> None:
@@ -95,7 +259,7 @@ def test_values_that_mean_what_is_so_without_an_option() -> None:
     wanted = graphml_command(*run).stdout
     for words in (["-ngl", -1], ["-ngl", "all"], ["--n-gpu-layers=auto"], ["-c", 0], ["--ctx-size=0"]):
         assert graphml_command(*run, *words).stdout == wanted
-    assert "integer" in graphml_command(*run, "-ngl", "some", code=2).stderr
+    assert "whole number" in graphml_command(*run, "-ngl", "some", code=2).stderr
 
 
 def test_help_is_a_command_too() -> None:
@@ -176,7 +340,7 @@ def test_a_command_of_another_meaning_names_ours(name: str) -> None:
     # What is no option of the line is not explained as one.
     (["run", STORIES, "-p", "Hi", "--nonsense", "--", "--device"], "No such option: --nonsense"),
     (["run", STORIES, "Hi", "--nonsense", "--stop", "--device"], "No such option: --nonsense"),
-    (["run", STORIES, "Hi", "--stop", "--device", "--temp", "x"], "--temp': Input should be a valid number"),
+    (["run", STORIES, "Hi", "--stop", "--device", "--temp", "x"], "--temp': wanted a number; got 'x'"),
     (["run", STORIES, "words", "-cnv"], "-cnv: `graphml chat` converses"),  # words: a parameter's name
     (["frobnicate", "--device"], "No such command 'frobnicate'"),
     (["run", STORIES, "Hi", "--logprobs", 3, "--beams", 2, "--device", "x"], "--device: --backend chooses"),
@@ -270,9 +434,13 @@ def test_timings_are_as_ollamas() -> None:
     done = graphml_command("run", STORIES, "--raw", "Once", "-n", 4, "--temp", 0, "--verbose", *REFERENCE)
     names = [line.partition(":")[0] for line in done.stderr.splitlines()]
     assert names == [
-        "total duration", "load duration", "prompt eval count", "prompt eval duration", "prompt eval rate",
-        "eval count", "eval duration", "eval rate",
+        "total duration", "start duration", "load duration", "compile duration", "prompt eval count",
+        "prompt eval duration", "prompt eval rate", "eval count", "eval duration", "eval rate",
+        "other duration",
     ]  # fmt: skip
+    lines = dict(line.split(":") for line in done.stderr.splitlines() if "duration" in line)
+    total, *parts = (float(text.strip().removesuffix("s")) for text in lines.values())
+    assert sum(parts) == pytest.approx(total, abs=0.01)  # no seconds are in no line
     assert "eval count:           4 token(s)" in done.stderr
 
 

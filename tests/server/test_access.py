@@ -28,6 +28,7 @@ from graphml.server.protocols import llama_tokens
 from tests.server.running_server import Running, running
 
 KEY = {"Authorization": "Bearer secret"}
+HEALTHY = ("/health", "/v1/health", "/ping", "/healthz", "/livez", "/readyz")
 ROUTES = ["/v1/models", "/props", "/slots", "/metrics", "/lora-adapters", "/nothing", "/engine/state"]
 
 
@@ -48,7 +49,7 @@ def test_without_a_key_nothing_is_routed(guarded: Running, path: str) -> None:
 
 
 def test_health_and_the_page_need_no_key(guarded: Running) -> None:
-    assert guarded.http.get("/health").status_code == 200
+    assert {guarded.http.get(path).status_code for path in HEALTHY} == {200}
     assert "<!doctype html>" in guarded.http.get("/").text.lower()
 
 

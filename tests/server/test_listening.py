@@ -8,7 +8,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx2
@@ -17,8 +17,9 @@ import pytest
 from graphml.cli.serve import check_binding, server_options
 from graphml.errors import UsageError
 from graphml.server.access.open_connections import OpenConnections
-from graphml.server.listening import listening
+from graphml.server.listening import _socket, listening
 from graphml.server.options.command_line import parsed
+from graphml.server.options.server_options import ServerOptions
 from tests.stories import STORIES
 
 TLS = Path(__file__).parents[1] / "data" / "tls"
@@ -93,3 +94,15 @@ def test_a_server_without_an_address_is_refused(text: str) -> None:
 def _left_behind(path: Path) -> None:
     script = "import socket, sys; socket.socket(socket.AF_UNIX).bind(sys.argv[1])"
     subprocess.run([sys.executable, "-c", script, str(path)], check=True)
+
+
+def test_a_port_that_is_in_use_is_said_to_be() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, ExitStack() as ends:
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=f"--port {port}: the port is in use on 127.0.0.1; choose an"):
+            _socket("127.0.0.1", port, ends)
+
+
+def test_metrics_are_there_unless_they_are_refused() -> None:
+    assert ServerOptions().metrics
+    assert not parsed(["--no-metrics"]).values["metrics"]

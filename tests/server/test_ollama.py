@@ -191,6 +191,12 @@ def test_embeddings_have_length_1_and_long_texts_are_cut(server: Running) -> Non
         assert "at most 64 are" in str(refused.json()["error"])
 
 
+def test_a_text_is_embedded_by_the_older_path(server: Running) -> None:
+    (row,) = server.post("/api/embed", {"input": "Once"}).json()["embeddings"]
+    assert server.post("/api/embeddings", {"model": "any", "prompt": "Once"}).json() == {"embedding": row}
+    assert server.post("/api/embeddings", {"model": "any"}).status_code == 400
+
+
 def test_2048_texts_are_embedded_by_one_request(server: Running) -> None:
     texts = ["Once", "a time"] * 1024
     rows = server.post("/v1/embeddings", {"input": texts}).json()["data"]
@@ -217,6 +223,27 @@ def test_the_model_is_listed_and_shown(server: Running) -> None:
     assert "num_ctx 512" in shown["parameters"]
 
 
+def test_the_model_that_is_served_is_pulled_at_once(server: Running) -> None:
+    for name in ("stories", "stories:latest", "stories.gguf"):
+        assert lines(server, "/api/pull", {"model": name})[-1] == {"status": "success"}
+    assert server.post("/api/pull", {"name": "stories", "stream": False}).json() == {"status": "success"}
+
+
+def test_an_answer_calls_the_model_as_it_was_asked_for(server: Running) -> None:
+    body = {"messages": ASKED["messages"], "max_tokens": 1, "prompt": "Once", "input": "Once"}
+    names = [("stories.gguf", "stories.gguf"), ("stories:latest", "stories:latest"), ("other", "stories")]
+    for asked, wanted in (*names, (None, "stories")):
+        for path in ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings",
+                     "/v1/messages", "/api/generate", "/api/embed"):  # fmt: skip
+            sent = {**body, "model": asked, "stream": False}
+            if path == "/v1/responses":
+                del sent["prompt"]
+            answer = server.post(path, sent).json()
+            assert answer.get("model") == wanted, (path, answer)
+    streamed = lines(server, "/api/chat", {**ASKED, "model": "stories.gguf"})
+    assert {line["model"] for line in streamed} == {"stories.gguf"}
+
+
 def test_a_models_thoughts_are_a_capability(wished: Wishes) -> None:
     assert wished.server
     assert "thinking" in wished.server.post("/api/show", {"model": "any"}).json()["capabilities"]
@@ -239,7 +266,8 @@ def test_a_models_thoughts_are_a_capability(wished: Wishes) -> None:
         ("/api/chat", {"think": True}, "does not think"),
         ("/api/chat", {"messages": [{"role": "cat", "content": "a"}]}, "messages[0].role"),
         ("/api/embed", {}, "input"),
-        ("/api/pull", {"model": "any"}, "File Not Found"),
+        ("/api/pull", {"model": "any"}, "'any' is not served here, which is stories"),
+        ("/api/pul", {"model": "any"}, "File Not Found"),
     ],
 )
 def test_what_cannot_be_is_refused_in_ollamas_form(

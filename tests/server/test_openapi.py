@@ -77,7 +77,8 @@ def test_an_unknown_path_is_named_with_the_nearest(server: Running) -> None:
     for path, said in (
         ("/v1/chat/completion", ": /v1/chat/completion. Did you mean /v1/chat/completions?"),
         ("/v1/completion", ": /v1/completion. Did you mean /v1/completions?"),
-        ("/api/pull", ": /api/pull"),
+        ("/api/copy", ": /api/copy"),
+        ("/docs", ": `GET /openapi.json` is the OpenAPI document"),
         ("/" + "a" * 200, ": /" + "a" * 79),
         ("/%3Cb%3E", ""), ("/a%0Aforged%20line", ""), ("/%1b[2J", ""), ("/%E2%80%AEx", ""),
     ):  # fmt: skip

@@ -476,3 +476,21 @@ def test_a_phone_has_all_in_its_width(chromium: Browser) -> None:
         page.click("#show-list")
         page.click("text=New conversation")
         assert page.locator("article").count() == 0
+
+
+def test_a_title_has_no_marks_of_markdown_and_code_is_monospaced_among_tokens(chromium: Browser) -> None:
+    words = ["See\n", "```", "py\n", "  x", "\n```\n", "done"]
+    with opened(chromium, Script([[*(token(word, -0.1) for word in words), *END]])) as page:
+        page.click(".empty >> text=Tokens by probability")
+        say(page, "## Make a *table* of `x`")
+        assert page.text_content("#list li button >> nth=0") == "Make a table of x"
+        assert page.locator(".token.code").all_text_contents() == ["```", "py\n", "  x"]
+
+
+def test_many_blocks_are_drawn_as_groups_and_said_to_be(chromium: Browser) -> None:
+    state = {**STATE, "blocks": {"count": 2048, "size": 32, "kept": []}}
+    with opened(chromium, Script(state=state)) as page:
+        page.click("#tab-engine")
+        page.wait_for_selector(".block")
+        assert page.locator(".block").count() == 1024
+        assert "A square is 2 blocks." in page.text_content("#engine")

@@ -12,11 +12,22 @@ from graphml.authoring.importing.document import config_class
 
 LEGEND = "T tokens, O output rows, D model width, N heads, K key-value heads, H head width."
 
+PAIRS = {"neox": "transformers has them", "norm": "files of llama have them; 'neox': as transformers"}
+
 
 def standalone(
-    title: str, notes: Sequence[str], traits: Traits, keys: Mapping[str, object], tied: bool, biases: bool
+    title: str,
+    notes: Sequence[str],
+    traits: Traits,
+    keys: Mapping[str, object],
+    tied: bool,
+    biases: bool,
+    pairs: str = "neox",
 ) -> str:
-    """The text of the file. keys: GGUF's, of the full size; the sample uses those that are no sizes."""
+    """The text of the file. keys: GGUF's, of the full size; the sample uses those that are no sizes.
+
+    pairs: which elements a rope rotates together, as files of the architecture have them.
+    """
     names: dict[str, set[str]] = {
         "graphml.loading.architecture": {"Layer", "SampleModel", "Tensors"},
         "graphml.ir.language": {"Builder"},
@@ -26,7 +37,7 @@ def standalone(
     }
     config = _config(traits, names)
     build = _build(traits, names)
-    attention = _attention(traits, names)
+    attention = _attention(traits, names, pairs)
     sample = _sample(traits, keys, tied, biases, names)
     head = [
         '"""' + title,
@@ -152,7 +163,7 @@ def _feed_forward(traits: Traits, names: dict[str, set[str]]) -> str:
     return "gated_ffn(g, layer, h_TD)" if act == "Builder.silu" else f"gated_ffn(g, layer, h_TD, {act})"
 
 
-def _attention(traits: Traits, names: dict[str, set[str]]) -> str:
+def _attention(traits: Traits, names: dict[str, set[str]], pairs: str) -> str:
     table = "table: Node, " if traits.rope else ""
     lines = [
         f"def attention(g: Builder, config: Config, layer: Layer, {table}x_TD: Node) -> Node:",
@@ -165,7 +176,7 @@ def _attention(traits: Traits, names: dict[str, set[str]]) -> str:
     if traits.rope:
         names["graphml_models._attention"].add("rotate")
         lines.append(
-            '    q_TNH, k_TKH = rotate(g, table, "neox", q_TNH, k_TKH)  # pairs as transformers has them'
+            f'    q_TNH, k_TKH = rotate(g, table, "{pairs}", q_TNH, k_TKH)  # pairs as {PAIRS[pairs]}'
         )
     more = ", window=config.windows[layer.index]" if traits.windows else ""
     more += ", softcap=config.attn_logit_softcapping" if traits.score_cap else ""

@@ -91,7 +91,7 @@ def _after(name: str, module: str, like: str) -> Draft:
 
 def _plain(name: str, module: str) -> Draft:
     title = f"{name}: a plain decoder, drafted by `graphml new-arch`."
-    return Draft(module, standalone(title, [], Traits(), PLAIN_KEYS, False, False), "llama", ())
+    return Draft(module, standalone(title, [], Traits(), PLAIN_KEYS, False, False, "norm"), "llama", ())
 
 
 def _extension(name: str, like: str, read: DraftedConfig, left: Sequence[str], source: str) -> str:

@@ -15,6 +15,7 @@ from graphml.api.model import Model
 from graphml.cli.options import options
 from graphml.cli.options.checks import check_backends, check_places
 from graphml.cli.options.opening import find
+from graphml.cli.options.typer_options import beginning_with
 from graphml.cli.terminal.console import Bars
 from graphml.compiler.options import CompileOptions
 from graphml.errors import UsageError
@@ -49,8 +50,8 @@ Tokens = Annotated[
         "anew where it ends.",
     ),
 ]  # fmt: skip
-Format = Annotated[str, typer.Option("--format", help="md or json.")]
 FORMATS = ("md", "json")
+Format = Annotated[str, typer.Option("--format", help="md or json.", autocompletion=beginning_with(FORMATS))]
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ class Bars(Closing):
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = sys.stderr if stream is None else stream
-        self._drawn = self._stream.isatty()
+        self._drawn = self._stream.isatty() and not _quiet
         self._since: dict[str, float] = {}
         self.notes: dict[str, str] = {}  # name of the work -> what is shown behind its amount
         self._progress: Progress | None = None
@@ -86,9 +86,18 @@ def _progress(stream: TextIO) -> Progress:
     return Progress(*columns, TimeRemainingColumn(), console=Console(file=stream), transient=True)
 
 
+_quiet = False
+
+
+def be_quiet(state: bool = True) -> None:
+    """Have no bars and no remarks from now on; errors and warnings stay."""
+    global _quiet
+    _quiet = state
+
+
 def remark(text: str) -> None:
     """Say something beside the data: on stderr, if that is a terminal."""
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and not _quiet:
         say(text)
 
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from graphml import settings
 from graphml.api.stats import Stats
 from graphml.api.tool_rounds import ChatEvent, ToolResult
+from graphml.cli import STARTED
 from graphml.cli.terminal.console import Bars, say, write
 from graphml.cli.terminal.wrapped_text import WrappedText
 from graphml.inspect.profile.text_table import text_table
@@ -56,16 +59,38 @@ def speed(stats: Stats) -> str:
     return f"{prompt}answer {stats.n_gen} tokens, {stats.gen_tps:.1f}/s{first}{drafts}"
 
 
-def timings(stats: Stats, total_s: float, load_s: float) -> str:
-    """The figures of a generation as lines of ollama's `--verbose`."""
-    rows = [("total duration", f"{total_s:.3f}s"), ("load duration", f"{load_s:.3f}s")]
-    parts = (("prompt eval", stats.n_prompt, stats.n_prompt, stats.prefill_tps),
+@dataclass(frozen=True)
+class Seconds:
+    """When a run began and had its model open; how long building and compiling its graphs took."""
+
+    begin: float
+    loaded: float
+    compiling: float
+
+
+def timings(stats: Stats, seconds: Seconds) -> str:
+    """The figures of a generation as lines of ollama's `--verbose`, and lines of what else took time.
+
+    The durations below the first add up to it: `start` is what Python imported, `other` what is in no other
+    line, such as the chat template, the tokenizer and printing.
+    """
+    total = time.monotonic() - STARTED
+    spent = {
+        "start": seconds.begin - STARTED,
+        "load": seconds.loaded - seconds.begin,
+        "compile": seconds.compiling,
+    }
+    rows = [(f"{name} duration", f"{taken:.3f}s") for name, taken in spent.items()]
+    parts = (("prompt eval", stats.n_prompt, stats.n_prompt - stats.n_cached, stats.prefill_tps),
              ("eval", stats.n_gen, stats.n_gen - 1, stats.gen_tps))  # fmt: skip
     for name, n_tokens, n_timed, rate in parts:
         rows.append((f"{name} count", f"{n_tokens} token(s)"))
         if rate:
-            rows.append((f"{name} duration", f"{n_timed / rate:.3f}s"))
+            spent[name] = n_timed / rate
+            rows.append((f"{name} duration", f"{spent[name]:.3f}s"))
             rows.append((f"{name} rate", f"{rate:.2f} tokens/s"))
+    other = max(0.0, total - sum(spent.values()))
+    rows = [("total duration", f"{total:.3f}s"), *rows, ("other duration", f"{other:.3f}s")]
     return "\n".join(f"{name + ':':22}{value}" for name, value in rows)
 
 

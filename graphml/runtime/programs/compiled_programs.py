@@ -30,6 +30,7 @@ class CompiledPrograms:
 
     options: how programs are compiled where a call says nothing else. weights: name -> array of the file's
     tensors, as the graph's dtypes hold them. open_lock: held by each call, so that nobody closes the device.
+    seconds: that building and compiling took so far.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class CompiledPrograms:
         self.weights = graph_arrays(self.file)
         self._mapped = any(tensor.mapped for tensor in self.file.tensors.values())
         self._state_graphs: dict[tuple[int, str], Graph] = {}
+        self.seconds = 0.0
         self._programs: dict[tuple[int, int, int, bool, CompileOptions], Compiled] = {}
 
     def compiled(
@@ -88,6 +90,7 @@ class CompiledPrograms:
                 except MemoryError as error:
                     raise self.out_of_memory_of("a program for steps", max_tokens, error) from None
                 seconds = time.perf_counter() - start
+                self.seconds += seconds
                 LOG.debug("%s: compiled for %d tokens in %.3f s", self.file.path, max_tokens, seconds)
             return self._programs[key]
 

@@ -16,13 +16,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from graphml.server.access.text_limits import Held
 from graphml.server.options.api_keys import ApiKeys
-from graphml.server.options.server_options import ServerOptions, is_path
+from graphml.server.options.server_options import HEALTH, ServerOptions, is_path
 from graphml.server.page.page_files import ROOT, VERSION
 from graphml.server.responses.api_errors import ApiError, style_of
 from graphml.server.responses.json_response import ANSWERS, error_response
 from graphml.system.pages import give_back_free_memory
 
-PUBLIC = {"/health", "/v1/health"}
+PUBLIC = HEALTH
 PAGE = {*ROOT, VERSION}
 """What the page itself is made of, besides `/page/NAME`."""
 LOCAL = {"localhost", "127.0.0.1", "::1"}

@@ -11,6 +11,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
@@ -56,6 +57,10 @@ LARGEST_SCALE = 1e6
 def new_id(prefix: str) -> str:
     """An id that nobody can guess."""
     return prefix + "".join(secrets.choice(ALNUM) for _ in range(32))
+
+
+ASKED_NAME: ContextVar[str] = ContextVar("asked_name", default="")
+"""The model's name in the request that is answered, where it is one of the model's names."""
 
 
 class SharedParts:
@@ -165,6 +170,11 @@ class Service:
             self.shared.services.remove(self)
         self.access.close()
         self.model.close()
+
+    @property
+    def answers_as(self) -> str:
+        """What answers call the model: as the request does, where that is one of its names; else `name`."""
+        return ASKED_NAME.get() or self.name
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -17,10 +17,11 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from graphml.server.observing.told_lines import tell
+from graphml.server.options.server_options import HEALTH
 
 ID = re.compile(r"[A-Za-z0-9._:\-]{1,128}", re.ASCII)
 """Ids that clients may give in `X-Request-Id`."""
-QUIET = {"/health", "/v1/health", "/metrics"}
+QUIET = HEALTH | {"/metrics"}
 """Paths that are asked every few seconds, of which nobody is told."""
 PLAIN = re.compile(r"[^!-~]")
 

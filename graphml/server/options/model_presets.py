@@ -39,7 +39,7 @@ OF_SERVER: Final = frozenset(
         "--models-max", "--models-autoload", "--mcp", "--help", "--version", "--api-prefix",
         "--ssl-key-file", "--ssl-cert-file", "--log-requests", "--otlp-endpoint", "--cors-origins", "--ui",
         "--no-ui", "--shutdown-timeout", "--max-body", "--max-waiting", "--allow-no-key", "--share-prefixes",
-        "--timeout", "--sse-ping-interval",
+        "--timeout", "--sse-ping-interval", "--log-level", "--no-metrics",
     )
 )  # fmt: skip
 """Flags that no model has of its own."""

@@ -23,6 +23,10 @@ NO_CACHE_REUSE = "wanted 0: equal beginnings of prompts are reused, no texts beh
 POOLINGS = ("none", "mean", "cls", "last", "rank")
 
 
+HEALTH = frozenset({"/health", "/v1/health", "/ping", "/healthz", "/livez", "/readyz"})
+"""Paths at which servers are asked whether they are there: of llama-server, vLLM and Kubernetes."""
+
+
 @dataclass(frozen=True)
 class RequestLimits:
     """What one request may ask for; more is 400, a larger body 413."""
@@ -116,7 +120,7 @@ class ServerOptions:
     seed: int = -1
     slots: bool = True
     props: bool = False
-    metrics: bool = False
+    metrics: bool = True
     page: bool = True
     embeddings_only: bool = False
     reranking: bool = False

@@ -102,7 +102,7 @@ async def activations(service: Service, request: Request) -> Response:
         raise wrong_field("patches", "the logits behind them are no numbers: wanted smaller rows") from None
     if results is None:
         return gone()
-    about = {"model": service.name, "n_prompt": len(generation.ids)}
+    about = {"model": service.answers_as, "n_prompt": len(generation.ids)}
     return await service.access.in_thread(request, _written, body, form, generation.ids, results[0], about)
 
 

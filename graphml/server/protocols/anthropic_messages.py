@@ -62,7 +62,7 @@ async def messages(service: Service, request: Request) -> Response | EventStream
     """`POST /v1/messages`."""
     body = await body_of(service, request, Messages)
     reply = await answering(service, request, await off_loop(request, as_chat, body))
-    shown = {"id": new_id("msg_"), "type": "message", "role": "assistant", "model": service.name}
+    shown = {"id": new_id("msg_"), "type": "message", "role": "assistant", "model": service.answers_as}
     if body.stream:
         events = _events(service, reply, shown)
         return service.shared.stream(request, events, reply.cancel, style="anthropic")

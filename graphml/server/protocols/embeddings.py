@@ -52,7 +52,7 @@ async def embeddings(service: Service, request: Request) -> Response:
         if rows and body.dimensions > rows[0].shape[1]:
             raise wrong_field("dimensions", f"at most {rows[0].shape[1]} are wanted, got {body.dimensions}")
         rows = [row[:, : body.dimensions] for row in rows]
-    count = sum(map(len, every))
+    count, name = sum(map(len, every)), service.answers_as
 
     def written() -> bytes:
         data = [
@@ -60,7 +60,7 @@ async def embeddings(service: Service, request: Request) -> Response:
             for i, row in enumerate(normalized(row, _norm(service, body)) for row in rows)
         ]
         counts, listed = {"prompt_tokens": count, "total_tokens": count}, joined(data)
-        return encode({"object": "list", "data": listed, "model": service.name, "usage": counts})
+        return encode({"object": "list", "data": listed, "model": name, "usage": counts})
 
     return raw_json(await service.access.in_thread(request, written))
 
@@ -213,4 +213,4 @@ async def rerank(service: Service, request: Request) -> Response:
         return json_response(ranked)
     results = [{"index": i, "relevance_score": scores[i]} for i in order]
     counts = {"prompt_tokens": count, "total_tokens": count}
-    return json_response({"model": service.name, "object": "list", "usage": counts, "results": results})
+    return json_response({"model": service.answers_as, "object": "list", "usage": counts, "results": results})

@@ -117,7 +117,7 @@ def final(
     answer = {
         "index": number * settings.n + index, "content": result.text,
         "tokens": result.tokens if sampling.return_tokens else [], "id_slot": max(0, generation.slot),
-        "stop": True, "model": service.name, "tokens_predicted": result.n_gen,
+        "stop": True, "model": service.answers_as, "tokens_predicted": result.n_gen,
         "tokens_evaluated": result.n_prompt, "generation_settings": described(settings, sampling, n_predict),
         "prompt": service.tokenizer.decode(generation.ids), "has_new_line": "\n" in result.text,
         "truncated": result.stop_reason == "context" or sequence.n_dropped > 0,

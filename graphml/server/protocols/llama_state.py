@@ -157,7 +157,7 @@ async def metrics(models: ServedModels, request: Request) -> Response:
     """
     shared, name = models.shared, request.query_params.get("model")
     if not shared.options.metrics:
-        raise ApiError(501, "This server does not support metrics endpoint. Start it with `--metrics`")
+        raise ApiError(501, "This server does not support metrics endpoint: `--no-metrics` is set")
     service = models.known(name) if name or models.has_first else None
     shares = [(place, use, shared.in_flight.running_of(owner)) for place, owner, use in shared.keys.uses()]
     stats, asleep = (None, False) if service is None else (service.stats(), isinstance(service, ClosedModel))

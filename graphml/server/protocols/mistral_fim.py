@@ -53,7 +53,7 @@ async def fim_completions(service: Service, request: Request) -> Response | Even
 
     generations = await service.begin(request, body, prompts)
     leave = partial(cancel_all, generations)
-    shown = {"id": new_id("cmpl-"), "model": service.name, "created": int(time.time())}
+    shown = {"id": new_id("cmpl-"), "model": service.answers_as, "created": int(time.time())}
     if body.stream:
         return service.shared.stream(request, _events(generations, shown), leave, body.sse_ping_interval)
     await unless_left(request.receive, all_finished(generations), leave)

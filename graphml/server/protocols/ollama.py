@@ -29,7 +29,7 @@ from graphml.server.engine.service import Service
 from graphml.server.protocols.answers import Answering, PlainReader, answering
 from graphml.server.protocols.embeddings import embedded_texts
 from graphml.server.protocols.openai_chat import ended
-from graphml.server.protocols.request_body import body_of, off_loop
+from graphml.server.protocols.request_body import body_of, limited_body, off_loop
 from graphml.server.protocols.shown_logprobs import entries
 from graphml.server.requests.request_fields import (
     INT_MAX,
@@ -39,11 +39,12 @@ from graphml.server.requests.request_fields import (
     Embeddings,
     SamplingFields,
     Tokens,
+    as_object,
     chat_of,
     converted,
 )
 from graphml.server.requests.sampling_settings import RequestSettings
-from graphml.server.responses.api_errors import wrong_field
+from graphml.server.responses.api_errors import ApiError, wrong_field
 from graphml.server.responses.event_stream import EventStream, encode, line
 from graphml.server.responses.json_response import gone, joined, json_response
 from graphml.text.answers import ContentDelta, ReasoningDelta, ToolCall, format_of, marks_of
@@ -108,6 +109,23 @@ class OllamaEmbed(Struct, kw_only=True):
     truncate: bool | None = None
     dimensions: AtLeastOne | None = None
     options: dict[str, Any] | None = None
+
+
+class OllamaEmbeddings(Struct, kw_only=True):
+    """`/api/embeddings`, which came before `/api/embed`."""
+
+    prompt: str
+    model: str | None = None
+    options: dict[str, Any] | None = None
+
+
+class OllamaPull(Struct, kw_only=True):
+    """`/api/pull`."""
+
+    model: str | None = None
+    name: str | None = None
+    stream: bool | None = None
+    insecure: bool | None = None
 
 
 class OllamaShow(Struct, kw_only=True):
@@ -175,7 +193,31 @@ async def embed(service: Service, request: Request) -> Response:
     vectors = await service.access.in_thread(request, written)
     spent = {"total_duration": _ns(time.monotonic() - begin), "load_duration": 0}
     counts = {"prompt_eval_count": sum(map(len, every))}
-    return json_response({"model": service.name, "embeddings": vectors, **spent, **counts})
+    return json_response({"model": service.answers_as, "embeddings": vectors, **spent, **counts})
+
+
+async def embeddings(service: Service, request: Request) -> Response:
+    """`POST /api/embeddings`: one text as a vector of length 1, as older clients of ollama ask for it."""
+    body = await body_of(service, request, OllamaEmbeddings)
+    _options(service, body.options)
+    _, (row,) = await embedded_texts(service, Embeddings(input=body.prompt), request, truncated=True)
+    return json_response({"embedding": normalized(row[:1])[0].tolist()})
+
+
+async def pull(models: ServedModels, request: Request) -> Response:
+    """`POST /api/pull`: success for a model that is served, a 404 for another: no server downloads."""
+    body = converted(await limited_body(models.options.limits, request, as_object), OllamaPull)
+    name = body.model or body.name or ""
+    plain = name.removesuffix(":latest")
+    if not any(plain in models.names_of(known) for known in list(models.room.entries)):
+        known = ", ".join(sorted(models.room.entries))
+        raise ApiError(
+            404, f"pull: {name!r:.200} is not served here, which is {known}; `graphml pull` downloads models"
+        )
+    done = {"status": "success"}
+    if body.stream is False:
+        return json_response(done)
+    return Response(line({"status": "pulling manifest"}) + line(done), 200, {}, "application/x-ndjson")
 
 
 async def tags(models: ServedModels, request: Request) -> Response:
@@ -356,7 +398,7 @@ def _scores(logprobs: Sequence[TokenLogprobs]) -> Parts:
 
 
 def _head(service: Service) -> Parts:
-    return {"model": service.name, "created_at": _written(datetime.now(UTC))}
+    return {"model": service.answers_as, "created_at": _written(datetime.now(UTC))}
 
 
 def _end(reply: Answering) -> Parts:

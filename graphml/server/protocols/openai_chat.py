@@ -45,7 +45,7 @@ async def chat(service: Service, request: Request) -> Response | EventStream:
 
 
 def _shown(service: Service) -> dict[str, Any]:
-    return {"created": int(time.time()), "model": service.name, "system_fingerprint": FINGERPRINT}
+    return {"created": int(time.time()), "model": service.answers_as, "system_fingerprint": FINGERPRINT}
 
 
 async def ended(request: Request, work: Awaitable[None], cancel: Callable[[], None]) -> bool:

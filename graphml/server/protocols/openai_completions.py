@@ -82,7 +82,7 @@ async def completions(service: Service, request: Request) -> Response | EventStr
 
     generations = await service.begin(request, completion, prompts)
     shown = {"id": new_id("cmpl-"), "object": "text_completion", "created": int(time.time()),
-             "model": service.name, "system_fingerprint": FINGERPRINT}  # fmt: skip
+             "model": service.answers_as, "system_fingerprint": FINGERPRINT}  # fmt: skip
 
     leave = partial(cancel_all, generations)
     if completion.stream:

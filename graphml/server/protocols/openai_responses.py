@@ -154,7 +154,8 @@ def _check_shown(service: Service, body: Responses) -> None:
 
 def _shown(service: Service, body: Responses) -> dict[str, Any]:
     return {
-        "id": new_id("resp_"), "object": "response", "created_at": int(time.time()), "model": service.name,
+        "id": new_id("resp_"), "object": "response", "created_at": int(time.time()),
+        "model": service.answers_as,
         "error": None, "incomplete_details": None, "instructions": body.instructions,
         "metadata": body.metadata or {}, "parallel_tool_calls": body.parallel_tool_calls is not False,
         "temperature": body.temperature, "top_p": body.top_p, "tools": body.tools or [],

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from graphml.errors import TokenizerError
 from graphml.options.argument_checks import items_of, text_of, token_id
@@ -116,6 +116,18 @@ class TokenRows(list[tuple[int, str]]):
         return html_table(f"{len(self)} tokens", ("id", "text"), self)
 
 
+class InputIds(list[Any]):
+    """Ids of a text, or lists of them; `input_ids`, their name in transformers, are themselves."""
+
+    def __getitem__(self, key: Any) -> Any:
+        return self if key == "input_ids" else super().__getitem__(key)
+
+    @property
+    def input_ids(self) -> InputIds:
+        """The same."""
+        return self
+
+
 class Tokenizer(NamesOthers):
     """Text to token ids and back, with the results of llama.cpp for the same vocabulary.
 
@@ -125,15 +137,15 @@ class Tokenizer(NamesOthers):
     the pre-tokenizer, empty for kinds without one. Safe to share between threads.
     """
 
+    _made_by: ClassVar = "graphml.load_tokenizer(path)"
     _instead: ClassVar = {
-        **dict.fromkeys(("()", "tokenize", "batch_encode_plus", "encode_plus"), "encode(text), of one text"),
-        **dict.fromkeys(("batch_decode", "convert_tokens_to_string"), "decode(ids)"),
+        "tokenize": "encode(text) for ids, rows(text) for their texts",
+        **dict.fromkeys(("batch_encode_plus", "encode_plus"), "tokenizer(texts)"),
+        "convert_tokens_to_string": "decode(ids)", "convert_tokens_to_ids": "token_to_id(token)",
         "convert_ids_to_tokens": "piece(id) or rows(ids)",
-        **dict.fromkeys(("token_to_id", "convert_tokens_to_ids"), "encode(text, parse_special=True)"),
         **dict.fromkeys(("get_vocab", "vocab"), "n_vocab and piece(id)"), "pad_token_id": "eos_id",
         "apply_chat_template": "Model.template.render(messages), or Model.prompt_ids(messages) for ids",
         "chat_template": "Model.template",
-        **dict.fromkeys(("bos_token", "eos_token"), "piece(bos_id), piece(eos_id)"),
         **dict.fromkeys(("all_special_ids", "special_tokens", "special_ids"), "is_special(id)"),
         **dict.fromkeys(("unk_token_id", "unk_token", "pad_token"), "is_special(id), piece(id)"),
         "model_max_length": "Model.n_ctx",
@@ -191,6 +203,35 @@ class Tokenizer(NamesOthers):
         if add_special:
             ids += self._after()
         return ids
+
+    def __call__(self, text: str | Iterable[str], *args: Any, **kwargs: Any) -> Any:
+        """The ids of a text, as of `encode`, or of each of several; their `["input_ids"]` is themselves.
+
+        As tokenizers of transformers are called.
+        """
+        if isinstance(text, str):
+            return InputIds(self.encode(text, *args, **kwargs))
+        texts = items_of("text", text, "a text or texts")
+        return InputIds(self.encode(each, *args, **kwargs) for each in texts)
+
+    def batch_decode(self, texts: Iterable[Iterable[int]], skip_special: bool = False) -> list[str]:
+        """The texts of several lists of ids."""
+        return [self.decode(ids, skip_special) for ids in texts]
+
+    def token_to_id(self, token: str) -> int | None:
+        """The id of the one token whose text this is, such as <|im_end|>; None where there is none."""
+        ids = self.encode(token, add_special=False, parse_special=True)
+        return ids[0] if len(ids) == 1 else None
+
+    @property
+    def bos_token(self) -> str | None:
+        """The text of the begin token; None for none."""
+        return None if self.bos is None else self.piece(self.bos)
+
+    @property
+    def eos_token(self) -> str | None:
+        """The text of the token that ends a text; None for none."""
+        return None if self.eos is None else self.piece(self.eos)
 
     def pair(self, query: str, text: str) -> list[int]:
         """Return the ids of two texts in one sequence, with the vocabulary's tokens around them.

@@ -31,7 +31,18 @@ class App {
     this.search = new Search(this);
     window.addEventListener("keydown", (event) => pressed(this, event));
     keysDialog();
-    window.addEventListener("resize", () => this.shown().forEach((pane) => { pane.measure(); pane.apply(); }));
+    window.addEventListener("resize", () => this.resized());
+  }
+
+  // What was fitted into the window before is fitted into the new one; other drawings stay where they are.
+  resized() {
+    for (const pane of this.shown()) {
+      const { fitted } = pane;
+      pane.measure();
+      if (fitted) pane.fit(true);
+      else pane.apply();
+    }
+    showTab(byId("passes").children[this.state.pass]);
   }
 
   controls() {

@@ -41,6 +41,10 @@ function memoryView(app) {
     }, svg("title", {}, `${box.node.name}\n${box.node.op} ${formatShape(box.node)}\n${formatBytes(box.size)} at ${box.offset}\nsteps ${box.from} to ${box.to}`));
     rect.dataset.family = family(box.node);
     drawing.append(rect);
+    const room = x(box.to + 1) - x(box.from), height = y(box.offset + box.size) - y(box.offset);
+    if (height > 18 && room > box.node.name.length * LETTER + 16) {
+      drawing.append(svg("text", { class: "life-name", x: round(x(box.from) + 8), y: round(y(box.offset) + 15) }, box.node.name));
+    }
   }
   const lower = model.raw.plan?.lower_bound;
   const text = `${boxes.length} values in ${formatBytes(peak)}${lower ? `; no plan can take less than ${formatBytes(lower)} (${(peak / lower).toFixed(2)} ×)` : ""}. Across: the steps of the pass ${pass.name}; down: offsets in the arena.`;

@@ -1,7 +1,7 @@
 // Moving in a drawing: zoom, pan, and walking along the edges with the keyboard.
 
 const READABLE = 0.7;
-const NEARLY = 0.55; // a drawing that fits the width at this scale is not cut for a larger one
+const NEARLY = 0.5; // a drawing that fits the width at this scale is not cut for a larger one
 const SMALLEST = 0.62; // a layer is shown whole beside its other side if it can be read at that scale
 const TOP = 48; // where the head of a layer comes to be
 const MARGIN = 36; // above a drawing: its title
@@ -52,6 +52,7 @@ Object.assign(Pane.prototype, {
 
   apply() {
     const { x, y, k } = this.view;
+    this.fitted = false;
     this.scene.setAttribute("transform", `translate(${round(x)} ${round(y)}) scale(${k.toFixed(5)})`);
     this.scene.style.setProperty("--k", k.toFixed(5));
     this.svg.classList.toggle("far", k < 0.35);
@@ -114,6 +115,7 @@ Object.assign(Pane.prototype, {
     const middle = this.size.width * k > width - 20 ? this.spine().x + this.spine().w / 2 : this.size.width / 2;
     this.view = { k, x: width / 2 - middle * k, y: Math.max(MARGIN, (height - this.size.height * k) / 2) };
     this.apply();
+    this.fitted = readable;
   },
 
   // What is in the middle where not everything can be seen: an open layer, else the box that holds most.

@@ -13,6 +13,11 @@ const EXAMPLES = ["Explain rainbows in two sentences.", "Write a Python function
 const TRIES = 3, AGAIN_MS = 1000; // of a connection that breaks
 const TOUCH = matchMedia("(pointer: coarse)"); // its keyboards have no Shift+Enter: Enter begins a line
 
+// A title is plain: marks of Markdown are left out.
+function titleOf(text) {
+  return (text.replace(/[#*`>~|]+/g, " ").replace(/\s+/g, " ").trim() || text).slice(0, 60);
+}
+
 export class Chat {
   constructor(store, settings) {
     Object.assign(this, { store, settings, model: "", hasTemplate: true, running: null, edited: null, frame: 0, files: new Files() });
@@ -60,7 +65,7 @@ export class Chat {
       element("p", {}, `${this.model || "The model"} answers here. What is written stays in this browser and on this server.`),
       this.hasTemplate ? null : element("p", {}, "It has no chat template: messages are written as ChatML, which it may not know."),
       ...EXAMPLES.map((text) => element("p", {}, button(text, () => this.propose(text), { class: "example" }))),
-      button(`${shown ? "✓ " : ""}Tokens by probability`, () => this.showTokens(), { "aria-pressed": String(shown), title: "colours each token of an answer, and shows what else might have stood there" }));
+      button(`${shown ? "☑" : "☐"} Tokens by probability`, () => this.showTokens(), { class: "switch", "aria-pressed": String(shown), title: "colours each token of an answer, and shows what else might have stood there" }));
   }
 
   showTokens() {
@@ -106,7 +111,7 @@ export class Chat {
     if (edited >= 0) this.messages.length = edited;
     this.edited = null;
     const files = this.files.take();
-    this.store.current.title ||= (text || files[0].name).slice(0, 60);
+    this.store.current.title ||= titleOf(text || files[0].name);
     this.messages.push({ role: "user", content: text, ...(files.length ? { files } : {}) });
     this.answer();
   }

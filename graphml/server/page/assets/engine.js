@@ -112,11 +112,11 @@ export class EngineView {
     for (const one of sequences) for (const block of one.blocks) holders.set(block, [...(holders.get(block) ?? []), one.id]);
     const kept = new Set(blocks.kept);
     const shared = [...holders.values()].filter((ids) => ids.length > 1).length;
-    const text = `${blocks.count} blocks of ${blocks.size} tokens: ${holders.size} held, ${shared} of them shared; ${kept.size} free ones keep what later prompts may find.`;
+    const group = Math.ceil(blocks.count / 1024), cells = []; // thousands of blocks are drawn as groups
+    const drawn = group > 1 ? ` A square is ${group} blocks.` : "";
+    const text = `${blocks.count} blocks of ${blocks.size} tokens: ${holders.size} held, ${shared} of them shared; ${kept.size} free ones keep what later prompts may find.${drawn}`;
     this.blocksText.textContent = text;
     this.blocks.setAttribute("aria-label", text);
-    // Thousands of blocks are drawn as groups.
-    const group = Math.ceil(blocks.count / 1024), cells = [];
     for (let first = 0; first < blocks.count; first += group) cells.push(blockCell(first, Math.min(group, blocks.count - first), holders, kept));
     this.blocks.replaceChildren(...cells);
   }

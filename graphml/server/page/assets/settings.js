@@ -22,7 +22,7 @@ const NUMBERS = [
 // Defaults that are no numbers to a reader.
 const IN_WORDS = { "seed 4294967295": "random", "max_tokens -1": "no limit" };
 
-const NOT_DETERMINISTIC = "Temperature 0 may still answer otherwise when the server has kept a prompt's beginning, or answers others, too: sums are added up in another order. A server with --deterministic does not.";
+const NOT_DETERMINISTIC = "At temperature 0 an answer may still differ from the last one: sums are added up in another order beside other requests. A server with --deterministic does not.";
 
 export class Settings {
   constructor(store, defaults, changed) {

@@ -9,7 +9,11 @@ export function tokenOf(entry, ms) {
 }
 
 export function tokenView(tokens) {
-  const spans = tokens.map((token, i) => tokenSpan(token, i === 0 ? 0 : -1));
+  let before = "";
+  const spans = tokens.map((token, i) => {
+    before += token.text;
+    return tokenSpan(token, i === 0 ? 0 : -1, isCode(before));
+  });
   const view = element("div", { class: "tokens", role: "group", "aria-label": "Tokens; arrow keys go from one to the next" }, spans);
   view.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
@@ -23,6 +27,9 @@ export function tokenView(tokens) {
   return view;
 }
 
+// Whether a text ends within a block of code, whose spaces mean something.
+const isCode = (text) => (text.match(/^ {0,3}```/gm) ?? []).length % 2 === 1;
+
 const probability = (logprob) => Math.exp(Math.min(0, logprob));
 const percent = (logprob) => {
   const share = 100 * probability(logprob);
@@ -33,10 +40,10 @@ export function visible(text) {
   return text === "" ? "∅" : text.replaceAll("\n", "↵").replaceAll("\t", "⇥").replace(/^ | $/g, "␣");
 }
 
-function tokenSpan(token, tabIndex) {
+function tokenSpan(token, tabIndex, code) {
   // -ln p, from 0 to 5 nats, is how surprising it was.
   const surprise = Math.min(1, Math.max(0, -token.logprob) / 5);
-  const span = element("span", { class: token.drafted ? "token drafted" : "token", tabindex: tabIndex, "--surprise": `${Math.round(100 * surprise)}%` }, token.text);
+  const span = element("span", { class: `token${token.drafted ? " drafted" : ""}${code ? " code" : ""}`, tabindex: tabIndex, "--surprise": `${Math.round(100 * surprise)}%` }, token.text);
   const show = () => showAlternatives(span, token);
   span.addEventListener("mouseenter", show);
   span.addEventListener("focus", show);
