@@ -25,7 +25,6 @@ from graphml import settings
 from graphml.cli.help_pages import SETTINGS, HelpedCommand, HelpedGroup, flags_of, unknown_options
 from graphml.cli.terminal.console import be_quiet, print_error
 from graphml.errors import GraphmlError, UsageError
-from graphml.system.log_output import follow_setting, show_log
 
 TITLES = {
     "Use a model": ("run", "chat", "serve", "batch", "embed", "rerank", "tokenize"),
@@ -151,7 +150,7 @@ class Commands(HelpedGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command; an error of graphml becomes one line on stderr."""
         try:
-            follow_setting()
+            _show_log(settings.log())
             result = self._invoked(ctx)
             sys.stdout.flush()
         except GraphmlError as error:
@@ -264,6 +263,13 @@ app = typer.Typer(
 )
 
 
+def _show_log(level: str | None) -> None:
+    if level is not None:
+        from graphml.system.log_output import show_log  # not for each start
+
+        show_log(level)
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         print(f"graphml {graphml.__version__}")
@@ -296,8 +302,7 @@ def graphml_command(
     ] = False,
 ) -> None:
     """Run language models as static op graphs. Without MODEL, the commands use SmolLM2-135M-Instruct."""
-    if log_level is not None:
-        show_log(log_level)
+    _show_log(log_level)
     if quiet:
         be_quiet()
 
