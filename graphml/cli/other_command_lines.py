@@ -85,7 +85,7 @@ OPTIONS: Final = {
         (
             "graph",
             f"--{kind}",
-        ): f"Graphviz draws it: -f dot | dot -T{kind} -o FILE.{kind}; --html FILE is a page"
+        ): f"Graphviz draws it: -f dot | dot -T{kind} -o FILE.{kind}"
         for kind in ("svg", "png", "pdf")
     },
     ("tokenize", "--count"): "a line each: `| wc -l`, or n_tokens of --json",
