@@ -81,6 +81,13 @@ OPTIONS: Final = {
     **dict.fromkeys((("finetune", "--lora-rank"), ("finetune", "--lora-r")), "--rank is the adapter's"),
     ("perplexity", "--text"): "the text is in a file, -f FILE, or on stdin",
     ("perplexity", "--prompt"): "the text is in a file, -f FILE, or on stdin",
+    **{
+        (
+            "graph",
+            f"--{kind}",
+        ): f"Graphviz draws it: -f dot | dot -T{kind} -o FILE.{kind}"
+        for kind in ("svg", "png", "pdf")
+    },
     ("tokenize", "--count"): "a line each: `| wc -l`, or n_tokens of --json",
     ("run", "--json-mode"): "--format json has the model answer in JSON",
     ("profile", "--top"): "rows are sorted, the largest first: `| head`",

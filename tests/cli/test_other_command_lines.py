@@ -304,6 +304,8 @@ def test_a_command_of_another_meaning_names_ours(name: str) -> None:
     (["explain", STORIES, "--node", "qq-0"], "graphml: --node: no node is called 'qq-0'"),
     (["bench", "-p", 4, STORIES], "-m MODEL names the model"),
     (["bench", "nonsense"], "-m MODEL names the model"),
+    (["graph", STORIES, "--svg"], "--svg: Graphviz draws it: -f dot | dot -Tsvg"),
+    (["tokenize", STORIES, "Hi", "--count"], "--count: a line each"),
     (["chat", STORIES, "-p", "Hello"], "-p: `graphml run MODEL"),
     (["embed", STORIES, "x", "--normalize"], "--normalize: embeddings have length 1"),
     (["profile", STORIES, "-o", "x.json"], "got 'x.json'; others are on stdout: --format json > x.json"),
