@@ -152,6 +152,17 @@ def test_an_unknown_prompt_is_refused(tmp_path: Path) -> None:
         model.embed("a", prompt_name="query")
 
 
+def test_arguments_of_loading_and_prompts_of_none_change_no_row(tmp_path: Path) -> None:
+    with opened(folder(tmp_path, "mean", **{PROMPTS: {"default_prompt_name": None}})) as model:
+        rows = model.embed(TEXTS)
+    loading = {"model_args": {"torch_dtype": "float16"}, "tokenizer_args": {"use_fast": True}}
+    prompts = {"prompts": None, "default_prompt_name": None}
+    with opened(folder(tmp_path / "again", "mean", **{SETTINGS: loading, PROMPTS: prompts})) as model:
+        np.testing.assert_array_equal(model.embed(TEXTS), rows)
+    with pytest.raises(ArchitectureError, match="not understood: config_args"):
+        open_path(folder(tmp_path / "other", "mean", **{SETTINGS: {"config_args": {"n_layers": 1}}}))
+
+
 def test_a_prompt_that_spells_control_tokens_is_refused(tmp_path: Path) -> None:
     prompts = {"prompts": {"query": "[SEP] query"}, "default_prompt_name": None}
     with opened(folder(tmp_path, "mean", **{PROMPTS: prompts})) as model:
