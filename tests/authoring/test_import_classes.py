@@ -17,6 +17,7 @@ CLASSES = {
     "openai-gpt": ('layer["ln_2"]',),  # a norm that ends a layer
     "modernbert-decoder": ('weights["output_norm"]', 'weights["lm_head_norm"]'),
     "bert": ("rows(lambda c: (1, 2, 0, 1))",),  # a row of a table for all tokens
+    "roberta": ("running_sum(g, h_TD, 0)", "g.equal("),  # positions are counts of tokens that are no padding
     "bart": ('config.follows("num_hidden_layers", config.size("decoder_layers"))',
              '"decoder.layers.{}.encoder_attn.k_proj.weight": None'),
     "gpt_neox_japanese": ('layer["attention_dense_bias"]',),  # a bias that is spread over tokens
@@ -64,6 +65,14 @@ def test_a_rope_of_another_base_than_config_says_is_seen(folder: Path) -> None:
     assert 'sinks=layer["attn_sinks"]' in model.text  # written as a sigmoid behind the values
     assert not proof.holds
     assert max(line.nmse for line in proof.lines if line.what.startswith("random parameters")) > 1e-6
+
+
+def test_counted_tokens_have_rows_of_a_table_up_to_the_context(folder: Path) -> None:
+    """The table's rows before those of the first token are none of a text's length."""
+    model, _ = imported("roberta", folder)
+    (table,) = (expr for expr in model.layers.before if "context" in expr.numbers)
+    rows, padding = table.weights["weight"].shape[0], model.dependence.description.config["pad_token_id"]
+    assert model.keys["context_length"] == rows - 1 - padding
 
 
 def test_a_bias_behind_a_tied_embedding_is_added(folder: Path) -> None:

@@ -15,18 +15,18 @@ from graphml.ops import ROWS, f32, op, sample
 from tests.import_records import described, write_folder
 
 
-def with_elu(found: dict[str, Any]) -> None:
-    """The record of a llama whose gate is elu, which no op of graphml is."""
+def with_mish(found: dict[str, Any]) -> None:
+    """The record of a llama whose gate is mish, which no op of graphml is."""
     for node in found["nodes"]:
         if node["op"] == "aten.silu.default":
-            node["op"] = "aten.elu.default"
+            node["op"] = "aten.mish.default"
 
 
 def test_a_part_that_an_own_op_computes_becomes_a_call_of_it(tmp_path: Path) -> None:
-    description = described("llama", tmp_path / "record", with_elu)
+    description = described("llama", tmp_path / "record", with_mish)
     write_folder(description, tmp_path / "checkpoint")
     held = checkpoint(tmp_path / "checkpoint")
-    with pytest.raises(ArchitectureError, match=r"elu.*recognised as nothing that graphml has an op for"):
+    with pytest.raises(ArchitectureError, match=r"mish.*recognised as nothing that graphml has an op for"):
         import_description(description, held)
 
     @op(shape=lambda x: x, samples=[sample(f32(ROWS, 8))])
@@ -36,25 +36,25 @@ def test_a_part_that_an_own_op_computes_becomes_a_call_of_it(tmp_path: Path) -> 
         return x
 
     @op(shape=lambda x: x, samples=[sample(f32(ROWS, 8))])
-    def elu(x: Any, *, alpha: float = 1.0) -> Any:
-        return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0).astype(np.float64)))
+    def mish(x: Any, *, slope: float = 1.0) -> Any:
+        return slope * x * np.tanh(np.logaddexp(0.0, x.astype(np.float64)))
 
     imported = import_description(description, held)
-    assert "g.elu(" in imported.text
+    assert "g.mish(" in imported.text
     assert "g.silu(" not in imported.text
     assert (
-        "Its op elu is declared in test_import_of_own_ops.py: GRAPHML_OPS has to name that file"
+        "Its op mish is declared in test_import_of_own_ops.py: GRAPHML_OPS has to name that file"
         in imported.text
     )
-    assert "elu" in {one.op for one in imported.recognised.values()}
+    assert "mish" in {one.op for one in imported.recognised.values()}
 
 
 def test_an_op_with_another_meaning_is_not_taken_for_it(tmp_path: Path) -> None:
     @op(shape=lambda x: x, samples=[sample(f32(ROWS, 8))])
-    def almost_elu(x: Any) -> Any:
-        return np.where(x > 0, x, 1.001 * np.expm1(np.minimum(x, 0).astype(np.float64)))
+    def almost_mish(x: Any) -> Any:
+        return 1.001 * x * np.tanh(np.logaddexp(0.0, x.astype(np.float64)))
 
-    description = described("llama", tmp_path / "record", with_elu)
+    description = described("llama", tmp_path / "record", with_mish)
     write_folder(description, tmp_path / "checkpoint")
     with pytest.raises(ArchitectureError, match="recognised as nothing"):
         import_description(description, checkpoint(tmp_path / "checkpoint"))

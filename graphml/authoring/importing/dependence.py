@@ -9,12 +9,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from graphml.authoring.importing.aten import MOVES, SIZE_ONLY
 from graphml.authoring.importing.description import TracedModule, TracedNode
-from graphml.authoring.importing.evaluation import is_ignored, op_name
+from graphml.authoring.importing.evaluation import Evaluator, is_ignored, op_name
 
 TOKENS, PARAMETERS, POSITIONS = "tokens", "parameters", "positions"
 Kinds = frozenset[str]
+LENGTH = 8  # tokens of a text on which constants are looked at
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +122,15 @@ class Dependence:
         return [self.description.nodes[name] for name in self.description.nodes if name in between]
 
 
+def _gathers_equal_numbers(description: TracedModule, node: TracedNode, kinds: dict[str, Kinds]) -> bool:
+    """Whether it takes elements of a constant that are all the same: which of them does not matter."""
+    source = node.operands[0] if op_name(node) == "gather" else ""
+    if not source or kinds[source] - {POSITIONS}:
+        return False
+    ids = description.with_ids(np.zeros(LENGTH, np.int64))
+    return bool(np.ptp(np.asarray(Evaluator(description, ids).value(source))) == 0)
+
+
 def classed(description: TracedModule) -> Dependence:
     """Class every node."""
     kinds: dict[str, Kinds] = {}
@@ -131,7 +143,9 @@ def classed(description: TracedModule) -> Dependence:
         classes: set[str] = set()
         for operand in node.operands:
             classes |= kinds[operand]
-        if op_name(node) in SIZE_ONLY:
+        if _gathers_equal_numbers(description, node, kinds):
+            classes = {POSITIONS}
+        elif op_name(node) in SIZE_ONLY:
             size = [operand for operand in node.operands[:1] if kinds[operand] & {TOKENS, POSITIONS}]
             rest = [kinds[operand] for operand in node.operands[1:]]
             classes = ({POSITIONS} if size else set()).union(*rest)

@@ -210,11 +210,12 @@ def traced_keys(writer: Writer) -> dict[str, Any]:
     """GGUF's keys without the architecture's prefix."""
     layered, (heads, kv, width) = writer.found, writer.sizes
     everywhere = [*layered.before, *(expr for layer in layered.layers for expr in layer)]
-    tables = [expr for expr in everywhere if expr.op == "position_rows"]
+    tables = [expr for expr in everywhere if expr.op == "position_rows" or "context" in expr.numbers]
     length = writer.description.length
     keys: dict[str, Any] = {
         "context_length": min(
-            [expr.weights["weight"].shape[0] for expr in tables], default=max(DEFAULT_CONTEXT, length + 16)
+            [expr.numbers.get("context", expr.weights["weight"].shape[0]) for expr in tables],
+            default=max(DEFAULT_CONTEXT, length + 16),
         ),
         "vocab_size": layered.result.shape[-1],
         "embedding_length": layered.width,

@@ -21,7 +21,7 @@ from graphml.authoring.importing.products import einsum, product
 from graphml.authoring.importing.region import concrete
 from graphml.authoring.importing.token_shifts import padded
 from graphml.authoring.importing.walked import Spread, Value, Walked
-from graphml.authoring.importing.whole_numbers import check_whole, remainder
+from graphml.authoring.importing.whole_numbers import check_whole, most_tokens, remainder
 
 COMMUTATIVE = ("add", "mul", "maximum", "minimum", "equal")
 OVER_LAST = {"softmax": "softmax", "_softmax": "softmax", "cumsum": "cumsum"}
@@ -213,7 +213,9 @@ def embedding(walk: Walked, node: TracedNode) -> View | Spread:
             return walk.made(node, "embed", (), weight.shape[1:], {"weight": weight})
         check_whole(walk, ids)
         shape = (*(() if ids.shape == (1,) else ids.shape), *weight.shape[1:])
-        return walk.made(node, "table_rows", (ids,), shape, {"weight": weight})
+        longest = most_tokens(walk, ids, weight.shape[0])
+        numbers = {} if longest is None else {"context": longest}
+        return walk.made(node, "table_rows", (ids,), shape, {"weight": weight}, numbers)
     if not walk.dependence.is_positions(indices):
         raise ValueError("rows of a table by something else than ids or positions")
     positions = np.asarray(walk.plain.value(indices)).reshape(-1)
@@ -273,6 +275,7 @@ COMPARED = {
     "gt": ("less", True),
     "ge": ("less_equal", True),
     "eq": ("equal", False),
+    "ne": ("equal", False),
     "maximum": ("maximum", False),
     "minimum": ("minimum", False),
     "max": ("maximum", False),
@@ -285,6 +288,14 @@ def compared(walk: Walked, node: TracedNode) -> View:
     op, turned = COMPARED[op_name(node)]
     if "other" not in node.args:
         raise ValueError("an extreme of all numbers, or its place")
+    if op_name(node) == "ne":
+        equal = combined_or_number(walk, node, op, turned).of
+        return walk.laid(node, _inverted(walk, node, equal))
+    return combined_or_number(walk, node, op, turned)
+
+
+def combined_or_number(walk: Walked, node: TracedNode, op: str, turned: bool) -> View:
+    """An op of two values, or of a value and a number; turned: the other one first."""
     a, b = node.args["self"], node.args["other"]
     number_a, number_b = walk.number(a), walk.number(b)
     number = number_b if number_a is None else number_a

@@ -11,6 +11,7 @@ from graphml.authoring.importing.expressions import Expression, View
 from graphml.authoring.importing.walked import Walked
 
 LARGEST = 1 << 24  # float32 has each whole number up to here
+COUNTED = 1 << 22  # tokens of a text at most
 KEPT = ("shift", "reshape", "columns", "concat", "where")  # whose numbers are their operands', or 0
 
 
@@ -40,6 +41,10 @@ def _bounds(walk: Walked, x: Expression) -> tuple[float, float]:
     """The smallest and largest of whole numbers; ValueError where they are others, or not known."""
     if x.op == "ids":
         return 0.0, float(_vocabulary(walk) - 1)
+    if x.op in ("equal", "less", "less_equal"):
+        return 0.0, 1.0
+    if x.op == "running_sum" and _bounds(walk, x.inputs[0]) == (0.0, 1.0):  # counts tokens
+        return 0.0, float(COUNTED)
     if x.op == "remainder":
         return 0.0, x.numbers["of"] - 1.0
     if x.op in KEPT:
@@ -58,6 +63,12 @@ def _bounds(walk: Walked, x: Expression) -> tuple[float, float]:
         }[x.op]
         return _checked(min(ends), max(ends))
     raise ValueError(f"the number of a row by {x.op}: wanted sums, products and remainders of ids")
+
+
+def most_tokens(walk: Walked, x: Expression, rows: int) -> int | None:
+    """The longest text whose counted tokens have rows of a table; None for rows by something else."""
+    low, high = _bounds(walk, x)
+    return rows - 1 - int(high - COUNTED) if high >= COUNTED > -low else None
 
 
 def _vocabulary(walk: Walked) -> int:
