@@ -18,6 +18,7 @@ CLASSES = {
     "modernbert-decoder": ('weights["output_norm"]', 'weights["lm_head_norm"]'),
     "bert": ("rows(lambda c: (1, 2, 0, 1))",),  # a row of a table for all tokens
     "roberta": ("running_sum(g, h_TD, 0)", "g.equal("),  # positions are counts of tokens that are no padding
+    "rembert": ('g.embed(weights["embeddings_word_embeddings"], g.tokens)',),  # narrower than the stream
     "bart": ('config.follows("num_hidden_layers", config.size("decoder_layers"))',
              '"decoder.layers.{}.encoder_attn.k_proj.weight": None'),
     "gpt_neox_japanese": ('layer["attention_dense_bias"]',),  # a bias that is spread over tokens

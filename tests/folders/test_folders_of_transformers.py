@@ -64,6 +64,13 @@ def test_it_is_what_transformers_computes(name: str, tmp_path: Path) -> None:
     assert nmse(logits(path, "reference", [ids[:13], ids[13:14], ids[14:]]), in_steps(name)) <= LIMIT
 
 
+def test_a_field_of_null_is_the_class_s_own_choice(tmp_path: Path) -> None:
+    """Falcon 40B: no number of norms, which its class takes for two."""
+    config, tensors, wanted = about("falcon-new")
+    path = write_folder(tmp_path / "falcon", {**config, "num_ln_in_parallel_attn": None}, tensors)
+    assert nmse(logits(path, "reference", [TOKENS.tolist()]), wanted) <= LIMIT
+
+
 @pytest.mark.parametrize("name", ["gemma3", "falcon", "deepseek_v3"])
 def test_it_is_on_the_cpu(name: str, tmp_path: Path) -> None:
     assert nmse(logits(folder(tmp_path, name), "cpu", [TOKENS.tolist()]), about(name)[2]) <= LIMIT

@@ -197,7 +197,8 @@ def _readers(of: Expression, layer: Sequence[Expression]) -> list[Expression]:
 def _ends(layered: Layered, named: Named) -> None:
     of_stream = set(map(id, in_order(layered.stream)))
     for expr in layered.before:
-        if expr.op == "embed" and id(expr) in of_stream and "token_embd" not in named.values():
+        is_as_wide = expr.shape[-1:] == (layered.width,)  # else it is a factor of the embedding
+        if expr.op == "embed" and is_as_wide and id(expr) in of_stream and "token_embd" not in named.values():
             named[id(expr)] = "token_embd"
         elif expr.op == "position_rows":
             named[id(expr)] = "position_embd"

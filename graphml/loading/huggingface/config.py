@@ -162,7 +162,7 @@ class HfConfig:
     def only(self, name: str, *allowed: Any) -> None:
         """Refuse a field that is there with another value than these, which authors' code may read."""
         value = self.stated(name)
-        if value is None and True in allowed and self._is_null(name):
+        if value is None and True in allowed and None not in allowed and self._is_null(name):
             value = "null"
         if value is not None and value not in allowed:
             wanted = " or ".join(map(repr, allowed)) or "no such field"

@@ -25,7 +25,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
     config.only("alibi", False)
     config.only("parallel_attn", True)
     if config.flag("new_decoder_architecture", False):
-        config.only("num_ln_in_parallel_attn", 1, 2)  # the tensors say which
+        config.only("num_ln_in_parallel_attn", 1, 2, None)  # the tensors say which
     config.ignore("num_ln_in_parallel_attn")
     metadata = decoder_keys(config, eps="attention.layer_norm_epsilon")
     metadata["attention.head_count_kv"] = heads_of_keys(config)
