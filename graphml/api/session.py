@@ -112,8 +112,19 @@ class Session(EvaluatedSession, NamesOthers, Closing):
             self._held.shift(first, count)
             self.numbers.kept.forget(first, count)
 
+    def _check_read(self, what: str) -> None:
+        """UsageError for a generation that nobody has read: neither its prompt nor a token is there yet."""
+        if self._unread == self._turn:
+            raise UsageError(
+                f"{what}: the generation before was not read: iterate over it, read its .text, or close() it"
+            )
+
     def fork(self) -> Session:
-        """Another session that holds the same and goes on the same way, independent of this one."""
+        """Another session that holds the same and goes on the same way, independent of this one.
+
+        UsageError after a `generate` that was not read.
+        """
+        self._check_read("fork")
         executor, probe, sequence = self._executor, self._probe.copy(), self.sequence()
         copy = session_sequence(executor, probe.options, self.n_ctx)
         if not sequence.shares:
@@ -176,10 +187,7 @@ class Session(EvaluatedSession, NamesOthers, Closing):
         overflow: what a full context does: `stop`, `shift` (forget half of what is not kept, see `shift`), or
         `error`. keep: how many of the first tokens stay then, besides a begin token; -1: the prompt.
         """
-        if self._unread == self._turn:
-            raise UsageError(
-                "generate: the generation before was not read: iterate over it, read its .text, or close() it"
-            )
+        self._check_read("generate")
         begins = self._executor.encodes or not self.n_past
         ids, chosen = self._prompts.read(prompt, changed_params(params, sampling), begins)
         tokens = generation(self, ids, chosen, max_tokens, overflow, keep, new)
@@ -223,9 +231,10 @@ class Session(EvaluatedSession, NamesOthers, Closing):
     def save(self, path: AnyPath, chat: Mapping[str, Any] | None = None) -> None:
         """Write the session to a file, whole or not at all; `Model.restore` returns one that goes on from it.
 
-        Captured values and patches are left out. A saved session is replaced, another file a UsageError.
-        chat: what a conversation is besides.
+        Captured values and patches are left out. A saved session is replaced, another file a UsageError, and
+        so is a `generate` before it that was not read. chat: what a conversation is besides.
         """
+        self._check_read("save")
         held = self._executor, self._probe.options, self.sequence(), self._held
         save_session(*held, SessionSettings(self.n_ctx, self.seed, self.numbers, self.chooses), path, chat)
 

@@ -40,12 +40,15 @@ def cache(
     over: Annotated[
         str, typer.Option("--over", metavar="SIZE", help="Only what is at least so large: 500M, 2G.")
     ] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --remove: list what it would remove.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     json: options.Json = False,
 ) -> None:
     """List what graphml keeps here (models, kernels, tuning, made models) by kind, or remove it."""
     chosen = chosen_entries(cache_entries(), kinds or (), older_than, bytes_of("--over", over))
-    if remove:
+    if remove and not dry_run:
         _remove(chosen, yes)
         return
     if json:

@@ -92,7 +92,6 @@ OPTIONS: Final = {
     ("run", "--json-mode"): "--format json has the model answer in JSON",
     ("profile", "--top"): "rows are sorted, the largest first: `| head`",
     ("rm", "--dry-run"): "it asks before it removes; --yes does not",
-    ("cache", "--dry-run"): "without --remove it lists what it would remove",
     ("tokenize", "--text"): "the text is behind MODEL, or --prompt",
     ("tokenize", "--no-bos"): "--no-special adds no BOS and EOS",
     **dict.fromkeys((("chat", "-p"), ("chat", "--prompt")), _ONE_PROMPT),

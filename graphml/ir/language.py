@@ -119,7 +119,8 @@ class Builder(StepBuilder):
                 return own_method(self, own)
             known = [*dir(type(self)), *op_table.own_ops()]
             near = meant(name, [name for name in known if not name.startswith("_")])
-            raise AttributeError(f"g has no {name!r}" + (f": did you mean g.{near}?" if near else ""))
+            hint = f": did you mean g.{near}?" if near else ""
+            raise AttributeError(f"g has no {name!r}{hint}", name=None)  # Python would name others, too
 
 
 op_table.reserve(dir(Builder))

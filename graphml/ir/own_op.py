@@ -211,6 +211,24 @@ class OwnOp(Op):
         """Whether another op has the same definition."""
         return isinstance(other, OwnOp) and other.definition == self.definition
 
+    def __call__(self, *arguments: Any, **attributes: Any) -> Any:
+        """What the op computes of arrays, by its function in NumPy; of variables a term, as any op.
+
+        Numbers and lists become float32; attributes by name. `GraphError` for other operands than declared.
+        """
+        arrays = [each for each in arguments if isinstance(each, list | float | np.ndarray | np.generic)]
+        if not arrays or len(arrays) != len(arguments) or self.reference is None:
+            return super().__call__(*arguments)
+        operands, defaults = self.declared.operands, self.declared.defaults
+        needed = {name for name, value in defaults.items() if value is None}
+        if len(arrays) != len(operands) or attributes.keys() - defaults or needed - attributes.keys():
+            wanted = ", ".join((*operands, *(f"{name}=" for name in defaults)))
+            got = ", ".join((f"{len(arrays)} arrays", *attributes))
+            self.declared.fail(f"wanted {wanted}; got {got}{called_from()}")
+        plain = [np.asarray(x, None if hasattr(x, "dtype") else np.float32) for x in arrays]
+        stated = {name: value for name, value in defaults.items() if value is not None}
+        return self.reference(plain, self.fitted(stated | attributes))
+
     def fitted(self, attributes: Mapping[str, Attribute]) -> dict[str, Attribute]:
         """The attributes in the declared types; a `GraphError` for values of others."""
         return self.declared.fitted(attributes)

@@ -256,7 +256,9 @@ def test_rows_belong_to_the_caller(model: graphml.Model, all_logits: bool) -> No
         assert session.sample() == highest
 
 
-def test_a_generation_that_was_not_read_is_in_the_way_of_the_next(model: graphml.Model) -> None:
+def test_a_generation_that_was_not_read_is_in_the_way_of_the_next(
+    model: graphml.Model, tmp_path: Path
+) -> None:
     """Nothing of it was computed, so that the next one would be of another text."""
     session, apart = model.session(), model.session()
     first = session.generate("Once upon a time", max_tokens=4)
@@ -264,6 +266,10 @@ def test_a_generation_that_was_not_read_is_in_the_way_of_the_next(model: graphml
         graphml.UsageError, match=r"generate: the generation before was not read: .*\.text, or close\(\)"
     ):
         session.generate(" there was", max_tokens=4)
+    for what, use in (("fork", session.fork), ("save", lambda: session.save(tmp_path / "session"))):
+        with pytest.raises(graphml.UsageError, match=f"{what}: the generation before was not read"):
+            use()
+    assert not (tmp_path / "session").exists()
     texts = str(first), str(session.generate(" there was", max_tokens=4))
     assert texts == (apart.generate("Once upon a time", max_tokens=4).text,
                      apart.generate(" there was", max_tokens=4).text)  # fmt: skip

@@ -71,6 +71,25 @@ def test_wrong_calls_name_the_op_and_the_line(softpick: OwnOp) -> None:
             call()
 
 
+def test_a_call_with_arrays_computes_what_the_function_says() -> None:
+    @op(shape=lambda x: x, samples=[sample(f32(ROWS, 8), factor=2.0)])
+    def powered(x: Any, *, by: int = 3, factor: float) -> Any:
+        return factor * x**by
+
+    x = np.full((2, 3), 2.0, np.float32)
+    np.testing.assert_array_equal(powered(x, factor=1.0), np.full((2, 3), 8.0))
+    assert powered([1.0, 2.0], by=2, factor=3.0).tolist() == [3.0, 12.0]
+    for call, wanted in (
+        (lambda: powered(x, x, factor=1.0), r"wanted x, by=, factor=; got 2 arrays, factor"),
+        (lambda: powered(x), r"wanted x, by=, factor=; got 1 arrays"),
+        (lambda: powered(x, factor=1.0, to=2), "got 1 arrays, factor, to"),
+        (lambda: powered(x, factor="a"), "attribute 'factor': wanted a number; got 'a'"),
+        (lambda: powered(object()), "wanted variables as texts, or terms"),
+    ):
+        with pytest.raises(GraphError, match=wanted):
+            call()
+
+
 def test_a_state_is_no_operand(softpick: OwnOp) -> None:
     g, x = builder()
     kept = g.state("memory", F32, (g.n_sequences, 16))
