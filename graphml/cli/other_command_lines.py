@@ -187,7 +187,8 @@ def in_our_words(name: str, command: Any, words: Sequence[str]) -> list[str]:
     cache: dict[int, str] = {}  # 0, 1: the types of keys and values
     judges: list[str] = []
     left = list(words)
-    while left and left[0] != "--":
+    ends = ("--", *getattr(command, "commands", ()))  # a command of this one reads its own options
+    while left and left[0] not in ends:
         option, equals, value = (word := left.pop(0)).partition("=")
         ours_too = SAME_OPTIONS.get((name, option), option)
         if option.startswith("--") and option.replace("_", "-") in own:

@@ -42,6 +42,7 @@ SMALL = ["-p", "hello world", "--tokens", 3]
 WAYS: dict[str, list[object]] = {
     "run": ["-p", "hello", "-n", 3],
     "chat": ["-n", 2],
+    "batch": ["in.jsonl", "-o", "out.jsonl", "-n", 2],
     "embed": ["-p", "hello", "--pooling", "mean"],
     "rerank": ["-q", "hello", "-p", "hello"],
     "plan": [],
@@ -72,6 +73,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (source,) = [block.text for block in blocks(page) if block.said("file") == "small.py"]
     (folder / "small.py").write_text(source)
     (folder / "text.txt").write_text("hello world hello world hello world, said the world " * 3)
+    (folder / "in.jsonl").write_text('{"prompt": "hello"}')
     return folder
 
 
