@@ -75,6 +75,7 @@ def batch(
     check_target("--output", output)
     try:
         from graphml.batch_jobs import BatchDefaults, BatchJob, BatchSettings
+        from graphml.server.options.server_options import ServerOptions
         from graphml.server.requests.request_fields import ChatCompletion
     except ModuleNotFoundError as error:
         raise UsageError(f"batch: {error.name} is missing; pip install '.[server]' in a clone") from None
@@ -91,7 +92,8 @@ def batch(
         matcher_of(params, opened.tokenizer)
         sampler_of(params).prepared(opened.tokenizer)
         shown = _LinesDone(bars)
-        job = BatchJob(opened, requests, output, settings)
+        # Answers name the model as requests do, where that is how it was named here.
+        job = BatchJob(opened, requests, output, settings, ServerOptions(short_name=model or ""))
         try:
             summary = job.run(shown.line)
         except KeyboardInterrupt:

@@ -21,6 +21,7 @@ from graphml.batch_jobs import BatchDefaults, BatchJob, BatchSettings, BatchSumm
 from graphml.batch_jobs.local_server import LocalServer
 from graphml.batch_jobs.results import ResultFile
 from graphml.errors import BackendError, UsageError
+from graphml.server.options.server_options import ServerOptions
 from tests.stories import STORIES
 
 COMPLETIONS = "/v1/completions"
@@ -272,3 +273,12 @@ def test_the_command_says_what_came(tmp_path: Path) -> None:
         refused = subprocess.run([*command, *flags], capture_output=True, text=True, timeout=120, check=False)
         assert refused.returncode == 2, refused.stderr
         assert wanted in refused.stderr
+
+
+def test_answers_name_the_model_as_requests_do(stories: graphml.Model, tmp_path: Path) -> None:
+    path = requests(tmp_path, {"prompt": "Once", "model": "mine"}, {"prompt": "Once", "model": "another"})
+    job = BatchJob(stories, path, tmp_path / "out.jsonl", SHORT, ServerOptions(short_name="mine"))
+    names = {
+        result["custom_id"]: result["response"]["body"]["model"] for result in lines_of(job.run().output)
+    }
+    assert names == {"line-1": "mine", "line-2": stories.path.name}
