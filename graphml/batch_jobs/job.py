@@ -31,6 +31,8 @@ from graphml.errors import BackendError, TemplateError, UsageError
 from graphml.server.options.server_options import ServerOptions
 
 PARALLEL = 32
+BUSY = (429, 503)
+PAUSE_S = 0.2
 AHEAD = 2
 """Requests that are read and prepared for each that is computed."""
 
@@ -102,7 +104,10 @@ class BatchJob:
         if self.output.exists() and self.path.exists() and self.output.samefile(self.path):
             raise UsageError(f"{output}: wanted another file than that of the requests")
         self._model = model
-        self._options = replace(options or ServerOptions(), parallel=settings.parallel, n_ctx=settings.n_ctx)
+        options = options or ServerOptions()
+        waiting = max(options.limits.waiting, settings.parallel * AHEAD)
+        limits = replace(options.limits, waiting=waiting)
+        self._options = replace(options, parallel=settings.parallel, n_ctx=settings.n_ctx, limits=limits)
         self._texts = settings.url or (CHAT if _has_template(model) else COMPLETIONS)
         self._identity = f"{model.path.name} {model.executor.file.paths[0].stat().st_size}"
         self._numbers = self._ids()
@@ -211,8 +216,9 @@ class _Run:
                 if not running:
                     return
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    task.result()
+                errors = [error for task in done if (error := task.exception()) is not None]
+                if errors:
+                    raise errors[0]
                 if server.is_dead:
                     raise BackendError("batch: the engine has ended; the same command goes on")
         finally:
@@ -228,6 +234,9 @@ class _Run:
             self._failed.add({**result, "line": request.number, "response": None, "error": error})
         else:
             status, body = await server.answer(request.url, request.body)
+            while status in BUSY and not server.is_dead:  # what others hold is given back
+                await asyncio.sleep(PAUSE_S)
+                status, body = await server.answer(request.url, request.body)
             if server.is_dead:
                 return
             response = {"status_code": status, "request_id": name, "body": body}

@@ -235,6 +235,21 @@ def test_a_full_disk_keeps_whole_lines_and_says_how_to_go_on(
     assert run(stories, path).progress.kept == 2
 
 
+def test_a_server_that_is_busy_is_asked_again(
+    stories: graphml.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer, refused = LocalServer.answer, [429, 503, 429]
+
+    async def busy(self: LocalServer, path: str, body: Mapping[str, Any]) -> tuple[int, Any]:
+        if refused:
+            return refused.pop(), {"error": {"message": "too many requests"}}
+        return await answer(self, path, body)
+
+    monkeypatch.setattr(LocalServer, "answer", busy)
+    progress = run(stories, requests(tmp_path, *texts(3))).progress
+    assert (progress.done, progress.failed, refused) == (3, 0, [])
+
+
 def test_an_engine_that_ends_ends_the_job_with_its_results(
     stories: graphml.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
