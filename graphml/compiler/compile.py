@@ -79,6 +79,13 @@ class Compiled(Prepared):
 
     program: Program
 
+    def __repr__(self) -> str:
+        graph = self.snapshots[BUILD]
+        inputs = ", ".join(f"{node.name}: {node.type}" for node in graph.nodes if node.op.name == "input")
+        outputs = ", ".join(f"{name}: {node.type}" for name, node in graph.outputs.items())
+        counts = f"{len(self.graph.nodes)} nodes, {len(self.fusions.applied)} fusions"
+        return f"Compiled({inputs} -> {outputs}; {counts}, {self.plan.peak} bytes of values)"
+
     def __call__(self, *in_order: Any, **inputs: Any) -> dict[str, Array]:
         """Run a graph without states once: its outputs by name, as copies. inputs: arrays or tensors by name.
 

@@ -130,3 +130,10 @@ def test_inputs_share_their_symbols() -> None:
     np.testing.assert_array_equal(added(x=rows, y=rows)["z"], 2 * rows)
     with pytest.raises(UsageError, match=r"y: wanted f32\[T<=4, 3\]; got float32 \[2, 3\]"):
         added(x=rows, y=rows[:2])
+
+
+def test_a_compiled_graph_shows_what_it_takes_and_returns() -> None:
+    g = Builder(max_tokens=4)
+    x = g.input("x", "f32", (g.n_tokens, 8))
+    compiled = graphml.compile(g.finish(y=g.silu(x)), "reference")
+    assert repr(compiled).startswith("Compiled(x: f32[T<=4, 8] -> y: f32[T<=4, 8]; 2 nodes, 0 fusions, ")
