@@ -78,6 +78,30 @@ RIGHT: dict[str, tuple[Ops, tuple[str, ...], list[str]]] = {
         (),
         ["g.log(g.absolute(", "g.floor(", "g.minimum("],
     ),
+    "truths": (
+        [
+            ("low", "lt.Scalar", {"self": X, "other": 0.25}),
+            ("high", "greater.Scalar", {"self": X, "other": -0.05}),
+            ("both", "logical_and.default", {"self": node("low"), "other": node("high")}),
+            ("none", "logical_not.default", {"self": node("both")}),
+            ("top", "greater.Scalar", {"self": X, "other": 0.5}),
+            ("any", "logical_or.default", {"self": node("both"), "other": node("top")}),
+            ("last", "where.self", {"condition": node("any"), "self": X, "other": node("none")}),
+        ],
+        (),
+        ["g.maximum(", "g.where(", "g.equal("],
+    ),
+    "spread": (
+        [
+            ("apart", "std.correction", {"self": X, "dim": [-1], "correction": 0, "keepdim": True}),
+            ("squares", "var.correction", {"self": X, "dim": [-1], "keepdim": True}),
+            ("most", "add.Tensor", {"self": node("apart"), "other": node("squares")}),
+            ("held", "subtract.Tensor", {"self": X, "other": node("most")}),
+            ("last", "multiply.Tensor", {"self": node("held"), "other": X}),
+        ],
+        ("apart", "squares", "most"),
+        ["g.sqrt(", "g.sqr(", "g.sum_rows("],
+    ),
     "rows": (
         [
             ("top", "amax.default", {"self": X, "dim": [-1], "keepdim": True}),

@@ -49,13 +49,19 @@ KEPT_NUMBERS = 1 << 16  # of a random parameter that is kept for the next evalua
 IGNORED = ("_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range_for_size", "sym_constrain_range")
 
 
+ALIASES = {"multiply": "mul", "subtract": "sub", "divide": "div", "greater": "gt", "greater_equal": "ge",
+           "less": "lt", "less_equal": "le", "not_equal": "ne"}  # fmt: skip
+"""Torch's names of one op."""
+
+
 def op_name(node: TracedNode) -> str:
-    """`mul` of `aten.mul.Tensor`; in-place ops without their underscore."""
+    """`mul` of `aten.mul.Tensor` and `multiply`; in-place ops without their underscore."""
     parts = node.op.split(".")
     if parts[0] == "python":
         return node.op
     name = parts[1] if len(parts) > 1 else node.op
     plain = name.rstrip("_")
+    plain = ALIASES.get(plain, plain)
     return plain if name not in OPS and plain in OPS else name
 
 

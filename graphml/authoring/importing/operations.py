@@ -264,8 +264,27 @@ def reduced(walk: Walked, node: TracedNode) -> View:
         return View(y, np.moveaxis(laid.codes, -1, dim))
     if name in ("amax", "amin"):
         return walk.made(node, f"{name[1:]}_rows", (x,), (*x.shape[:-1], 1))
+    if name in ("std", "var"):
+        return _spread(walk, node, x)
     total = walk.select.kept(Expression("sum_rows", (x,), (*x.shape[:-1], 1), node.path, node.told))
     return scaled(walk, node, total, 1.0 / x.shape[-1] if name == "mean" else 1.0, 0.0)
+
+
+def _spread(walk: Walked, node: TracedNode, x: Expression) -> View:
+    """The standard deviation or variance over the last dimension."""
+    less = node.args.get("correction", 1 if node.args.get("unbiased", True) else 0)
+    count, ends = x.shape[-1], (*x.shape[:-1], 1)
+
+    def of(op: str, *inputs: Expression, shape: tuple[int, ...], **numbers: float) -> Expression:
+        return walk.select.kept(Expression(op, inputs, shape, node.path, node.told, numbers=numbers))
+
+    if not isinstance(less, int) or less >= count:
+        raise ValueError(f"a variance of {count} numbers less {less}")
+    mean = of("scale", of("sum_rows", x, shape=ends), shape=ends, factor=1.0 / count, offset=0.0)
+    squares = of("sqr", of("sub", x, mean, shape=x.shape), shape=x.shape)
+    total = of("sum_rows", squares, shape=ends)
+    variance = scaled(walk, node, total, 1.0 / (count - less), 0.0)
+    return variance if op_name(node) == "var" else walk.made(node, "sqrt", (variance.of,), ends)
 
 
 # Torch's name -> graphml's, and whether the operands change places.
@@ -344,6 +363,19 @@ def chosen(walk: Walked, node: TracedNode) -> View:
     return walk.made(node, "where", (mask, a), a.shape, numbers={"number": number})
 
 
+TRUTHS = {"logical_and": "mul", "bitwise_and": "mul", "__and__": "mul",
+          "logical_or": "maximum", "bitwise_or": "maximum", "__or__": "maximum"}  # fmt: skip
+
+
+def truths(walk: Walked, node: TracedNode) -> View:
+    """Both, or one of them, of two truth values; not one."""
+    if op_name(node) == "logical_not":
+        return walk.laid(node, _inverted(walk, node, walk.taken(node.operands[0])))
+    if not op_name(node).startswith("logical") and node.dtype != "bool":
+        raise ValueError(f"bits of {node.dtype}: wanted truth values")
+    return combined(walk, node, TRUTHS[op_name(node)], *node.operands)
+
+
 ALONG_TEXT = ("cat", "stack", "pad", "constant_pad_nd", "conv1d")  # ops that read views of parts of the text
 HANDLERS: Mapping[tuple[str, ...], Callable[[Walked, TracedNode], Value]] = {
     tuple(UNARY): unary,
@@ -357,9 +389,10 @@ HANDLERS: Mapping[tuple[str, ...], Callable[[Walked, TracedNode], Value]] = {
     ("log_sigmoid",): log_sigmoid,
     ("log1p",): log_of_more,
     ("clamp", "clamp_min", "clamp_max"): clamped,
-    (*OVER_LAST, "sum", "mean", "amax", "amin"): reduced,
+    (*OVER_LAST, "sum", "mean", "amax", "amin", "std", "var"): reduced,
     tuple(COMPARED): compared,
     ("where", "masked_fill"): chosen,
+    (*TRUTHS, "logical_not"): truths,
     ("pad", "constant_pad_nd"): padded,
     ("conv1d",): convolution,
     ("remainder",): remainder,
