@@ -75,9 +75,9 @@ def test_rows_are_what_transformers_computes(name: str, tmp_path: Path) -> None:
 def test_padding_is_refused_where_positions_are_counted_without_it(name: str, tmp_path: Path) -> None:
     padding = about(name)[0].get("pad_token_id", 1)
     assert padding not in TOKENS
-    with opened(folder(tmp_path, name)) as model:
-        with pytest.raises(UsageError, match=rf"texts\[1\]: .* padding token, {padding}, .* got it at 2"):
-            model.embed_ids([[5, 6], [5, 6, padding, 7]], "mean")
+    refused = pytest.raises(UsageError, match=rf"texts\[1\]: .* padding token, {padding}, .* got it at 2")
+    with opened(folder(tmp_path, name)) as model, refused:
+        model.embed_ids([[5, 6], [5, 6, padding, 7]], "mean")
     with opened(folder(tmp_path / "bert", "bert")) as model:
         assert len(model.embed_ids([[5, about("bert")[0].get("pad_token_id", 0), 7]], "none")[0]) == 3
 
