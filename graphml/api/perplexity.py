@@ -53,8 +53,7 @@ def perplexity(
 
     bos: the id that takes the place of each chunk's first one, None to leave it. Raises UsageError for fewer
     than 2 * n_ctx ids, as llama-perplexity does, an n_ctx below 4, chunks below 1 or a model whose tokens see
-    those after them; WeightsError where the
-    model's logits are no numbers, or make the text impossible.
+    those after them; WeightsError where the model's logits are no numbers, or make the text impossible.
     """
     architecture = session._executor.architecture
     if not architecture.causal:
