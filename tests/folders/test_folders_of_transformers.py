@@ -319,6 +319,15 @@ def test_tensors_without_a_place_are_refused(tmp_path: Path) -> None:
         open_path(write_folder(tmp_path, config, more))
 
 
+def test_a_head_that_drafts_is_told_from_a_model(tmp_path: Path) -> None:
+    config, tensors, _ = about("llama")
+    path = write_folder(tmp_path, config, {**tensors, "fc.weight": [32, 96]})
+    with pytest.raises(
+        ArchitectureError, match=r"it is a head that drafts, .* as a GGUF file, for draft_model"
+    ):
+        open_path(path)
+
+
 def test_layers_that_predict_further_tokens_are_left_out_and_drafts_by_them_say_so(tmp_path: Path) -> None:
     config, tensors, _ = about("qwen3_next")
     path = write_folder(tmp_path, config, tensors | {"mtp.fc.weight": [4, 8]})
