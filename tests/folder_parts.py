@@ -70,3 +70,16 @@ OTHER_PARTS: Mapping[str, Mapping[str, Any]] = {
                        "qformer_config": {"model_type": "blip_2_qformer", "intermediate_size": 16,
                                           "num_hidden_layers": 1, "vocab_size": 8}},
 }  # fmt: skip
+OF_WINDOWS: Mapping[str, Any] = {"use_sliding_window": True, "sliding_window": 8}
+ROUTED = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+OF_EXPERTS: Mapping[str, Any] = {**OF_WINDOWS, **ROUTED}
+# With windows in layers from one on, in every other one, in all, and in those without positions.
+QWEN_WINDOWS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "qwen2-windows": ("Qwen2", {**OF_WINDOWS, "max_window_layers": 1}),
+    "qwen2_moe-windows": ("Qwen2Moe", {**OF_EXPERTS, "shared_expert_intermediate_size": 24,
+                          "max_window_layers": 3, "num_hidden_layers": 4, "norm_topk_prob": True}),
+    "qwen3-windows": ("Qwen3", {**OF_WINDOWS, "head_dim": 16, "max_window_layers": 0,
+                      "layer_types": ["sliding_attention", "full_attention"]}),
+    "qwen3_moe-windows": ("Qwen3Moe", {**OF_EXPERTS, "head_dim": 16}),
+    "smollm3-windows": ("SmolLM3", {**OF_WINDOWS, "num_hidden_layers": 4}),
+}  # fmt: skip

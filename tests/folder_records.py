@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from tests.folder_parts import NESTED, OF_OTHERS, OTHER_PARTS, SEEING, VISION, VISIONS, VQ
+from tests.folder_parts import NESTED, OF_OTHERS, OTHER_PARTS, QWEN_WINDOWS, SEEING, VISION, VISIONS, VQ
 
 FOLDER = Path(__file__).parent / "data" / "folders"
 PARTS = (13, 1, 10)  # of the tokens, in steps that keep a cache
@@ -380,6 +380,7 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "minicpm3-yarn": ("MiniCPM3", {**HEADS, "q_lora_rank": 24,
                       "rope_parameters": {**YARN, "mscale": 0.7, "mscale_all_dim": 1.0}}),
     "youtu": ("Youtu", {**HEADS, "q_lora_rank": 24, "tie_word_embeddings": True}),
+    **QWEN_WINDOWS,
 }  # fmt: skip
 
 
@@ -480,15 +481,13 @@ def record(name: str) -> None:
         ).eval()
         with torch.no_grad():
             logits = model(torch.tensor(TOKENS)[None], use_cache=False).logits[0].numpy()
-            steps, cache = [], None
-            for part in (
-                np.split(TOKENS, np.cumsum(PARTS)[:-1]) if fields.get("rope_parameters") == LONG else ()
-            ):
+            steps, cache, by_length = [], None, fields.get("rope_parameters") == LONG
+            for part in np.split(TOKENS, np.cumsum(PARTS)[:-1]) if by_length else ():
                 step = model(torch.tensor(part)[None], past_key_values=cache, use_cache=True)
                 cache = step.past_key_values
                 steps.append(step.logits[0].numpy())
     text = json.dumps({"config": config, "tensors": tensors}, sort_keys=True)
-    arrays = {"steps": np.concatenate(steps)} if steps else {}
+    arrays: dict[str, Any] = {"steps": np.concatenate(steps)} if steps else {}
     of_text = np.frombuffer(text.encode(), np.uint8)
     np.savez_compressed(FOLDER / f"{name}.npz", about=of_text, logits=logits, **arrays)
 

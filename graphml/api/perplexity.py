@@ -52,9 +52,15 @@ def perplexity(
     """Give the estimate after each chunk of `n_ctx` ids; at most `chunks` of them.
 
     bos: the id that takes the place of each chunk's first one, None to leave it. Raises UsageError for fewer
-    than 2 * n_ctx ids, as llama-perplexity does, an n_ctx below 4 or chunks below 1; WeightsError where the
-    model's logits are no numbers, or make the text impossible.
+    than 2 * n_ctx ids, as llama-perplexity does, an n_ctx below 4, chunks below 1 or a model whose tokens see
+    those after them; WeightsError where the model's logits are no numbers, or make the text impossible.
     """
+    architecture = session._executor.architecture
+    if not architecture.causal:
+        raise UsageError(
+            f"perplexity: in {architecture.name} tokens see those after them: wanted a model that gives each "
+            "token a probability by those before it"
+        )
     if n_ctx < LEAST:
         raise UsageError(f"n_ctx: wanted at least {LEAST} tokens per chunk, got {n_ctx}")
     if len(ids) < 2 * LEAST:

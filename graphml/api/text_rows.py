@@ -18,7 +18,7 @@ from graphml.backend import Progress, no_progress
 from graphml.errors import BackendError, UsageError
 from graphml.ir.cells import BLOCK_SIZE
 from graphml.ir.op import Floats
-from graphml.loading.pooling import KINDS_BY_ID, POOLINGS
+from graphml.loading.pooling import KINDS_BY_ID, PADDING_ID, POOLINGS
 from graphml.options.argument_checks import items_of, text_of
 from graphml.runtime.blocks.block_pool import BlockPool
 from graphml.runtime.blocks.request import Request
@@ -90,7 +90,10 @@ def normalized(rows: Floats, kind: int = 2) -> Floats:
 
 
 def check_texts(executor: Executor, texts: Sequence[Sequence[int]]) -> None:
-    """UsageError for a text without ids or of more than n_batch: all of a text takes part in one step."""
+    """UsageError for a text without ids or of more than n_batch: all of a text takes part in one step.
+
+    Or one with padding, where positions are counted without it.
+    """
     if executor.encodes:
         raise UsageError(
             f"{executor.file.path}: {executor.architecture.name} answers texts and embeds none: wanted its "
@@ -102,11 +105,17 @@ def check_texts(executor: Executor, texts: Sequence[Sequence[int]]) -> None:
             "token by token: wanted a model that reads all of a text in one step, to embed it"
         )
     limit = longest_text(executor)
+    padding = executor.file.metadata.integer(f"{executor.architecture.name}.{PADDING_ID}", -1)
     for i, ids in enumerate(texts):
         if not 0 < len(ids) <= limit:
             bounds = {"n_batch": executor.n_batch, "the model's context": executor.config.n_ctx}
             which = next((name for name, bound in bounds.items() if bound == limit), "max_seq_length")
             raise UsageError(f"texts[{i}]: wanted 1 to {limit} tokens ({which}); got {len(ids)}")
+        if padding in ids:
+            raise UsageError(
+                f"texts[{i}]: wanted ids without the padding token, {padding}, which has no position of its "
+                f"own in {executor.file.path}; got it at {list(ids).index(padding)}"
+            )
 
 
 def longest_text(executor: Executor) -> int:

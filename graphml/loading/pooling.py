@@ -23,6 +23,8 @@ LOGITS = "logits"
 """In place of a pooling: the logits of a text's tokens are wanted, not their hidden rows."""
 ROWS: dict[str, Rows] = {"none": "all", LOGITS: "all", "mean": "all", "cls": "first", "last": "last"}
 """Which rows of a text the hidden layers must return."""
+PADDING_ID = "position_padding_id"
+"""Key of a folder whose class of transformers counts positions without the padding token: its id."""
 KINDS_BY_ID = "token_type_by_id"
 """Key of whether ids from the size of the vocabulary on mean those below it as tokens of a second text."""
 NO_OUTPUT = "general.has_no_output"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -13,6 +14,8 @@ from graphml_models._attention import HeadNorm
 from graphml_models._rope import Rope
 
 SIZE, PATTERN = "attention.sliding_window", "attention.sliding_window_pattern"
+# Of folders alone: in architectures whose layers all see the whole text in llama.cpp, whatever a file says.
+BY_LAYER = "attention.windows"
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,17 @@ class WindowConfig(_config.Config):
     """And windows of the layers, 0 where a layer sees all."""
 
     windows: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class FolderConfig(WindowConfig):
+    """Of an architecture with windows in folders alone."""
+
+    @classmethod
+    def read(cls, keys: Keys) -> Self:
+        """From the metadata; of a GGUF file no layer has one."""
+        config = _config.Config.read(keys)
+        return cls(**vars(config), windows=_config.by_layer(keys, BY_LAYER, config.n_layer, 0))
 
 
 @dataclass(frozen=True)

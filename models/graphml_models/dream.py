@@ -15,7 +15,7 @@ DIFFUSION = 0  # tokens of a block: the whole answer is denoised at once
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:
     """Logits [O, vocabulary]."""
-    return qwen2.build(g, config, weights.without("output.bias"))
+    return qwen2.plain(g, config, weights.without("output.bias"))
 
 
 def sample(name: str) -> list[SampleModel]:

@@ -27,9 +27,9 @@ class Config(qwen3moe.Config, _windows.Config):
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
         known = qwen3moe.Config.read(keys)
-        windows = read_windows(keys, known.n_layer, period=4, size=0)
+        known = replace(known, windows=read_windows(keys, known.n_layer, period=4, size=0))
         local_rope = replace(read_local_rope(keys, known.rope, scaled=False), long=None)
-        return cls(**vars(known), windows=windows, local_rope=local_rope)
+        return cls(**vars(known), local_rope=local_rope)
 
 
 def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:

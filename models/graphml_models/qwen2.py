@@ -3,13 +3,17 @@
 from functools import partial
 
 from graphml.loading.architecture import SampleModel
-from graphml_models import _ahead, llama
-from graphml_models._config import Config as Config
+from graphml_models import _ahead, _windows, llama
 from graphml_models._samples import transformer
+from graphml_models._windows import FolderConfig as Config
 
 attention, feed_forward = partial(llama.attention, mode="neox"), partial(llama.feed_forward, scaled=False)
-build = partial(llama.build, attention=attention, feed_forward=feed_forward)
+plain = partial(llama.build, attention=attention, feed_forward=feed_forward)  # without windows
+build = partial(plain, attention=_windows.attention)
 ahead = partial(_ahead.build, attention=attention, feed_forward=feed_forward)  # of MiMo (arXiv:2505.07608)
+
+
+__all__ = ["Config", "ahead", "attention", "build", "feed_forward", "plain", "sample"]
 
 
 def sample(name: str) -> list[SampleModel]:

@@ -3,22 +3,41 @@
 T tokens, D model width.
 """
 
+from __future__ import annotations
+
+from dataclasses import dataclass
 from functools import partial
+from typing import Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
-from graphml.loading.architecture import Layer, SampleModel
-from graphml_models import llama
-from graphml_models._config import Config as Config
+from graphml.loading.architecture import Keys, Layer, SampleModel
+from graphml_models import _windows, llama
 from graphml_models._experts import swiglu_experts
 from graphml_models._ffn import gated_ffn
 from graphml_models._samples import shared_expert, transformer
 
+# Of folders alone: llama.cpp does not read whether weights are normalised for this architecture.
+NORMALISE = "router.normalise"
+
+
+@dataclass(frozen=True)
+class Config(_windows.FolderConfig):
+    """And normalise: the weights of a token's experts sum to 1."""
+
+    normalise: bool
+
+    @classmethod
+    def read(cls, keys: Keys) -> Self:
+        """From the metadata; of a GGUF file they do not, whatever it says."""
+        config = _windows.FolderConfig.read(keys)
+        return cls(**vars(config), normalise=keys.boolean(NORMALISE, False))
+
 
 def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
-    """Experts by the plain softmax of the router, and the shared one."""
-    chosen_TD = swiglu_experts(g, layer, x_TD, config.n_expert_used, normalise=False)
+    """Experts by the softmax of the router, and the shared one."""
+    chosen_TD = swiglu_experts(g, layer, x_TD, config.n_expert_used, config.normalise)
     return g.add(chosen_TD, shared(g, layer, x_TD), "experts")
 
 
@@ -29,7 +48,7 @@ def shared(g: Builder, layer: Layer, x_TD: Node, scaled: bool = False) -> Node:
     return g.mul(gated_ffn(g, layer, x_TD, suffix="_shexp", scaled=scaled), gate_T1)
 
 
-build = partial(llama.build, attention=partial(llama.attention, mode="neox"), feed_forward=feed_forward)
+build = partial(llama.build, attention=_windows.attention, feed_forward=feed_forward)
 
 
 def sample(name: str) -> list[SampleModel]:

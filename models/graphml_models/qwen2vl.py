@@ -8,19 +8,19 @@ from typing import Self
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, SampleModel, Tensors
-from graphml_models import _config, qwen2
+from graphml_models import _windows, qwen2
 from graphml_models._rope import read_sections
 from graphml_models._samples import SECTIONS, transformer
 
 
-class Config(_config.Config):
+class Config(_windows.FolderConfig):
     """That of most decoders; the sections of the rope are read, and checked."""
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
         read_sections(keys)
-        return cls(**vars(_config.read(keys)))
+        return super().read(keys)
 
 
 def build(g: Builder, config: Config, weights: Tensors) -> Node:

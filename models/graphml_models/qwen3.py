@@ -3,13 +3,16 @@
 from functools import partial
 
 from graphml.loading.architecture import SampleModel
-from graphml_models import llama
+from graphml_models import _windows, llama
 from graphml_models._attention import norm_heads
-from graphml_models._config import Config as Config
 from graphml_models._samples import HEAD_NORMS, transformer
+from graphml_models._windows import FolderConfig as Config
 
 attention = partial(llama.attention, mode="neox", norm=norm_heads)
-build = partial(llama.build, attention=attention)
+build = partial(llama.build, attention=partial(_windows.attention, norm=norm_heads))
+
+
+__all__ = ["Config", "attention", "build", "sample"]
 
 
 def sample(name: str) -> list[SampleModel]:

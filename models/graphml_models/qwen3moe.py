@@ -12,7 +12,7 @@ from typing import Self
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel
-from graphml_models import _config, qwen3
+from graphml_models import _windows, qwen3
 from graphml_models._experts import swiglu_experts
 from graphml_models._samples import HEAD_NORMS, transformer
 
@@ -21,7 +21,7 @@ NORMALISE = "router.normalise"
 
 
 @dataclass(frozen=True)
-class Config(_config.Config):
+class Config(_windows.FolderConfig):
     """As of every decoder; normalise: the weights of a token's experts sum to 1."""
 
     normalise: bool
@@ -29,7 +29,7 @@ class Config(_config.Config):
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the metadata; of a GGUF file the weights sum to 1, whatever it says."""
-        return cls(**vars(_config.read(keys)), normalise=keys.boolean(NORMALISE, True))
+        return cls(**vars(_windows.FolderConfig.read(keys)), normalise=keys.boolean(NORMALISE, True))
 
 
 def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:

@@ -7,15 +7,15 @@ from graphml.ir.node import Node
 from graphml.loading.architecture import Layer, SampleModel
 from graphml_models import llama
 from graphml_models._attention import rotated_heads
-from graphml_models._config import Config as Config
 from graphml_models._samples import transformer
+from graphml_models._windows import FolderConfig as Config
 
 
 def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Grouped-query attention, [T, N * H]."""
     rope = table if (layer.index + 1) % 4 else None
     q_TNH, k_TKH, v_TKH = rotated_heads(g, config, layer, rope, x_TD, "norm")
-    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale)
+    return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, config.windows[layer.index])
 
 
 feed_forward = partial(llama.feed_forward, scaled=False)

@@ -328,6 +328,8 @@ def test_what_a_diffusion_model_has_not(tiny: graphml.Model, tmp_path: Path) -> 
             call()
     with pytest.raises(UsageError, match="logprobs: a diffusion model"):
         tiny.best_of("hello", 2, max_tokens=4, temperature=1.0)
+    with pytest.raises(UsageError, match="perplexity: in llada tokens see those after them: wanted a model"):
+        tiny.perplexity("hello world " * 9)
     healed = tiny.heal("a hell")
     with pytest.raises(UsageError, match="begins_with: a diffusion model"):
         tiny.generate(healed.ids, healed.params)

@@ -71,6 +71,17 @@ def test_rows_are_what_transformers_computes(name: str, tmp_path: Path) -> None:
     assert max(np.abs(one - other).max() for one, other in zip(together, alone, strict=True)) <= NEAR
 
 
+@pytest.mark.parametrize("name", ["roberta", "camembert"])
+def test_padding_is_refused_where_positions_are_counted_without_it(name: str, tmp_path: Path) -> None:
+    padding = about(name)[0].get("pad_token_id", 1)
+    assert padding not in TOKENS
+    refused = pytest.raises(UsageError, match=rf"texts\[1\]: .* padding token, {padding}, .* got it at 2")
+    with opened(folder(tmp_path, name)) as model, refused:
+        model.embed_ids([[5, 6], [5, 6, padding, 7]], "mean")
+    with opened(folder(tmp_path / "bert", "bert")) as model:
+        assert len(model.embed_ids([[5, about("bert")[0].get("pad_token_id", 0), 7]], "none")[0]) == 3
+
+
 @pytest.mark.parametrize("name", ["bert", "roberta", "modernbert", "umt5"])
 def test_they_are_on_the_cpu(name: str, tmp_path: Path) -> None:
     with opened(folder(tmp_path, name), "cpu") as model:

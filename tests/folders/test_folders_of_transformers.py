@@ -78,8 +78,9 @@ def test_it_is_on_the_cpu(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "field", "value"),
-    [("llama", "is_causal", False), ("qwen2", "use_sliding_window", True), ("phi", "qk_layernorm", True),
-     ("falcon", "alibi", True), ("llama", "hidden_act", "gelu"), ("mamba2", "time_step_limit", [0.0, 1.0]),
+    [("llama", "is_causal", False), ("phi", "qk_layernorm", True),
+     ("qwen2_moe-windows", "use_sliding_window", False), ("falcon", "alibi", True),
+     ("llama", "hidden_act", "gelu"), ("mamba2", "time_step_limit", [0.0, 1.0]),
      ("llama", "is_encoder_decoder", True), ("qwen3_moe", "decoder_sparse_step", 2),
      ("smollm3", "no_rope_layers", [1, 1, 1, 1]), ("llama", "num_attention_heads", "4"),
      ("llama", "rope_parameters", {"rope_type": "dynamical", "factor": 2.0, "rope_theta": 1e4}),
@@ -141,13 +142,11 @@ def test_it_is_on_the_cpu(name: str, tmp_path: Path) -> None:
 def test_fields_that_change_the_mathematics_are_refused(
     name: str, field: str, value: object, tmp_path: Path
 ) -> None:
-    windows = {"sliding_window": 8, "layer_types": None, "max_window_layers": 1}
-    windows = windows if field == "use_sliding_window" else {}
     text = about(name)[0].get("text_config", {})
-    inner = {"text_config": {**text, **windows, field: value}} if text else {**windows, field: value}
+    inner = {"text_config": {**text, field: value}} if text else {field: value}
     path = folder(tmp_path, name, **inner)
-    wanted = {"rope_parameters": "rope", "use_sliding_window": "sliding_window",
-              "first_k_dense_replace": "mlp_layer_types"}.get(field, field)  # fmt: skip
+    names = {"rope_parameters": "rope", "first_k_dense_replace": "mlp_layer_types"}
+    wanted = names.get(field, field)
     with pytest.raises(ArchitectureError, match=rf"config\.json: .*{wanted}"):
         open_path(path)
 
@@ -318,6 +317,15 @@ def test_tensors_without_a_place_are_refused(tmp_path: Path) -> None:
         ArchitectureError, match=r"no place for 1 tensors: 'model.layers.0.self_attn.gate.weight'"
     ):
         open_path(write_folder(tmp_path, config, more))
+
+
+def test_a_head_that_drafts_is_told_from_a_model(tmp_path: Path) -> None:
+    config, tensors, _ = about("llama")
+    path = write_folder(tmp_path, config, {**tensors, "fc.weight": [32, 96]})
+    with pytest.raises(
+        ArchitectureError, match=r"it is a head that drafts, .* as a GGUF file, for draft_model"
+    ):
+        open_path(path)
 
 
 def test_layers_that_predict_further_tokens_are_left_out_and_drafts_by_them_say_so(tmp_path: Path) -> None:

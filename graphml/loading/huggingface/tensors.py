@@ -31,6 +31,8 @@ PREFIXES = (
 # What transformers 5 writes for `layers` of some larger models, whose parts that see have such names.
 _LAYERS = re.compile(r"^(blocks|encoder\.layers)(?=\.)")
 # Parts that see or hear, by the first word of their names: text alone is evaluated.
+HEAD = ". With fc.weight it is a head that drafts, as of EAGLE-3: wanted as a GGUF file, for draft_model"
+"""Of an error for a folder, what its tensors say that it is."""
 SEEING = (
     "aligner", "audio_tower", "connector", "embed_audio", "embed_vision", "image_newline", "image_tower",
     "mm_projector", "multi_modal_projector", "projector", "qwen2_model", "sam_model", "video_tower",
@@ -89,7 +91,7 @@ def our_tensors(
         raise ArchitectureError(
             f"{config.path.parent}: {family.architecture} has no place for {len(unknown)} tensors: "
             f"{', '.join(repr(name[:100]) for name in unknown[:4])}. What they would compute cannot be "
-            "left out"
+            f"left out{HEAD if 'fc.weight' in unknown else ''}"
         )
     _join_factors(config, tensors, sources, places)
     for ours, of in experts.items():

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from graphml.loading.huggingface.config import HfConfig, Value
 from graphml.loading.huggingface.family import Family
-from graphml_models.huggingface._names import LLAMA, llama_keys, no_window
+from graphml_models._windows import BY_LAYER
+from graphml_models.huggingface._names import LLAMA, llama_keys
+
+Windowed = Callable[[HfConfig, int], list[bool]]
 
 
-def keys(config: HfConfig, from_a_layer_on: bool = True) -> dict[str, Value]:
-    """As of llama; windows must be off.
+def from_a_layer_on(config: HfConfig, n_layer: int) -> list[bool]:
+    """Which layers have windows: those from number `max_window_layers` on."""
+    first = config.size(WHOLE)
+    return [i >= first for i in range(n_layer)]
 
-    from_a_layer_on: whether layers have windows from number `max_window_layers` on.
+
+def keys(config: HfConfig, windowed: Windowed = from_a_layer_on, by_list: bool = False) -> dict[str, Value]:
+    """As of llama, with windows; windowed: which layers have them where `layer_types` does not say it.
+
+    by_list: whether `layer_types` counts though `use_sliding_window` is false.
     """
     metadata = llama_keys(config)
-    whole, listed = config.get(WHOLE), config.get("layer_types")
-    without = type(whole) is int and whole >= int(str(metadata["block_count"])) and listed is None
-    used = config.flag("use_sliding_window", False) and not (without and from_a_layer_on)
-    no_window(config, metadata) if used else config.ignore(*OFF)
-    return metadata
+    config.ignore(*OFF)
+    used = config.flag("use_sliding_window", False) or (by_list and config.get("layer_types") is not None)
+    size = config.window() if used else 0
+    if not size:
+        return metadata
+    n_layer = int(str(metadata["block_count"]))
+    listed = config.layered("layer_types", {"full_attention": False, "sliding_attention": True}, n_layer)
+    listed = windowed(config, n_layer) if listed is None else listed
+    return {**metadata, BY_LAYER: [size * has_window for has_window in listed]} if any(listed) else metadata
 
 
 WHOLE = "max_window_layers"

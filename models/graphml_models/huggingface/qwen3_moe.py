@@ -9,11 +9,17 @@ from graphml_models.huggingface._names import ATTENTION, EXPERTS, HEAD_NORMS, NO
 from graphml_models.qwen3moe import NORMALISE
 
 
+def every_layer(config: HfConfig, n_layer: int) -> list[bool]:
+    """All layers have windows, whatever `max_window_layers` is."""
+    return [True] * n_layer
+
+
 def keys(config: HfConfig) -> dict[str, Value]:
     """As of Qwen 3, and the experts, in every layer."""
     config.only("decoder_sparse_step", 1)
     config.only("mlp_only_layers", [])
-    return {**qwen2.keys(config), **expert_keys(config), NORMALISE: config.flag("norm_topk_prob")}
+    metadata = {**qwen2.keys(config, every_layer), **expert_keys(config)}
+    return {**metadata, NORMALISE: config.flag("norm_topk_prob")}
 
 
 FAMILY = Family(

@@ -6,6 +6,7 @@ import numpy as np
 
 from graphml.loading.huggingface.config import HfConfig, Value
 from graphml.loading.huggingface.family import Family, To, permuted
+from graphml.loading.pooling import PADDING_ID
 from graphml.weights import Tensor
 from graphml_models.huggingface import bert
 
@@ -21,7 +22,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
     positions = int(str(metadata["context_length"])) - offset(config)
     if positions < 1:
         raise config.error(f"max_position_embeddings: wanted more than {offset(config)}; got {positions}")
-    return {**metadata, "context_length": positions}
+    return {**metadata, "context_length": positions, PADDING_ID: offset(config) - 1}
 
 
 def placed(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
