@@ -303,8 +303,7 @@ def graphml_command(
 ) -> None:
     """Run language models as static op graphs. Without MODEL, the commands use SmolLM2-135M-Instruct."""
     _show_log(log_level)
-    if quiet:
-        be_quiet()
+    be_quiet(quiet)
 
 
 def main() -> None:

@@ -77,7 +77,8 @@ def test_each_kind_of_line_is_answered_as_a_server_does(stories: graphml.Model, 
 
 def test_lines_of_a_text_and_rows_of_tables_are_prompts(stories: graphml.Model, tmp_path: Path) -> None:
     text = requests(tmp_path, "Once upon", "", "There was", name="in.txt")
-    assert [result["custom_id"] for result in lines_of(run(stories, text).output)] == ["line-1", "line-3"]
+    names = {result["custom_id"] for result in lines_of(run(stories, text).output)}
+    assert names == {"line-1", "line-3"}  # they come as they are done
     (tmp_path / "table").mkdir()
     table = pa.table({"prompt": ["Once", "upon"], "custom_id": ["x", "y"]})
     pq.write_table(table, tmp_path / "table" / "part-0.parquet")

@@ -74,7 +74,9 @@ def test_what_is_wrong_is_told_with_its_cause(by: str, model: Path, tmp_path: Pa
     assert (found["agrees"], found["first_wrong"], found["architecture"]) == (False, "layer 0", "mine")
     assert found["unused_tensors"][0] == "blk.0.attn_k_norm.weight"
     source = Path(graphml_models.qwen3.__file__).read_text()
-    arch.write_text(source.replace('"neox"', '"norm"'))
+    built, wrong = "partial(_windows.attention, norm", 'partial(llama.attention, mode="norm", norm'
+    assert built in source
+    arch.write_text(source.replace(built, wrong))
     told = command(model, "--against", record, "--arch", arch, code=1).stdout
     assert "first wrong: layer 0, at input of attn_output" in told
     assert "likely cause: rope-order" in told
