@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -119,9 +119,6 @@ class ResultFile(Closing):
         with contextlib.suppress(OSError):
             os.fsync(self._file.fileno())
         self._file.close()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.ids)
 
 
 def _lock(file: BinaryIO, path: Path) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from json import loads
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,7 +21,10 @@ from graphml.sampling import SamplingParams
 from graphml.sampling.chain.sampler import sampler_of
 from graphml.sampling.structured.params_structure import matcher_of
 
-TABLES = (".jsonl", ".ndjson", ".txt", ".parquet", ".arrow")
+if TYPE_CHECKING:
+    from graphml.batch_jobs import BatchProgress, BatchSummary
+
+ENDINGS = (".jsonl", ".ndjson", ".txt", ".parquet", ".arrow")
 
 
 @grouped
@@ -65,7 +69,7 @@ def batch(
 ) -> None:  # fmt: skip
     """Answer the requests of a file, as many together as fit; the same command goes on after a kill."""
     model, requests = model_and_word(model, requests, opening)
-    if requests is None and model is not None and (Path(model).suffix in TABLES or Path(model).is_dir()):
+    if requests is None and model is not None and (Path(model).suffix in ENDINGS or Path(model).is_dir()):
         model, requests = None, model
     if requests is None or output is None:
         missing = "REQUESTS: wanted a file" if requests is None else "--output: wanted a file for the results"
@@ -79,11 +83,7 @@ def batch(
         from graphml.server.requests.request_fields import ChatCompletion
     except ModuleNotFoundError as error:
         raise UsageError(f"batch: {error.name} is missing; pip install '.[server]' in a clone") from None
-    names = sources_by_field(context, SamplingParams)
-    for name, flag in names.items():
-        if name not in ChatCompletion.__struct_fields__:
-            raise UsageError(f"{flag}: requests of a server have no such field")
-    asked: dict[str, Any] = {name: getattr(params, name) for name in names}
+    asked = _asked(sources_by_field(context, SamplingParams), params, ChatCompletion.__struct_fields__)
     asked |= {} if seed < 0 else {"seed": seed}
     defaults = BatchDefaults(_fields(body), None if max_tokens < 0 else max_tokens, asked)
     settings = BatchSettings(parallel, ctx, url, defaults, in_order, retry)
@@ -93,18 +93,26 @@ def batch(
         sampler_of(params).prepared(opened.tokenizer)
         shown = _LinesDone(bars)
         # Answers name the model as requests do, where that is how it was named here.
-        job = BatchJob(opened, requests, output, settings, ServerOptions(short_name=model or ""))
+        job = BatchJob(
+            opened, requests, output, settings, ServerOptions(short_name=model or opening.named or "")
+        )
         try:
             summary = job.run(shown.line)
         except KeyboardInterrupt:
             bars.close()
             say(f"graphml: {shown.count} of {job.total} lines have results; the same command goes on")
             raise
-    progress = summary.progress
     if json:
         errors = None if summary.errors is None else str(summary.errors)
-        write_json({"output": str(output), "errors": errors, **asdict(progress)})
-        return
+        write_json({"output": str(output), "errors": errors, **asdict(summary.progress)})
+    else:
+        _say_what_came(summary)
+    if summary.errors is not None:
+        sys.exit(1)
+
+
+def _say_what_came(summary: BatchSummary) -> None:
+    progress = summary.progress
     kept = f", {progress.kept} of them before" if progress.kept else ""
     say(
         f"graphml: {progress.done} lines{kept}; {progress.prompt_tokens} tokens read "
@@ -113,7 +121,14 @@ def batch(
     )
     if summary.errors is not None:
         say(f"graphml: {progress.failed} lines failed: {summary.errors}; --retry asks them again")
-        sys.exit(1)
+
+
+def _asked(flags: Mapping[str, str], params: SamplingParams, fields: Sequence[str]) -> dict[str, Any]:
+    """The settings of sampling that are stated; UsageError for one that requests cannot have."""
+    for name, flag in flags.items():
+        if name not in fields:
+            raise UsageError(f"{flag}: requests of a server have no such field")
+    return {name: getattr(params, name) for name in flags}
 
 
 def _fields(text: str | None) -> dict[str, Any]:
@@ -132,7 +147,7 @@ class _LinesDone:
     def __init__(self, bars: Bars) -> None:
         self._bars, self.count = bars, 0
 
-    def line(self, progress: Any) -> None:
+    def line(self, progress: BatchProgress) -> None:
         self.count = progress.done
         failed = f", {progress.failed} failed" if progress.failed else ""
         self._bars.notes["batch"] = f", {progress.tokens_per_second:.0f} t/s{failed}"

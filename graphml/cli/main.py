@@ -80,10 +80,10 @@ class Commands(HelpedGroup):
         ours = args[0] in COMMANDS and not (args[0] in _WITH_WORDS and len(args) > 1)
         if not (ours or args[0].startswith("-") or ctx.resilient_parsing):
             from graphml.cli.other_command_lines import meaning, translated  # not for each command
-            from graphml.cli.second_words import said
+            from graphml.cli.second_words import printed_text
 
             name, *args = translated(args)
-            if (text := said([name, *args])) is not None:
+            if (text := printed_text([name, *args])) is not None:
                 print(text)
                 ctx.exit()
             if name in ("--help", "--version"):

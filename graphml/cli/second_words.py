@@ -36,7 +36,7 @@ _NEAR: Final = 0.6
 _AS_NEAR: Final = 0.15
 
 
-def said(words: Sequence[str]) -> str | None:
+def printed_text(words: Sequence[str]) -> str | None:
     """What `completion SHELL`, `config` and `cache dir` print; None for other words."""
     command, word = words[0], words[1] if len(words) > 1 else ""
     if command in ("completion", "completions"):

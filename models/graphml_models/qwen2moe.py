@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Self
+from typing import ClassVar, Self
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -18,7 +18,7 @@ from graphml_models._experts import swiglu_experts
 from graphml_models._ffn import gated_ffn
 from graphml_models._samples import shared_expert, transformer
 
-# Of folders alone: llama.cpp does not read whether weights are normalised for this architecture.
+# Of folders alone: files may say `expert_weights_norm`, which llama.cpp does not read for these two.
 NORMALISE = "router.normalise"
 
 
@@ -27,12 +27,13 @@ class Config(_windows.FolderConfig):
     """And normalise: the weights of a token's experts sum to 1."""
 
     normalise: bool
+    in_files: ClassVar = False
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
-        """From the metadata; of a GGUF file they do not, whatever it says."""
+        """From the metadata; of a GGUF file they do as `in_files` says, whatever is in it."""
         config = _windows.FolderConfig.read(keys)
-        return cls(**vars(config), normalise=keys.boolean(NORMALISE, False))
+        return cls(**vars(config), normalise=keys.boolean(NORMALISE, cls.in_files))
 
 
 def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:

@@ -7,29 +7,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Self
+from typing import ClassVar
 
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml.loading.architecture import Keys, Layer, SampleModel
-from graphml_models import _windows, qwen3
+from graphml.loading.architecture import Layer, SampleModel
+from graphml_models import qwen2moe, qwen3
 from graphml_models._experts import swiglu_experts
 from graphml_models._samples import HEAD_NORMS, transformer
 
-# Of folders alone: files may say `expert_weights_norm`, which llama.cpp does not read for this architecture.
-NORMALISE = "router.normalise"
-
 
 @dataclass(frozen=True)
-class Config(_windows.FolderConfig):
-    """As of every decoder; normalise: the weights of a token's experts sum to 1."""
+class Config(qwen2moe.Config):
+    """As of Qwen 2 with experts; of a GGUF file the weights of a token's experts sum to 1."""
 
-    normalise: bool
-
-    @classmethod
-    def read(cls, keys: Keys) -> Self:
-        """From the metadata; of a GGUF file the weights sum to 1, whatever it says."""
-        return cls(**vars(_windows.FolderConfig.read(keys)), normalise=keys.boolean(NORMALISE, True))
+    in_files: ClassVar = True
 
 
 def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:

@@ -281,6 +281,8 @@ def test_the_command_says_what_came(tmp_path: Path) -> None:
     assert "2 lines; " in done.stderr
     assert "2 lines failed: " in done.stderr  # a text without quotes is no JSON
     assert done.stderr.count("\n") == 2
+    again = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=120, check=False)
+    assert (again.returncode, json.loads(again.stdout)["failed"]) == (1, 2)
     for flags, wanted in (
         (["--body", "[]"], "--body: wanted an object"),
         (["--url", "/v1/audio"], "url: wanted one of"),

@@ -64,6 +64,16 @@ def test_it_is_what_transformers_computes(name: str, tmp_path: Path) -> None:
     assert nmse(logits(path, "reference", [ids[:13], ids[13:14], ids[14:]]), in_steps(name)) <= LIMIT
 
 
+# Records whose list of windows the class itself made.
+BY_CLASS = [name for name in RECORDS if name.endswith("-windows") and "layer_types" not in RECORDS[name][1]]
+
+
+@pytest.mark.parametrize("name", BY_CLASS)
+def test_windows_follow_the_class_where_no_list_says_them(name: str, tmp_path: Path) -> None:
+    path = folder(tmp_path, name, layer_types=None)
+    assert nmse(logits(path, "reference", [TOKENS.tolist()]), about(name)[2]) <= LIMIT
+
+
 def test_a_field_of_null_is_the_class_s_own_choice(tmp_path: Path) -> None:
     """Falcon 40B: no number of norms, which its class takes for two."""
     config, tensors, wanted = about("falcon-new")

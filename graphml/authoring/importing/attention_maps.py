@@ -14,12 +14,9 @@ from graphml.authoring.importing.aten import MOVES, SAME
 from graphml.authoring.importing.description import TracedNode
 from graphml.authoring.importing.evaluation import op_name
 from graphml.authoring.importing.expressions import Codes, Expression, T, View, Weight, whole
-from graphml.authoring.importing.products import Einsum, einsum_of, in_order
+from graphml.authoring.importing.products import BETWEEN_TOKENS, Einsum, einsum_of, in_order
 from graphml.authoring.importing.region import Recognised, concrete
 from graphml.authoring.importing.walked import MapTerm, Walked
-
-PRODUCTS = ("matmul", "bmm", "einsum")
-
 
 Terms = tuple[MapTerm, ...]
 Rows = tuple[View, Codes]
@@ -81,7 +78,7 @@ def attended_by_maps(walk: Walked, node: TracedNode) -> View:
         if second in walk.maps:
             letters, first, second = letters.turned, second, first
     terms, value = walk.maps.get(first), walk.values.get(second)
-    if op_name(node) not in PRODUCTS or terms is None or not isinstance(value, View):
+    if op_name(node) not in BETWEEN_TOKENS or terms is None or not isinstance(value, View):
         raise ValueError("wanted attention's weights times values of tokens")
     if letters is not None:
         terms, value = _in_order(letters, terms, value)
@@ -162,12 +159,11 @@ def _weight_shape(shape: tuple[int, ...], n_heads: int) -> tuple[int, ...]:
 
 def attend(walk: Walked, node: TracedNode, match: Recognised, q: Rows, k: Rows, v: Rows) -> Expression:
     """Attention with the elements of each head of q, and of k and v, where they may repeat."""
-    heads, width = q[1].shape
+    heads = len(q[1])
     orders = [np.argsort(rows[0]) for _, rows in (q, k)]
     if np.array_equal(orders[0], orders[1]):  # scores are the same in any order of the columns of both
         q, k = ((view, rows[:, orders[0]]) for view, rows in (q, k))
-    codes = np.arange(T)[:, None, None] * q[0].of.size + q[1][None]
-    kept = [walk.select.taken(View(q[0].of, codes), (heads, width))]
+    kept = [walk.select.of_rows(q[0].of, q[1])]
     counts = [len(set(map(tuple, rows.tolist()))) for _, rows in (k, v)]
     if max(counts) % min(counts):
         raise ValueError(f"attention with {counts[0]} heads for keys and {counts[1]} for values")
@@ -191,5 +187,4 @@ def _shared_heads(walk: Walked, view: View, rows: Codes, heads: int, count: int)
     kept = rows[:: max(len(rows) // count, 1)]
     if len(rows) % count or not np.array_equal(np.repeat(kept, len(rows) // count, 0), rows):
         raise ValueError("query heads share key-value heads in another order than one after the other")
-    codes = np.arange(T)[:, None, None] * view.of.size + kept[None]
-    return walk.select.taken(View(view.of, codes), (count, rows.shape[1]))
+    return walk.select.of_rows(view.of, kept)

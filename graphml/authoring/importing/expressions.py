@@ -135,6 +135,11 @@ class Selector:
             shape = tuple(size for size in elements.shape if size != 1) or (1,)
         return self.shaped(self._elements(view.of, elements.reshape(-1)), shape)
 
+    def of_rows(self, of: Expression, rows: Codes) -> Expression:
+        """Rows of elements of each token, [N, width], as an expression of that shape."""
+        codes = np.arange(T)[:, None, None] * of.size + rows[None]
+        return self.taken(View(of, codes), rows.shape)
+
     def shaped(self, of: Expression, shape: tuple[int, ...]) -> Expression:
         """In another shape."""
         while of.op == "reshape":

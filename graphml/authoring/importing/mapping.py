@@ -149,10 +149,7 @@ def _followed(writer: Writer) -> list[str]:
         ("feed_forward_length", "decoder_ffn_dim", None),
         ("attention.head_count", "decoder_attention_heads", heads),
     ):
-        if of_decoder in config and config[of_decoder] in (
-            size,
-            config[of_decoder] if size is None else size,
-        ):
+        if of_decoder in config and size in (None, config[of_decoder]):
             lines.append(f'config.follows("{SIZES[key][0]}", config.size("{of_decoder}"))')
     return lines
 

@@ -18,12 +18,11 @@ from graphml.authoring.importing.description import TracedNode
 from graphml.authoring.importing.evaluation import op_name
 from graphml.authoring.importing.expressions import Codes, Expression, T, View
 from graphml.authoring.importing.masks import largest_distance
-from graphml.authoring.importing.products import einsum_of, in_order
+from graphml.authoring.importing.products import BETWEEN_TOKENS, einsum_of, in_order
 from graphml.authoring.importing.region import run, same
 from graphml.authoring.importing.walked import PairWeights, Walked
 
 Array = NDArray[np.float64]
-PRODUCTS = ("matmul", "bmm", "einsum")
 SHORTEST, LONGEST = 600, 2048  # tokens on which it is compared
 
 
@@ -53,12 +52,6 @@ def _rows(view: View, rest: tuple[int, ...]) -> Codes:
     return rows
 
 
-def _taken(walk: Walked, of: Expression, rows: Codes) -> Expression:
-    """Rows of elements as an expression [N, width]."""
-    codes = np.arange(T)[:, None, None] * of.size + rows[None]
-    return walk.select.taken(View(of, codes), rows.shape)
-
-
 def _ends(walk: Walked, node: TracedNode, names: list[str]) -> tuple[View, View]:
     """A query [.., T, K] and a key [.., T, K] whose product a node is."""
     q, k = (walk.view(name) for name in names)
@@ -81,13 +74,13 @@ def _ends(walk: Walked, node: TracedNode, names: list[str]) -> tuple[View, View]
 def _products(walk: Walked, node: TracedNode) -> PairWeights:
     """The products of queries and keys."""
     names = node.operands
-    if op_name(node) not in PRODUCTS or not all(map(walk.is_walked, names)):
+    if op_name(node) not in BETWEEN_TOKENS or not all(map(walk.is_walked, names)):
         raise ValueError("mixes tokens: it was recognised as nothing that graphml has an op for")
     q, k = _ends(walk, node, names)
     if any(view.axis != view.codes.ndim - 2 for view in (q, k)):
         raise ValueError("a product of two values of tokens: wanted those of one width")
     rest = tuple(size for size in node.shape or () if not isinstance(size, str))
-    sides = tuple(_taken(walk, view.of, _rows(view, rest)) for view in (q, k))
+    sides = tuple(walk.select.of_rows(view.of, _rows(view, rest)) for view in (q, k))
     ones = np.ones(sides[0].shape[0])
     return PairWeights(rest, ones, ones, sides[0], sides[1])
 
@@ -106,7 +99,7 @@ def _differences(walk: Walked, node: TracedNode) -> PairWeights:
     if not np.array_equal(rows[0], rows[1]):
         raise ValueError("a difference of running sums of different elements")
     ones = np.ones(len(rows[0]))
-    between = walk.select.shaped(_taken(walk, later.of.inputs[0], rows[0]), ones.shape)
+    between = walk.select.shaped(walk.select.of_rows(later.of.inputs[0], rows[0]), ones.shape)
     return PairWeights(rest, ones, ones, between=between, is_log=True)
 
 
@@ -230,7 +223,7 @@ def _by_tokens(walk: Walked, node: TracedNode, pairs: PairWeights, view: View) -
     place = _place(view)
     if place not in (-1, -2):
         raise ValueError("weights of pairs of tokens times values of single tokens in another order")
-    value = _taken(walk, view.of, _of_heads(view, pairs.rest))
+    value = walk.select.of_rows(view.of, _of_heads(view, pairs.rest))
     if op_name(node) == "mul":
         return _with_ends(walk, node, pairs, "mul", value, place == -2)
     if pairs.q is None and (pairs.of_query if place == -2 else pairs.of_key) is None:
@@ -291,7 +284,7 @@ def summed(walk: Walked, node: TracedNode) -> View:
             node, _attended(walk, node, pairs, _constant_rows(walk, node, ((1.0,),) * pairs.heads))
         )
     names = node.operands
-    if op_name(node) not in PRODUCTS or names[0] not in walk.pairs or names[1] in walk.pairs:
+    if op_name(node) not in BETWEEN_TOKENS or names[0] not in walk.pairs or names[1] in walk.pairs:
         raise ValueError("wanted weights of pairs of tokens times values of tokens")
     pairs, value = walk.pairs[names[0]], walk.view(names[1])
     order: list[int] = []
@@ -306,7 +299,7 @@ def summed(walk: Walked, node: TracedNode) -> View:
         order = [natural.index(each) for each in letters.result]
     if value.axis != value.codes.ndim - 2:
         raise ValueError("wanted weights of pairs of tokens times values with the tokens before their width")
-    v = _taken(walk, value.of, _rows(value, pairs.rest))
+    v = walk.select.of_rows(value.of, _rows(value, pairs.rest))
     y = _attended(walk, node, pairs, v)
     if not order:
         return walk.laid(node, y)

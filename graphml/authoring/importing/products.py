@@ -15,6 +15,7 @@ from graphml.authoring.importing.evaluation import op_name
 from graphml.authoring.importing.expressions import Expression, T, View, Weight, whole
 from graphml.authoring.importing.walked import Walked
 
+BETWEEN_TOKENS = ("matmul", "bmm", "einsum")  # ops whose result may have a number for each pair of tokens
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 

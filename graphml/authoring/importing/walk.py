@@ -216,8 +216,7 @@ class Walk(Walked):
         elements = view.elements
         rows = elements.reshape(-1, elements.shape[-1]).tolist()
         unique = list(dict.fromkeys(map(tuple, rows)))
-        codes = np.arange(T)[:, None, None] * view.of.size + np.array(unique)[None]
-        x = self.select.taken(View(view.of, codes), (len(unique), elements.shape[-1]))
+        x = self.select.of_rows(view.of, np.array(unique))
         numbers = {name: number for name, number in match.numbers.items() if name != "wrote"}
         rotated = Expression("rope", (x,), x.shape, node.path, node.told, {}, numbers)
         kept = self.select.kept(rotated)

@@ -6,7 +6,7 @@ from graphml.loading.huggingface.config import HfConfig, Value, decoder_keys, wi
 from graphml.loading.huggingface.family import Family
 from graphml.loading.huggingface.rope import ropes_by_kind
 from graphml_models.huggingface._names import EXPERTS, HEAD_NORMS, LLAMA, expert_keys
-from graphml_models.qwen3moe import NORMALISE
+from graphml_models.qwen2moe import NORMALISE
 
 ROPES = {"full_attention": {"rope_theta": 5e5}, "sliding_attention": {"rope_theta": 1e4}}
 

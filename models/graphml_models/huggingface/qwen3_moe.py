@@ -6,7 +6,7 @@ from graphml.loading.huggingface.config import HfConfig, Value
 from graphml.loading.huggingface.family import Family
 from graphml_models.huggingface import qwen2
 from graphml_models.huggingface._names import ATTENTION, EXPERTS, HEAD_NORMS, NORMS, TOP, expert_keys
-from graphml_models.qwen3moe import NORMALISE
+from graphml_models.qwen2moe import NORMALISE
 
 
 def every_layer(config: HfConfig, n_layer: int) -> list[bool]:
