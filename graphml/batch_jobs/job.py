@@ -14,10 +14,9 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self
 
 from graphml.api.model import Model
-from graphml.batch_jobs.local_server import LocalServer
 from graphml.batch_jobs.requests import (
     CHAT,
     COMPLETIONS,
@@ -28,6 +27,7 @@ from graphml.batch_jobs.requests import (
 )
 from graphml.batch_jobs.results import ResultFile, errors_file, result_id
 from graphml.errors import BackendError, TemplateError, UsageError
+from graphml.server.local_server import LocalServer
 from graphml.server.options.server_options import ServerOptions
 
 PARALLEL = 32
@@ -90,6 +90,31 @@ class BatchSummary:
 Report = Callable[[BatchProgress], None]
 
 
+class BatchEngines(Protocol):
+    """What answers requests: engines of this process or of other ones."""
+
+    @property
+    def n_engines(self) -> int:
+        """Engines that answer at once."""
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether no answers come any more."""
+
+    async def answer(self, path: str, body: Mapping[str, Any]) -> tuple[int, Any]:
+        """The status and the JSON that a POST is answered with."""
+
+    def cancel(self) -> None:
+        """End all requests."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+Engines = Callable[[Model, ServerOptions], BatchEngines]
+
+
 class BatchJob:
     """A job over a file. UsageError for names that occur twice, and for files of another job."""
 
@@ -97,13 +122,14 @@ class BatchJob:
         self, model: Model, requests: str | PathLike[str], output: str | PathLike[str],
         settings: BatchSettings = BatchSettings(),
         options: ServerOptions | None = None,
+        engines: Engines = LocalServer,
     ) -> None:  # fmt: skip
         if settings.url not in (None, *ENDPOINTS):
             raise UsageError(f"url: wanted one of {', '.join(ENDPOINTS)}; got {settings.url!r:.80}")
         self.path, self.output, self.settings = Path(requests), Path(output), settings
         if self.output.exists() and self.path.exists() and self.output.samefile(self.path):
             raise UsageError(f"{output}: wanted another file than that of the requests")
-        self._model = model
+        self._model, self._engines = model, engines
         options = options or ServerOptions()
         waiting = max(options.limits.waiting, settings.parallel * AHEAD)
         limits = replace(options.limits, waiting=waiting)
@@ -145,7 +171,7 @@ class BatchJob:
                 failed.empty()
             run = _Run(self, results, failed, report)
             if run.progress().done < len(self._numbers):
-                server = stack.enter_context(LocalServer(self._model, self._options))
+                server = stack.enter_context(self._engines(self._model, self._options))
                 asyncio.run(run.all(server, self._requests()))
             if self.settings.in_order:
                 results.sort(self._numbers)
@@ -170,11 +196,6 @@ class BatchJob:
     def id_of(self, request: BatchRequest) -> str:
         """The id of a request's result."""
         return result_id(request, self._identity)
-
-    @property
-    def ahead(self) -> int:
-        """Requests that are under way at a time."""
-        return self.settings.parallel * AHEAD
 
 
 def _has_template(model: Model) -> bool:
@@ -202,16 +223,17 @@ class _Run:
             self._job.total, n_done, failed, self._kept, *counts, time.monotonic() - self._begin
         )
 
-    async def all(self, server: LocalServer, requests: Iterator[BatchRequest]) -> None:
+    async def all(self, server: BatchEngines, requests: Iterator[BatchRequest]) -> None:
         """Ask all requests without a result."""
         waiting = (
             (name, request) for request in requests
             if (name := self._job.id_of(request)) not in self._results.ids and name not in self._failed.ids
         )  # fmt: skip
         running: set[asyncio.Task[None]] = set()
+        ahead = self._job.settings.parallel * AHEAD * server.n_engines
         try:
             while True:
-                for name, request in islice(waiting, self._job.ahead - len(running)):
+                for name, request in islice(waiting, ahead - len(running)):
                     running.add(asyncio.ensure_future(self._one(server, name, request)))
                 if not running:
                     return
@@ -227,7 +249,7 @@ class _Run:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
 
-    async def _one(self, server: LocalServer, name: str, request: BatchRequest) -> None:
+    async def _one(self, server: BatchEngines, name: str, request: BatchRequest) -> None:
         result: dict[str, Any] = {"id": name, "custom_id": request.custom_id}
         if request.problem:
             error = {"code": "invalid_line", "message": request.problem}
@@ -265,11 +287,12 @@ def run(
     model: Model, requests: str | PathLike[str], output: str | PathLike[str],
     settings: BatchSettings = BatchSettings(),
     report: Report = lambda progress: None,
+    engines: Engines = LocalServer,
 ) -> BatchSummary:  # fmt: skip
     """Answer the requests of a file with a model: results to `output`, lines that failed beside it.
 
     Called again after a kill it goes on: lines with a result are not asked again. requests: OpenAI's batch
-    lines, JSON rows with messages, a prompt or an input, lines of text, parquet or arrow tables. Errors as
-    of `BatchJob`.
+    lines, JSON rows with messages, a prompt or an input, lines of text, parquet or arrow tables. engines:
+    what answers: one of this process, or `graphml.cluster.engines_on_ray(...)`. Errors as of `BatchJob`.
     """
-    return BatchJob(model, requests, output, settings).run(report)
+    return BatchJob(model, requests, output, settings, engines=engines).run(report)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from contextlib import redirect_stdout
+from dataclasses import asdict, replace
 from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,6 +24,7 @@ from graphml.sampling.structured.params_structure import matcher_of
 
 if TYPE_CHECKING:
     from graphml.batch_jobs import BatchProgress, BatchSummary
+    from graphml.batch_jobs.job import Engines
 
 ENDINGS = (".jsonl", ".ndjson", ".txt", ".parquet", ".arrow")
 
@@ -65,6 +67,23 @@ def batch(
         bool, typer.Option("--in-order", help="Sort the results by their requests at the end.")
     ] = False,
     retry: Annotated[bool, typer.Option("--retry", help="Ask lines again that failed before.")] = False,
+    ray: Annotated[
+        str | None,
+        typer.Option("--ray", metavar="HOST:PORT", show_default=False,
+                     help="Engines on the nodes of a Ray cluster: the address of its head node, or auto."),
+    ] = None,
+    engines: Annotated[
+        int | None,
+        typer.Option(min=1, show_default=False, help="Engines on the cluster; one a node by default."),
+    ] = None,
+    engine_cpus: Annotated[
+        float | None,
+        typer.Option("--engine-cpus", show_default=False,
+                     help="CPUs of a node for each engine, which may be a fraction; by default all."),
+    ] = None,
+    engine_gpus: Annotated[
+        float, typer.Option("--engine-gpus", min=0, help="GPUs of a node for each engine.")
+    ] = 0.0,
     json: options.Json = False,
 ) -> None:  # fmt: skip
     """Answer the requests of a file, as many together as fit; the same command goes on after a kill."""
@@ -87,17 +106,22 @@ def batch(
     asked |= {} if seed < 0 else {"seed": seed}
     defaults = BatchDefaults(_fields(body), None if max_tokens < 0 else max_tokens, asked)
     settings = BatchSettings(parallel, ctx, url, defaults, in_order, retry)
-    with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
+    answering = _engines(ray, engines, engine_cpus, engine_gpus)
+    # Engines on other machines read the weights there.
+    here = opening if ray is None else replace(opening, pages="map", numa="first-touch")
+    with Bars() as bars, load(find(model, opening, bars), here, bars) as opened:
+        opened.opened_by = opening
         # What is wrong in every request is told once.
         matcher_of(params, opened.tokenizer)
         sampler_of(params).prepared(opened.tokenizer)
         shown = _LinesDone(bars)
         # Answers name the model as requests do, where that is how it was named here.
-        job = BatchJob(
-            opened, requests, output, settings, ServerOptions(short_name=model or opening.named or "")
-        )
+        server = ServerOptions(short_name=model or opening.named or "")
+        job = BatchJob(opened, requests, output, settings, server, answering)
         try:
-            summary = job.run(shown.line)
+            # Ray prints the logs of nodes that end.
+            with redirect_stdout(sys.stdout if ray is None else None):
+                summary = job.run(shown.line)
         except KeyboardInterrupt:
             bars.close()
             say(f"graphml: {shown.count} of {job.total} lines have results; the same command goes on")
@@ -109,6 +133,20 @@ def batch(
         _say_what_came(summary)
     if summary.errors is not None:
         sys.exit(1)
+
+
+def _engines(address: str | None, count: int | None, cpus: float | None, gpus: float) -> Engines:
+    """What answers: an engine of this process, or those of a cluster."""
+    if address is None:
+        stated = {"--engines": count, "--engine-cpus": cpus, "--engine-gpus": gpus or None}
+        for flag in (flag for flag, value in stated.items() if value is not None):
+            raise UsageError(f"{flag}: wanted --ray ADDRESS with it")
+        from graphml.server.local_server import LocalServer
+
+        return LocalServer
+    from graphml.cluster import EnginesOptions, engines_on_ray
+
+    return engines_on_ray(EnginesOptions(address, count, cpus, gpus))
 
 
 def _say_what_came(summary: BatchSummary) -> None:

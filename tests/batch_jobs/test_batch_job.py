@@ -18,9 +18,9 @@ import pytest
 
 import graphml
 from graphml.batch_jobs import BatchDefaults, BatchJob, BatchSettings, BatchSummary
-from graphml.batch_jobs.local_server import LocalServer
 from graphml.batch_jobs.results import ResultFile
 from graphml.errors import BackendError, UsageError
+from graphml.server.local_server import LocalServer
 from graphml.server.options.server_options import ServerOptions
 from tests.stories import STORIES
 

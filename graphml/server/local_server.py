@@ -27,6 +27,8 @@ class LocalServer(Closing):
         self._models = ServedModels(shared, dict, self._service)
         self._app = server_app(self._models)
 
+    n_engines = 1
+
     @property
     def is_dead(self) -> bool:
         """Whether the engine has ended."""

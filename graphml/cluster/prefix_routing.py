@@ -1,0 +1,76 @@
+"""Which engine computes a request: one that holds the longest part of its beginning and is not much busier.
+
+Knows beginnings as texts, and engines by name and load; nothing of Ray, requests or tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+BLOCK = 128
+"""Characters of a text that are compared at once: about the 32 tokens of a block of the cache."""
+MOST_BLOCKS = 512
+"""Blocks of a text that are looked at."""
+MOST_KNOWN = 65_536
+"""Beginnings that are remembered, the latest used."""
+SPREAD, SLACK = 0.25, 1
+"""An engine gets no further request for its beginnings when it has more requests than the least busy one and
+SPREAD x the mean, or SLACK where that is more: so none is left out."""
+FIRST = ("tools", "functions", "system", "instructions")
+TEXTS = ("messages", "prompt", "input", "content")
+
+
+def beginning(body: Mapping[str, Any]) -> str:
+    """What a request's prompt begins with, as its body says: tools, system, then messages or prompt."""
+    parts = [body[name] for name in (*FIRST, *TEXTS) if body.get(name)]
+    texts = (part if isinstance(part, str) else json.dumps(part, ensure_ascii=False) for part in parts)
+    return "\n".join(texts)[: BLOCK * MOST_BLOCKS]
+
+
+class PrefixRouter:
+    """Remembers which engines have read which beginnings, and chooses an engine for each request."""
+
+    def __init__(self) -> None:
+        self._readers: OrderedDict[bytes, dict[str, None]] = OrderedDict()
+
+    def choose(self, text: str, loads: Mapping[str, int]) -> str:
+        """The engine for a text that begins so, which is remembered to have read it.
+
+        loads: requests under way by engine, of all that may be chosen; at least one.
+        """
+        limit = min(loads.values()) + max(SLACK, SPREAD * sum(loads.values()) / len(loads))
+        free = [name for name, load in loads.items() if load <= limit]
+        blocks = _chain(text)
+        n_read = dict.fromkeys(free, 0)
+        for block in blocks:
+            readers = self._readers.get(block, {})
+            if not any(name in readers for name in free):
+                break
+            for name in free:
+                n_read[name] += name in readers
+        chosen = min(free, key=lambda name: (-n_read[name], loads[name]))
+        for block in blocks:
+            self._readers.setdefault(block, {})[chosen] = None
+            self._readers.move_to_end(block)
+        while len(self._readers) > MOST_KNOWN:
+            self._readers.popitem(last=False)
+        return chosen
+
+    def forget(self, engine: str) -> None:
+        """An engine has lost what it has read."""
+        for readers in self._readers.values():
+            readers.pop(engine, None)
+
+
+def _chain(text: str) -> list[bytes]:
+    """A hash of each beginning of whole blocks, so that equal blocks count behind equal ones alone."""
+    hashes, parent = [], b""
+    for start in range(0, len(text) - BLOCK + 1, BLOCK):
+        block = text[start : start + BLOCK].encode("utf-8", "surrogatepass")
+        parent = hashlib.blake2b(parent + block, digest_size=16).digest()
+        hashes.append(parent)
+    return hashes

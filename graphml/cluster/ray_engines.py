@@ -1,0 +1,256 @@
+"""Engines of a batch job on the nodes of a Ray cluster: actors that answer requests of a server's endpoints.
+
+A request whose engine dies is asked again elsewhere; Ray starts the engine anew where a node has room.
+Knows Ray, models and the server of a process; nothing of files of requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from graphml.api.load_model import load_model
+from graphml.api.model import Model
+from graphml.cluster.model_copies import code_digest, facts_of, file_digest
+from graphml.cluster.node_check import FileSender, Wanted, prepared, ready_nodes
+from graphml.cluster.prefix_routing import PrefixRouter, beginning
+from graphml.cluster.ray_cluster import RayCluster, described, python_version
+from graphml.errors import BackendError, UsageError
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.server.local_server import LocalServer
+from graphml.server.options.server_options import ServerOptions
+from graphml.system.closing import Closing
+
+LOG = logging.getLogger(__name__)
+DEATHS = 3
+"""Engines that a request may end before it is answered with an error: it may be what ends them."""
+PATIENCE_S = 300.0
+"""Seconds for which a job waits when no engine is alive any more."""
+POLL_S = 0.5
+
+
+@dataclass(frozen=True)
+class EnginesOptions:
+    """Where engines run.
+
+    address: HOST:PORT of the head node, or "auto". count: engines; None: one a node. cpus: of a node for each
+    engine, which are its threads too, and may be a fraction; None: all of the node, or of several engines
+    their share. gpus: of a node for each engine.
+    """
+
+    address: str = "auto"
+    count: int | None = None
+    cpus: float | None = None
+    gpus: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.count is not None and self.count < 1:
+            raise UsageError(f"--engines: wanted at least 1; got {self.count}")
+        if self.cpus is not None and not self.cpus > 0:
+            raise UsageError(f"--engine-cpus: wanted a number above 0; got {self.cpus}")
+        if not self.gpus >= 0:
+            raise UsageError(f"--engine-gpus: wanted 0 or more; got {self.gpus}")
+
+
+class _Engine:
+    """An actor: a model and its server on a node. It ends with its engine, and Ray starts it again."""
+
+    def __init__(self, wanted: Wanted, source: str, options: LoadOptions, server: ServerOptions) -> None:
+        path = prepared(wanted, source)
+        self._model = load_model(path, options)
+        self._server = LocalServer(self._model, server)
+
+    async def ready(self) -> None:
+        """Answers as soon as requests are answered."""
+
+    async def answer(self, path: str, body: Mapping[str, Any]) -> tuple[int, Any]:
+        """As `LocalServer.answer`."""
+        answer = await self._server.answer(path, body)
+        if self._server.is_dead:
+            os._exit(1)
+        return answer
+
+
+@dataclass
+class _State:
+    actor: Any
+    is_ready: bool = False
+    n_running: int = 0
+    problem: str = ""
+
+
+class RayEngines(Closing):
+    """Answers requests of a batch job by engines on a cluster. Model and options are those of each engine.
+
+    UsageError for a cluster, a node or options with which no engine can run; it names the node.
+    """
+
+    def __init__(self, model: Model, server: ServerOptions, options: EnginesOptions) -> None:
+        self._cluster = RayCluster(options.address)
+        self._begun = False
+        self._router = PrefixRouter()
+        self._watches: set[asyncio.Task[None]] = set()
+        self._was_ready = False
+        try:
+            self._engines = self._started(model, server, options)
+        except BaseException:
+            self._cluster.close()
+            raise
+
+    def _started(self, model: Model, server: ServerOptions, options: EnginesOptions) -> dict[str, _State]:
+        opened = _opened_by(model)
+        wanted = _wanted(model, opened)
+        large = [node for node in self._cluster.nodes if node.cpus >= (options.cpus or 0)]
+        if not large:
+            raise UsageError(f"--engine-cpus: no node of the cluster has {options.cpus or 0:g} CPUs")
+        self._source = FileSender(self._cluster, wanted.model)
+        nodes = ready_nodes(self._cluster, large, wanted, self._source)
+        count = len(nodes) if options.count is None else options.count
+        share = -(-count // len(nodes))  # engines of the first node
+        sizes = [options.cpus or nodes[i % len(nodes)].cpus / share for i in range(count)]
+        self._cluster.check_free({"CPU": sum(sizes), "GPU": options.gpus * count})
+        engines = {}
+        for i, cpus in enumerate(sizes):
+            opened_by = replace(opened, threads=opened.threads or max(1, int(cpus)))
+            actor = ray.remote(_Engine).options(
+                num_cpus=cpus, num_gpus=options.gpus, max_restarts=-1, max_task_retries=0,
+                max_concurrency=server.parallel + server.limits.waiting,
+                scheduling_strategy=RayCluster.near(nodes[i % len(nodes)]),
+            )  # fmt: skip
+            engines[f"engine {i} ({nodes[i % len(nodes)]})"] = _State(
+                actor.remote(wanted, self._source.name, opened_by, server)
+            )
+        return engines
+
+    @property
+    def n_engines(self) -> int:
+        """Engines that answer at once."""
+        return len(self._engines)
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether no answers come any more."""
+        return self._cluster.is_lost
+
+    async def answer(self, path: str, body: Mapping[str, Any]) -> tuple[int, Any]:
+        """The status and the JSON of an engine's answer; BackendError where all engines have ended."""
+        if not self._begun:
+            self._begun = True
+            for state in self._engines.values():
+                self._watch(state)
+        text = beginning(body)
+        for _ in range(DEATHS):
+            name = await self._choose(text)
+            state = self._engines[name]
+            state.n_running += 1
+            try:
+                answer: tuple[int, Any] = await self._unless_lost(
+                    _future(state.actor.answer.remote(path, body))
+                )
+                return answer
+            except ray.exceptions.RayActorError:
+                if state.is_ready:
+                    LOG.warning("%s has ended; its requests are asked again", name)
+                    state.is_ready = False
+                    self._router.forget(name)
+                    self._watch(state)
+            except ray.exceptions.RayError as error:
+                raise BackendError(f"--ray: {name}: {described(error)}") from None
+            finally:
+                state.n_running -= 1
+        message = f"{DEATHS} engines ended while they answered this request"
+        return 500, {"error": {"message": message, "code": 500}}
+
+    async def _choose(self, text: str) -> str:
+        """The engine for a request; waits until one is ready."""
+        end = None
+        while not (loads := {n: state.n_running for n, state in self._engines.items() if state.is_ready}):
+            problems = [state.problem for state in self._engines.values()]
+            if all(problems):
+                raise BackendError(f"--ray: {problems[0]}")
+            if self._was_ready:
+                end = end or time.monotonic() + PATIENCE_S
+                if time.monotonic() > end:
+                    raise BackendError(f"--ray: no engine has been alive for {PATIENCE_S:.0f} s")
+            await self._unless_lost(asyncio.ensure_future(asyncio.sleep(POLL_S)))
+        self._was_ready = True
+        return self._router.choose(text, loads)
+
+    def _watch(self, state: _State) -> None:
+        """Notice when an engine is ready, or that it never will be."""
+
+        async def watch() -> None:
+            while not state.is_ready:
+                try:
+                    await _future(state.actor.ready.remote())
+                    state.is_ready = True
+                except ray.exceptions.ActorUnavailableError:
+                    await asyncio.sleep(POLL_S)
+                except ray.exceptions.RayActorError as error:
+                    state.problem = described(error)
+                    return
+
+        task = asyncio.ensure_future(watch())
+        self._watches.add(task)
+        task.add_done_callback(self._watches.discard)
+
+    async def _unless_lost(self, call: asyncio.Future[Any]) -> Any:
+        """What a call answers; the error of the lost cluster where that comes first."""
+        try:
+            while not (await asyncio.wait({call}, timeout=POLL_S))[0]:
+                if self._cluster.is_lost:
+                    raise self._cluster.lost()
+        finally:
+            if not call.done():
+                call.cancel()
+        return call.result()
+
+    def cancel(self) -> None:
+        """End all requests: what waits for them is cancelled, and engines end with `close`."""
+        for task in self._watches:
+            task.cancel()
+
+    def close(self) -> None:
+        """End the engines, and leave the cluster."""
+        if self._cluster.is_lost:
+            return  # Ray would wait for the head node
+        with contextlib.suppress(ray.exceptions.RayError, ValueError):  # what has ended already
+            for state in self._engines.values():
+                ray.kill(state.actor)
+        self._cluster.close()
+
+
+def engines_on_ray(options: EnginesOptions) -> Callable[[Model, ServerOptions], RayEngines]:
+    """For `batch_jobs.run(..., engines=engines_on_ray(EnginesOptions("auto")))`."""
+    return lambda model, server: RayEngines(model, server, options)
+
+
+def _opened_by(model: Model) -> LoadOptions:
+    if model.opened_by is None:
+        raise UsageError("engines: wanted a model that `graphml.load` has opened, to open it so on each node")
+    return model.opened_by
+
+
+def _wanted(model: Model, options: LoadOptions) -> Wanted:
+    """What nodes must have to open the model as it is open here."""
+    others = [options.arch, options.draft_model, options.template]
+    others += [path for path, _ in (*(options.lora or ()), *(options.control_vectors or ()))]
+    paths = [Path(other) for other in others if isinstance(other, str | os.PathLike) and Path(other).exists()]
+    if folders := [path for path in paths if path.is_dir()]:
+        raise UsageError(f"--ray: {folders[0]}: wanted files besides the model; folders are not compared")
+    facts = facts_of(model.path, [Path(path) for path in model.executor.file.paths])
+    hashes = tuple((str(path.resolve()), file_digest(path)) for path in paths)
+    return Wanted(code_digest(), python_version(), facts, hashes, facts.n_bytes)
+
+
+def _future(reference: Any) -> asyncio.Future[Any]:
+    return asyncio.wrap_future(reference.future())
