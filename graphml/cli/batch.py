@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
@@ -120,7 +121,10 @@ def batch(
         job = BatchJob(opened, requests, output, settings, server, answering)
         try:
             # Ray prints the logs of nodes that end.
-            with redirect_stdout(sys.stdout if ray is None else None):
+            with (
+                Path(os.devnull).open("w") as nothing,
+                redirect_stdout(sys.stdout if ray is None else nothing),
+            ):
                 summary = job.run(shown.line)
         except KeyboardInterrupt:
             bars.close()

@@ -13,7 +13,7 @@ import sys
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -29,6 +29,7 @@ from graphml.cli.terminal.console import Bars, write
 from graphml.errors import UsageError
 from graphml.ir.cache_types import of_all_layers
 from graphml.loading import fetch
+from graphml.loading.open_file import open_path
 from graphml.runtime.programs.adapter_options import parse_files
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.runtime.programs.memory_needed import memory_need
@@ -63,6 +64,9 @@ from graphml.system.log_output import show_log
 from graphml.system.pages import free_memory
 from graphml.system.read_files import plain_text
 from graphml.text.template_process import PROCESSES
+
+if TYPE_CHECKING:
+    from graphml.cluster.replicated_server import ReplicaOptions
 
 DEFAULT_PARALLEL = 8
 SAME_OF_LOAD = (
@@ -107,6 +111,9 @@ def serve(context: typer.Context) -> None:
         names = " ".join(dict.fromkeys(command.ignored))
         tell(f"graphml: serve: without a meaning here: {names}")
     check_binding(options)
+    if on_cluster(command.values):
+        _serve_replicas(command, options, opening)
+        return
     PROCESSES.prepare()  # while the model is opened
     servers = None if options.mcp is None else McpServers(options.mcp)
     # Other programs need some of what is free now, before the first model takes its part.
@@ -123,6 +130,57 @@ def serve(context: typer.Context) -> None:
     with model or contextlib.nullcontext(), servers or contextlib.nullcontext() as mcp:
         serve_until_stopped(model, options, sources, mcp, budget)
     end_process()
+
+
+def on_cluster(values: dict[str, Any]) -> bool:
+    """Whether replicas answer; UsageError for options of replicas without --ray."""
+    if "ray" not in values:
+        for name in ("replicas", "replica_cpus", "replica_gpus"):
+            if name in values:
+                raise UsageError(f"--{name.replace('_', '-')}: wanted --ray ADDRESS with it")
+    return "ray" in values
+
+
+def refuse_with_replicas(command: Parsed) -> None:
+    """UsageError for what a replica cannot have."""
+    for name in ("models_dir", "models_preset", "slot_save_path", "mcp", "sleep_idle"):
+        if name in command.values:
+            raise UsageError(f"--{name.replace('_', '-')}: wanted a server without replicas")
+    if command.others:
+        raise UsageError(f"--ray: wanted one model; got {command.others[0]!r} too")
+
+
+def replica_options(values: dict[str, Any], address: str) -> ReplicaOptions:
+    """How many replicas there are, and where."""
+    from graphml.cluster.replicated_server import ReplicaOptions
+
+    count = values.get("replicas", "1")
+    least, _, most = count.partition("-")
+    if not (least.isdecimal() and (most or least).isdecimal()):
+        raise UsageError(f"--replicas: wanted N or LEAST-MOST; got {count!r:.40}")
+    cpus, gpus = values.get("replica_cpus", 1.0), values.get("replica_gpus", 0.0)
+    return ReplicaOptions(address, int(least), int(most or least), cpus, gpus)
+
+
+def _serve_replicas(command: Parsed, options: ServerOptions, opening: LoadOptions) -> None:
+    """Serve by replicas on a Ray cluster."""
+    refuse_with_replicas(command)
+    values = dict(command.values)
+    if (address := values["ray"]).isdecimal():
+        if "replicas" in values:
+            raise UsageError(f"--ray: wanted an address beside --replicas; got {address!r}")
+        address, values["replicas"] = "auto", address
+    replicas = replica_options(values, address)
+    from graphml.cluster.replicated_server import serve_replicas_until_stopped
+
+    with Bars(sys.stderr) as bars:
+        path = _path(command, opening, bars.report)
+    with contextlib.closing(open_path(path)) as file:
+        tensor_files = [Path(part) for part in file.paths]
+    opening = replace(opening, threads=opening.threads or max(1, int(replicas.cpus)))
+    # Ray prints the logs of nodes that end.
+    with Path(os.devnull).open("w") as nothing, contextlib.redirect_stdout(nothing):
+        serve_replicas_until_stopped(path, tensor_files, opening, options, replicas)
 
 
 def model_sources(command: Parsed, options: ServerOptions, model: Model | None) -> dict[str, LoadableModel]:

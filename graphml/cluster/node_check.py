@@ -15,7 +15,7 @@ from typing import Any
 import ray
 
 from graphml.cluster.model_copies import CHUNK, ModelFiles, code_digest, file_digest, local_copy
-from graphml.cluster.ray_cluster import RayCluster, RayNode, described, python_version
+from graphml.cluster.ray_cluster import NAMESPACE, RayCluster, RayNode, described, python_version
 from graphml.errors import GraphmlError, UsageError
 from graphml.system.pages import free_memory
 
@@ -107,7 +107,12 @@ def prepared(wanted: Wanted, source: str) -> Path:
             raise UsageError(f"{name}: there is no such file there, and only the model itself is sent")
         if file_digest(Path(name)) != digest:
             raise UsageError(f"{name}: another file there than here")
-    path = local_copy(wanted.model, lambda *part: ray.get(ray.get_actor(source).read.remote(*part)))
+
+    def read(number: int, offset: int) -> bytes:
+        part: bytes = ray.get(ray.get_actor(source, NAMESPACE).read.remote(number, offset))
+        return part
+
+    path = local_copy(wanted.model, read)
     if (free := free_memory()) < wanted.n_bytes:
         raise UsageError(
             f"wanted {wanted.n_bytes >> 20} MiB of memory for the model; {free >> 20} MiB are free"

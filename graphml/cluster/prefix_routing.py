@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,6 +36,7 @@ class PrefixRouter:
 
     def __init__(self) -> None:
         self._readers: OrderedDict[bytes, dict[str, None]] = OrderedDict()
+        self._n_chosen = Counter[str]()
 
     def choose(self, text: str, loads: Mapping[str, int]) -> str:
         """The engine for a text that begins so, which is remembered to have read it.
@@ -52,7 +53,8 @@ class PrefixRouter:
                 break
             for name in free:
                 n_read[name] += name in readers
-        chosen = min(free, key=lambda name: (-n_read[name], loads[name]))
+        chosen = min(free, key=lambda name: (-n_read[name], loads[name], self._n_chosen[name]))
+        self._n_chosen[chosen] += 1
         for block in blocks:
             self._readers.setdefault(block, {})[chosen] = None
             self._readers.move_to_end(block)

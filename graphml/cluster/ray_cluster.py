@@ -22,6 +22,8 @@ try:
 except ModuleNotFoundError:
     raise UsageError("ray is missing; pip install '.[ray]' in a clone") from None
 
+NAMESPACE = "graphml"
+"""Where this package's actors have their names."""
 CONNECT_S = 5.0
 POLL_S, LOST_AFTER = 2.0, 3
 """Seconds between two looks at the head node, and how many in a row must fail."""
@@ -60,9 +62,13 @@ class RayCluster(Closing):
             _check_listens(address)
         try:
             joined = ray.init(
-                address=address, log_to_driver=False, logging_level="ERROR", namespace="graphml",
+                address=address, log_to_driver=False, logging_level="ERROR", namespace=NAMESPACE,
                 ignore_reinit_error=False, configure_logging=False,
             )  # fmt: skip
+        except ray.exceptions.AuthenticationError:
+            raise UsageError(
+                f"--ray: {address}: the cluster has another token than this machine; copy ~/.ray/auth_token"
+            ) from None
         except ConnectionError:
             raise UsageError(f"--ray: no cluster at {address!r}; {START}") from None
         except RuntimeError as error:

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -108,7 +108,7 @@ class RayEngines(Closing):
 
     def _started(self, model: Model, server: ServerOptions, options: EnginesOptions) -> dict[str, _State]:
         opened = _opened_by(model)
-        wanted = _wanted(model, opened)
+        wanted = wanted_files(model.path, [*map(Path, model.executor.file.paths)], opened)
         large = [node for node in self._cluster.nodes if node.cpus >= (options.cpus or 0)]
         if not large:
             raise UsageError(f"--engine-cpus: no node of the cluster has {options.cpus or 0:g} CPUs")
@@ -240,15 +240,15 @@ def _opened_by(model: Model) -> LoadOptions:
     return model.opened_by
 
 
-def _wanted(model: Model, options: LoadOptions) -> Wanted:
-    """What nodes must have to open the model as it is open here."""
+def wanted_files(path: Path, tensor_files: Sequence[Path], options: LoadOptions) -> Wanted:
+    """What nodes must have to open a model as options say. tensor_files: those that hold its tensors."""
     others = [options.arch, options.draft_model, options.template]
     others += [path for path, _ in (*(options.lora or ()), *(options.control_vectors or ()))]
     paths = [Path(other) for other in others if isinstance(other, str | os.PathLike) and Path(other).exists()]
-    if folders := [path for path in paths if path.is_dir()]:
+    if folders := [other for other in paths if other.is_dir()]:
         raise UsageError(f"--ray: {folders[0]}: wanted files besides the model; folders are not compared")
-    facts = facts_of(model.path, [Path(path) for path in model.executor.file.paths])
-    hashes = tuple((str(path.resolve()), file_digest(path)) for path in paths)
+    facts = facts_of(path, tensor_files)
+    hashes = tuple((str(other.resolve()), file_digest(other)) for other in paths)
     return Wanted(code_digest(), python_version(), facts, hashes, facts.n_bytes)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any
 
 from graphml.api.model import Model
@@ -37,13 +37,7 @@ class LocalServer(Closing):
     async def answer(self, path: str, body: Mapping[str, Any]) -> tuple[int, Any]:
         """The status and the JSON that a POST is answered with; cancelled, the request ends."""
         content = json.dumps(body).encode()
-        scope = {
-            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "path": path,
-            "raw_path": path.encode(), "query_string": b"", "root_path": "", "scheme": "http",
-            "headers": [(b"content-type", b"application/json"),
-                        (b"content-length", str(len(content)).encode())],
-            "client": ("127.0.0.1", 0), "server": ("127.0.0.1", 0), "state": {},
-        }  # fmt: skip
+        scope = http_scope("POST", path, [(b"content-type", b"application/json")], content)
         messages: list[MutableMapping[str, Any]] = [
             {"type": "http.request", "body": content, "more_body": False}
         ]
@@ -70,3 +64,15 @@ class LocalServer(Closing):
     def close(self) -> None:
         """End the engine."""
         self._service.access.close()
+
+
+def http_scope(
+    method: str, path: str, headers: Iterable[tuple[bytes, bytes]], body: bytes, query: bytes = b""
+) -> dict[str, Any]:
+    """ASGI's scope of a request that comes by no socket."""
+    return {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "path": path,
+        "raw_path": path.encode(), "query_string": query, "root_path": "", "scheme": "http",
+        "headers": [*headers, (b"content-length", str(len(body)).encode())],
+        "client": ("127.0.0.1", 0), "server": ("127.0.0.1", 0), "state": {},
+    }  # fmt: skip

@@ -32,7 +32,8 @@ from graphml.server.engine_view import EngineView
 from graphml.server.mcp_calls import McpCalls
 from graphml.server.observing.request_log import Ended, RequestLog, print_line
 from graphml.server.openapi_document import openapi_document
-from graphml.server.options.server_options import HEALTH
+from graphml.server.options.api_keys import ApiKeys
+from graphml.server.options.server_options import HEALTH, ServerOptions
 from graphml.server.page import page_routes
 from graphml.server.protocols import (
     activations,
@@ -306,11 +307,13 @@ def _forget_frames(error: BaseException | None) -> None:
 
 
 def server_app(
-    models: ServedModels, listeners: Sequence[Ended] = (), mcp: McpServers | None = None
-) -> Starlette:
+    models: ServedModels, listeners: Sequence[Ended] = (), mcp: McpServers | None = None,
+    middleware: Sequence[Middleware] | None = None,
+) -> Starlette:  # fmt: skip
     """The application that serves models.
 
     listeners: who else wants to know of requests that have ended. mcp: servers whose tools the page may call.
+    middleware: None: log and access control; else what stands for them, where another process has these.
     """
     options = models.options
     whole = [*SERVER_HANDLERS, ("GET", "/openapi.json", openapi)]
@@ -329,14 +332,21 @@ def server_app(
     ]
     if options.page:
         routes += page_routes()
+    usual = guards(options, models.shared.keys, listeners)
     return Starlette(
         routes=routes,
-        middleware=[
-            Middleware(RequestLog, listeners=[*listeners, *([print_line] if options.log_requests else [])]),
-            Middleware(AccessControl, options=options, keys=models.shared.keys),
-        ],
+        middleware=usual if middleware is None else middleware,
         exception_handlers={HTTPException: _not_found},
     )
+
+
+def guards(options: ServerOptions, keys: ApiKeys, listeners: Sequence[Ended]) -> list[Middleware]:
+    """What every request of a client passes: the log of requests, and access control."""
+    lines = [print_line] if options.log_requests else []
+    return [
+        Middleware(RequestLog, listeners=[*listeners, *lines]),
+        Middleware(AccessControl, options=options, keys=keys),
+    ]
 
 
 def engine_handlers() -> list[tuple[str, str, Handler]]:

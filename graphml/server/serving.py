@@ -11,9 +11,11 @@ import contextlib
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from graphml.api.mcp_servers import McpServers
 from graphml.api.model import Model
@@ -27,6 +29,7 @@ from graphml.server.observing.request_log import Ended
 from graphml.server.observing.server_metrics import own_bytes
 from graphml.server.observing.told_lines import tell
 from graphml.server.observing.trace_export import TraceExport
+from graphml.server.options.api_keys import ApiKeys
 from graphml.server.options.server_options import ServerOptions
 from graphml.server.server_app import server_app
 from graphml.system.pages import keep_large_blocks_apart
@@ -77,9 +80,42 @@ async def _serve(
     listeners: Sequence[Ended],
     mcp: McpServers | None,
 ) -> None:
-    options = models.options
-    config = uvicorn_config(server_app(models, listeners, mcp), options, connections)
-    server = _Server(config)
+    app = server_app(models, listeners, mcp)
+
+    def ready() -> None:
+        tell(_ready_line(models, sockets))
+        models.begin()
+
+    await run_application(app, models, models.shared.keys, sockets, connections, ready)
+    if not models.dead():
+        await models.close()
+
+
+class Drained(Protocol):
+    """What an application answers by: it is drained before it ends."""
+
+    options: ServerOptions
+
+    def busy(self) -> bool:
+        """Whether a request is being answered."""
+
+    def drain(self) -> None:
+        """Let no further request in."""
+
+    def cancel(self) -> None:
+        """End all requests."""
+
+
+async def run_application(
+    app: ASGIApp, served: Drained, keys: ApiKeys, sockets: list[socket.socket], connections: OpenConnections,
+    ready: Callable[[], None],
+) -> None:  # fmt: skip
+    """Run an application until SIGTERM or Ctrl-C, and its requests to their end.
+
+    ready: called once it listens.
+    """
+    options = served.options
+    server = _Server(uvicorn_config(app, options, connections))
     running = asyncio.ensure_future(server.serve(sockets))
     loop = asyncio.get_running_loop()
     stopping, hurry = asyncio.Event(), asyncio.Event()
@@ -89,23 +125,20 @@ async def _serve(
 
     for name in ("SIGTERM", "SIGINT"):
         on_signal(loop, name, stop)
-    on_signal(loop, "SIGHUP", models.shared.keys.reload)  # nothing without a file; it must not kill
+    on_signal(loop, "SIGHUP", keys.reload)  # nothing without a file; it must not kill
     while not server.started and not running.done():
         await asyncio.sleep(0.005)
     if not running.done():
-        tell(_ready_line(models, sockets))
-        models.begin()
+        ready()
     stopped = asyncio.ensure_future(stopping.wait())
     await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    models.drain()
+    served.drain()
     end = time.monotonic() + options.drain
-    while models.busy() and time.monotonic() < end and not hurry.is_set():
+    while served.busy() and time.monotonic() < end and not hurry.is_set():
         await asyncio.sleep(POLL)
-    models.cancel()
+    served.cancel()
     server.should_exit = True
     await running
-    if not models.dead():
-        await models.close()
 
 
 class _Server(uvicorn.Server):
@@ -116,8 +149,8 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _ready_line(models: ServedModels, sockets: list[socket.socket]) -> str:
-    options = models.options
+def addresses(options: ServerOptions, sockets: Sequence[socket.socket]) -> str:
+    """Where sockets listen, as addresses for people."""
     scheme = "http" if options.ssl_certificate is None else "https"
     where = []
     for sock in sockets:
@@ -126,9 +159,14 @@ def _ready_line(models: ServedModels, sockets: list[socket.socket]) -> str:
             continue
         host, port = sock.getsockname()[:2]
         where.append(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{options.prefix}")
+    return " ".join(where)
+
+
+def _ready_line(models: ServedModels, sockets: list[socket.socket]) -> str:
+    options, where = models.options, addresses(models.options, sockets)
     service = models.known(None) if models.has_first else None
     if not isinstance(service, Service):
-        return f"graphml: {len(models.room.entries)} models at {' '.join(where)} (loaded on demand)"
+        return f"graphml: {len(models.room.entries)} models at {where} (loaded on demand)"
     access = service.access
     what = f"{options.parallel} slots of {access.n_ctx} tokens" if access.engine else "embeddings"
     stats = access.stats()
@@ -137,4 +175,4 @@ def _ready_line(models: ServedModels, sockets: list[socket.socket]) -> str:
     memory = "" if own is None else f", {own / 1e6:.0f} MB of memory besides the model's file"
     further = ", ".join([*models.options.more_models][:_SHOWN])
     also = f"; further models: {further}" if further else ""
-    return f"graphml: {service.name} at {' '.join(where)} ({what}{room}{memory}){also}"
+    return f"graphml: {service.name} at {where} ({what}{room}{memory}){also}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -13,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+os.environ["RAY_AUTH_MODE"] = "disabled"  # a token in the home folder would be asked for
 RAY = Path(sys.executable).with_name("ray")
 FREE_PORTS = (
     "--dashboard-agent-listen-port=0", "--metrics-export-port=0", "--dashboard-agent-grpc-port=0",
@@ -24,10 +26,12 @@ HOST = "127.0.0.1"
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on."""
-    with socket.socket() as sock:
-        sock.bind((HOST, 0))
-        return int(sock.getsockname()[1])
+    """A port of loopback that nobody listens on, of those that neither the system nor Ray takes itself."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 30_000)
+        with socket.socket() as sock, suppress(OSError):
+            sock.bind((HOST, port))
+            return port
 
 
 class RayNodes:
@@ -44,7 +48,6 @@ class RayNodes:
         """Start a node and wait until it has joined; hidden: a folder that is empty there. Its number."""
         place = (f"--address={self.address}",)
         if not self.nodes:
-            # Far from the ports that the system hands out itself.
             place = ("--head", f"--port={self.address.split(':')[1]}", f"--temp-dir={self._folder}")
         # A driver joins by the node that has its own address.
         host = HOST if hidden is None else "127.0.0.2"

@@ -25,6 +25,11 @@ def test_an_engine_that_has_read_a_beginning_is_chosen_again() -> None:
     assert router.choose(A, {**loads, first: 1}) != first
 
 
+def test_engines_take_turns_where_nothing_else_decides() -> None:
+    router = PrefixRouter()
+    assert sorted(router.choose(f"short {i}", {"x": 0, "y": 0}) for i in range(6)) == ["x"] * 3 + ["y"] * 3
+
+
 def test_equal_blocks_behind_other_ones_do_not_count() -> None:
     router, loads = PrefixRouter(), {"x": 0, "y": 0}
     first = router.choose(A, loads)

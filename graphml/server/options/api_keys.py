@@ -94,6 +94,13 @@ class ApiKeys:
         """What an owner has used and may use; None for requests without a key, and for one that is gone."""
         return None if owner is None else self._uses.get(owner)
 
+    def adopt(self, owner: str, folder: str, limits: KeyLimits) -> None:
+        """Know an owner whose key another process has checked."""
+        if owner not in self._uses:
+            self._uses[owner] = KeyUse(limits)
+        self._uses[owner].change(limits)
+        self._folders[owner] = folder
+
     def folder_of(self, owner: str | None) -> str:
         """The name of a folder for what an owner keeps, the same in every process; "" for who has no key.
 

@@ -97,6 +97,12 @@ class KeyUse:
         self.requests += 1
         self.prompt_tokens += n_tokens
 
+    def read(self, count: int) -> None:
+        """A prompt of a request that was begun with none had so many tokens."""
+        self.prompt_tokens += count
+        if self._of_tokens is not None:
+            self._of_tokens.take(count)
+
     def generated(self, count: int) -> None:
         """An answer has ended with so many tokens."""
         self.generated_tokens += count

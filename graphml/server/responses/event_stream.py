@@ -48,6 +48,13 @@ def event(data: Any, name: str | None = None) -> bytes:
     return head + b"data: " + encode(data) + b"\n\n"
 
 
+def error_event(body: dict[str, Any], style: Style) -> bytes:
+    """An error in mid-stream."""
+    if style == "ollama":
+        return line(body)
+    return event(body, "error" if style == "anthropic" else None)
+
+
 def line(data: Any) -> bytes:
     """One object of a stream of JSON lines, as ollama sends them."""
     return encode(data) + b"\n"
@@ -115,13 +122,8 @@ class EventStream:
         except (asyncio.CancelledError, OSError):
             raise
         except Exception as error:
-            await self._give(send, self._error_event(as_api_error(error).body(self._style)))
+            await self._give(send, error_event(as_api_error(error).body(self._style), self._style))
         await self._give(send, b"", more=False)
-
-    def _error_event(self, body: dict[str, Any]) -> bytes:
-        if self._style == "ollama":
-            return line(body)
-        return event(body, "error" if self._style == "anthropic" else None)
 
     async def _give(self, send: Send, chunk: bytes, more: bool = True) -> None:
         self._n_sent += 1

@@ -1,0 +1,141 @@
+"""A server of several replicas: Ray Serve runs them, and this process lets requests in.
+
+Knows Ray Serve and sockets; what is asked is the front's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import serve
+from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, RequestRouterConfig
+
+from graphml.cluster.autoscaling import replicas_wanted
+from graphml.cluster.front import Front
+from graphml.cluster.node_check import FileSender, Wanted, ready_nodes
+from graphml.cluster.ray_cluster import RayCluster, described
+from graphml.cluster.ray_engines import wanted_files
+from graphml.cluster.replica import Replica
+from graphml.cluster.replica_router import PrefixAffinity
+from graphml.cluster.replica_set import ReplicaSet
+from graphml.errors import BackendError, UsageError
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.server.access.connections import check_certificate
+from graphml.server.access.open_connections import OpenConnections
+from graphml.server.listening import listening
+from graphml.server.observing.request_log import Ended
+from graphml.server.observing.told_lines import tell
+from graphml.server.observing.trace_export import TraceExport
+from graphml.server.options.server_options import ServerOptions
+from graphml.server.serving import SWITCH_S, addresses, run_application
+
+REPLICA = "replica"
+"""The name of the replicas' deployment."""
+ONGOING = 1 << 16
+"""Requests of a replica that Ray Serve lets through: what is too much is the server's to refuse."""
+SERVE_LOG = {"log_level": "ERROR", "enable_access_log": False}
+
+
+@dataclass(frozen=True)
+class ReplicaOptions:
+    """Where replicas run, and how many: from least to most, as requests want them.
+
+    cpus, gpus: of a node for each; cpus are its threads, too.
+    """
+
+    address: str = "auto"
+    least: int = 1
+    most: int = 1
+    cpus: float = 1.0
+    gpus: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.least <= self.most:
+            raise UsageError(f"--replicas: wanted N or LEAST-MOST from 1 on; got {self.least}-{self.most}")
+        if not self.cpus > 0 or not self.gpus >= 0:
+            raise UsageError(
+                f"--replica-cpus, --replica-gpus: wanted above 0, and 0 or more; got {self.cpus}, {self.gpus}"
+            )
+
+
+def deployment(
+    path: Path | str, wanted: Wanted | None, source: str, opening: LoadOptions, options: ServerOptions,
+    replicas: ReplicaOptions,
+) -> Any:  # fmt: skip
+    """The replicas as a deployment of Ray Serve that is bound to its arguments."""
+    scaling: dict[str, Any] = {"num_replicas": replicas.least}
+    if replicas.most > replicas.least:
+        scaling = {
+            "autoscaling_config": AutoscalingConfig(
+                min_replicas=replicas.least, max_replicas=replicas.most, initial_replicas=replicas.least,
+                target_ongoing_requests=options.parallel, upscale_delay_s=5, downscale_delay_s=60,
+                metrics_interval_s=1, look_back_period_s=5,
+                policy=AutoscalingPolicy(policy_function=replicas_wanted),
+            )
+        }  # fmt: skip
+    made_so = serve.deployment(
+        Replica, name=REPLICA, max_ongoing_requests=ONGOING, health_check_period_s=2,
+        health_check_timeout_s=30,
+        graceful_shutdown_timeout_s=options.drain, graceful_shutdown_wait_loop_s=0.2,
+        ray_actor_options={"num_cpus": replicas.cpus, "num_gpus": replicas.gpus},
+        request_router_config=RequestRouterConfig(request_router_class=PrefixAffinity),
+        logging_config=SERVE_LOG, **scaling,
+    )  # fmt: skip
+    return made_so.bind(path, wanted, source, opening, options)
+
+
+def serve_replicas_until_stopped(
+    path: Path, tensor_files: Sequence[Path], opening: LoadOptions, options: ServerOptions,
+    replicas: ReplicaOptions,
+) -> None:  # fmt: skip
+    """Serve a model by replicas until SIGTERM or Ctrl-C.
+
+    UsageError for a cluster or a node where no replica can run; BackendError where they do not start.
+    """
+    check_certificate(options)
+    sys.setswitchinterval(SWITCH_S)
+    traces = None if options.otlp_endpoint is None else TraceExport(options.otlp_endpoint)
+    name = f"graphml-{options.port}"
+    with RayCluster(replicas.address) as cluster:
+        wanted = wanted_files(path, tensor_files, opening)
+        sender = FileSender(cluster, wanted.model)
+        ready_nodes(cluster, [n for n in cluster.nodes if n.cpus >= replicas.cpus], wanted, sender)
+        cluster.check_free({"CPU": replicas.least * replicas.cpus, "GPU": replicas.least * replicas.gpus})
+        connections = OpenConnections(max(options.limits.connections, 2 * options.limits.waiting), tell)
+        with listening(options.hosts, options.port, connections) as sockets:
+            logging.getLogger("ray.serve").setLevel(logging.ERROR)
+            serve.start(proxy_location="Disabled", logging_config=SERVE_LOG)
+            bound = deployment(path, wanted, sender.name, opening, options, replicas)
+            try:
+                handle = serve.run(bound, name=name, route_prefix=None, logging_config=SERVE_LOG)
+                replica_set = ReplicaSet(handle, name)
+                where = f"graphml: {path.name} at {addresses(options, sockets)}"
+                listeners = [] if traces is None else [traces]
+                asyncio.run(
+                    _run(Front(options, replica_set), replica_set, sockets, connections, where, listeners)
+                )
+            except (RuntimeError, ray.exceptions.RayError) as error:
+                raise BackendError(f"--ray: {described(error)}") from None
+            finally:
+                serve.delete(name)
+                if traces is not None:
+                    traces.close()
+
+
+async def _run(
+    front: Front, replica_set: ReplicaSet, sockets: list[Any], connections: OpenConnections, where: str,
+    listeners: Sequence[Ended],
+) -> None:  # fmt: skip
+    count = len(await replica_set.names())
+
+    def ready() -> None:
+        tell(f"{where} ({count} replicas of {front.options.parallel} slots)")
+
+    await run_application(front.app(listeners), front, front.keys, sockets, connections, ready)
