@@ -33,7 +33,10 @@ CONFIGS = ("config", "text_config")
 MODELS = {
     "step3p5": "Step3p7TextModel",
     "deepseek_ocr2_text": "DeepseekOcr2TextModel",
+    "ernie4_5_vl_moe_text": "Ernie4_5_VLMoeTextModel",
     "granite4_vision_text": "Granite4VisionTextModel",
+    "granite_docling_text": "GraniteDoclingTextModel",
+    "hy_v4_vl_text": "HYV4VLTextModel",
     "paddleocr_vl_text": "PaddleOCRTextModel",
     "qwen2_5_omni_text": "Qwen2_5OmniThinkerTextModel",
     "qwen3_omni_moe_text": "Qwen3OmniMoeThinkerTextModel",
@@ -176,12 +179,25 @@ def record(kind: str) -> dict[str, Any]:
     return record(INNER[kind]) | kept if kind in INNER else kept
 
 
+def tied(library: Any) -> list[str]:
+    """The larger models, with a `text_config`, whose class ties the output matrix to the embedding."""
+    classes = {kind: library.CONFIG_MAPPING[kind] for kind in sorted(library.CONFIG_MAPPING.keys())}
+    larger = {kind: of for kind, of in classes.items() if "text_config" in (of.sub_configs or {})}
+    whole = {kind for kind, family in discovery.families().items() if family.whole}
+    return [
+        kind
+        for kind, of in larger.items()
+        if kind not in whole and getattr(of(), "tie_word_embeddings", None)
+    ]
+
+
 def main() -> None:
     """Write the records of all families that transformers has."""
     library = importlib.import_module("transformers")
     kinds = sorted(kind for kind in discovery.families() if kind in library.CONFIG_MAPPING)
     rows = ",\n".join(f"{json.dumps(kind)}: {json.dumps(record(kind))}" for kind in kinds)
-    DATA.write_text(f'{{"transformers": "{library.__version__}", "model_types": {{\n{rows}\n}}}}\n')
+    about = f'"transformers": "{library.__version__}",\n"tied": {json.dumps(tied(library))}'
+    DATA.write_text(f'{{{about},\n"model_types": {{\n{rows}\n}}}}\n')
 
 
 if __name__ == "__main__":

@@ -162,6 +162,9 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         **{f"swa_{name}": value for name, value in LOCAL_LATENT.items()}}),
     "ernie4_5": ("Ernie4_5", {"head_dim": 16}),
     "ernie4_5_moe": ("Ernie4_5_Moe", {"moe_num_experts": 6, "moe_k": 2, "moe_intermediate_size": 16}),
+    "ernie4_5_vl_moe": ("Ernie4_5_VLMoe", {
+        "moe_num_experts": 6, "moe_k": 2, "moe_intermediate_size": [16, 8],
+        "rope_parameters": {**MROPE, "mrope_section": [1, 1, 2]}}),
     "exaone": ("Exaone", {}),
     "exaone4": ("Exaone4", {"num_hidden_layers": 4, "sliding_window": 8, "layer_types": WINDOWED}),
     "exaone_moe": ("ExaoneMoe", {**EXPERTS, "num_hidden_layers": 4, "sliding_window": 8, "head_dim": 8}),
@@ -234,6 +237,7 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
                            "num_experts_per_tok": 2, "rope_parameters": {**YARN, "truncate": False}}),
     "granite": ("Granite", GRANITE),
     "granite4_vision": ("Granite4Vision", GRANITE),
+    "granite_docling": ("GraniteDocling", {**GRANITE, "tie_word_embeddings": True}),
     "granite_swa": ("GraniteSWA", {**GRANITE, **SOME_ROPE, "tie_word_embeddings": True}),
     "granitemoe": ("GraniteMoe", {**GRANITE, "num_local_experts": 6}),
     "granitemoe_swa": ("GraniteMoeSWA", {**GRANITE, **SOME_ROPE, "num_local_experts": 6,
@@ -261,6 +265,10 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "rms_norm_eps": 0.01,
         "index_topk": 8, "index_head_dim": 16, "index_n_heads": 16, "swiglu_limit": 0.5, "n_group": 4,
         "topk_group": 2, "n_shared_experts": 2, "indexer_types": ["full", "full", "shared"]}),
+    "hy_v4_vl": ("HYV4VL", {
+        **LATENT, "first_k_dense_replace": None, "q_lora_rank": 24, "hc_mult": 2, "rms_norm_eps": 0.01,
+        "index_topk": 8, "index_head_dim": 16, "index_n_heads": 16, "swiglu_limit": 0.5,
+        "rope_parameters": {**MROPE, "mrope_section": [1, 1, 0]}}),
     "jais2": ("Jais2", {}),
     "jamba": ("Jamba", {"num_experts": 6, "attn_layer_period": 2, "attn_layer_offset": 1,
                         "mamba_d_state": 8, "use_mamba_kernels": False}),

@@ -44,7 +44,7 @@ def _write(path: Path, tensors: dict[str, Floats]) -> None:
     save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
 
 
-@pytest.mark.parametrize("kind", ["mistral3", "internvl", "llava"])
+@pytest.mark.parametrize("kind", ["mistral3", "internvl", "shieldgemma2", "llava"])
 def test_the_class_says_whether_the_output_is_the_embedding(kind: str, tmp_path: Path) -> None:
     inner, tensors, _ = about("qwen2")
     inner = {name: value for name, value in inner.items() if name != "tie_word_embeddings"}

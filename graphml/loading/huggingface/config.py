@@ -245,13 +245,23 @@ class HfConfig:
             )
 
 
-@functools.cache
 def class_fields() -> Mapping[str, Mapping[str, Any]]:
     """By model_type the fields that its class of transformers reads, and its default where it is one value.
 
     Written by `tests/class_fields.py` from the source of the version that the file names.
     """
-    recorded: dict[str, dict[str, Any]] = json.loads(CLASS_FIELDS.read_text(encoding="utf-8"))["model_types"]
+    recorded: dict[str, dict[str, Any]] = _classes()["model_types"]
+    return recorded
+
+
+def is_tied(kind: str) -> bool:
+    """Whether the class of a larger model assumes that the output matrix is the embedding."""
+    return kind in _classes()["tied"]
+
+
+@functools.cache
+def _classes() -> Mapping[str, Any]:
+    recorded: dict[str, Any] = json.loads(CLASS_FIELDS.read_text(encoding="utf-8"))
     return recorded
 
 

@@ -30,12 +30,18 @@ class To:
 
     behind: after how many other layers the first of these comes, of models with several stacks.
     by_rows: it is a part of the rows of one matrix, by the last number in its name, not one of the experts.
+    count: how many experts there are; further ones are of pictures.
     """
 
     name: str
     change: Change
     behind: Callable[[HfConfig], int] | None = None
     by_rows: bool = False
+    count: Callable[[HfConfig], int] | None = None
+
+    def is_read(self, config: HfConfig, numbers: Sequence[int]) -> bool:
+        """Whether a tensor with these numbers in its name is of the language model."""
+        return self.count is None or len(numbers) < 2 or numbers[-1] < self.count(config)
 
     def place(self, config: HfConfig, numbers: Sequence[int]) -> str:
         """The name with the numbers of layer and expert that theirs has."""

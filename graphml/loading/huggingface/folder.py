@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from graphml.errors import ArchitectureError, WeightsError, did_you_mean
-from graphml.loading.huggingface.config import HfConfig, Value, class_fields
-from graphml.loading.huggingface.config_names import TIED
+from graphml.loading.huggingface.config import HfConfig, Value, class_fields, is_tied
 from graphml.loading.huggingface.family import Family
 from graphml.loading.huggingface.generation_settings import sampling_metadata
 from graphml.loading.huggingface.json_files import read_json
@@ -160,7 +159,7 @@ def language_model(whole: dict[str, Any], families: Mapping[str, Family] | None 
         return {**inner, **{name: value for name, value in whole.items() if value is not inner}}
     shared, tied = ("quantization_config", "eos_token_id", "bos_token_id"), "tie_word_embeddings"
     own = {tied: whole[tied]} if whole.get(tied) is not None else {}
-    if tied not in whole and str(whole.get("model_type")) in TIED:
+    if tied not in whole and is_tied(str(whole.get("model_type"))):
         own = {tied: True}
     return {**{name: whole[name] for name in shared if name in whole}, **inner, **own}
 

@@ -35,8 +35,8 @@ HEAD = ". With fc.weight it is a head that drafts, as of EAGLE-3: wanted as a GG
 """Of an error for a folder, what its tensors say that it is."""
 SEEING = (
     "aligner", "audio_tower", "connector", "embed_audio", "embed_vision", "image_newline", "image_tower",
-    "mm_projector", "multi_modal_projector", "projector", "qwen2_model", "sam_model", "video_tower",
-    "view_seperator", "vision_encoder", "vision_model",
+    "mm_projector", "multi_modal_projector", "projector", "qwen2_model", "resampler_model", "sam_model",
+    "video_tower", "view_seperator", "vision_encoder", "vision_model",
     "vision_projection", "vision_tower", "visual", "visual_embeddings_table", "vqmodel",
 )  # fmt: skip
 _SEEING = re.compile(rf"(thinker\.)?(model\.)?({'|'.join(SEEING)})(\..*)?")
@@ -71,6 +71,8 @@ def our_tensors(
             unknown.append(name)
             continue
         for target in to:
+            if isinstance(target, To) and not target.is_read(config, numbers):
+                continue
             place = target.name if isinstance(target, To) else target
             ours = our_name(config, target, numbers, suffix)
             by_rows = isinstance(target, To) and target.by_rows
