@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -70,9 +70,7 @@ def our_tensors(
         if to is None:
             unknown.append(name)
             continue
-        for target in to:
-            if isinstance(target, To) and not target.is_read(config, numbers):
-                continue
+        for target in _read(to, config, numbers):
             place = target.name if isinstance(target, To) else target
             ours = our_name(config, target, numbers, suffix)
             by_rows = isinstance(target, To) and target.by_rows
@@ -238,6 +236,11 @@ def our_name(config: HfConfig, target: str | To, numbers: Sequence[int], suffix:
     if isinstance(target, To):
         return target.place(config, numbers) + suffix
     return target.format(*numbers) + suffix
+
+
+def _read(entry: Entry, config: HfConfig, numbers: Sequence[int]) -> Iterator[str | To]:
+    """The targets without those that are of pictures."""
+    yield from (to for to in entry if not isinstance(to, To) or to.is_read(config, numbers))
 
 
 def _entry(target: str | To | tuple[To, ...] | None) -> Entry:

@@ -1,4 +1,4 @@
-"""The language model of ERNIE 4.5 VL, on text alone: ERNIE 4.5 with experts, of which half are of pictures."""
+"""The language model of ERNIE 4.5 VL, on text alone; half of the experts are of pictures."""
 
 from __future__ import annotations
 

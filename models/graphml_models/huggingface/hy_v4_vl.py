@@ -1,4 +1,4 @@
-"""The language model of Hunyuan V4 VL, on text alone: Hunyuan V4, whose pairs of a rope are neighbours here."""
+"""The language model of Hunyuan V4 VL, on text alone: Hunyuan V4 with a rope of neighbours."""
 
 from __future__ import annotations
 
