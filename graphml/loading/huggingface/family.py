@@ -65,6 +65,8 @@ class Family:
     older: model_types that earlier versions wrote, with the fields of a larger model's language model among
     its own, or under another name -> the one of `model_types` that it is; others are of no use here.
     lists: our names of tensors of whole numbers, of one layer -> the key, without its beginning.
+    claims: from the fields of a config of another model_type, or of none, of authors' own classes, to the one
+    of `model_types` that it is; None: it is not of this family.
     whole: `model_types` are of classes whose config has that of their layers as `text_config`, which is not
     the config of a model of its own: its fields count beside theirs.
     """
@@ -79,6 +81,7 @@ class Family:
     numbers: Mapping[str, str] = field(default_factory=dict)
     older: Mapping[str, str] = field(default_factory=dict)
     lists: Mapping[str, str] = field(default_factory=dict)
+    claims: Callable[[Mapping[str, Any]], str | None] | None = None
     whole: bool = False
 
 

@@ -38,6 +38,8 @@ CONFIG, WHOLE, INDEX = "config.json", "model.safetensors", "model.safetensors.in
 LARGEST_INDEX = 64 << 20
 MAX_SHARDS = 4096
 EMPTY: Mapping[str, str] = {}
+TEXT_CONFIGS = ("text_config", "llm_config", "language_config")
+"""Fields of a larger model that hold the config of its language model, as classes name them."""
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
@@ -68,7 +70,7 @@ def open_folder(
     """
     whole = read_json(path / CONFIG)
     fields = language_model(whole, families)
-    kind = fields.get("model_type")
+    kind = _model_type(fields, families)
     family = stated_family or _family(path / CONFIG, kind, families, refused)
     kind = family.older.get(str(kind), kind)
     with guarded(path / MODULES, WeightsError):
@@ -151,7 +153,7 @@ def language_model(whole: dict[str, Any], families: Mapping[str, Family] | None 
     """
     if isinstance(whole.get("thinker_config"), dict):  # of a model that speaks, too
         whole = {**whole, **whole["thinker_config"]}
-    inner = whole.get("text_config") or whole.get("llm_config")
+    inner = next((whole[name] for name in TEXT_CONFIGS if whole.get(name)), None)
     if not isinstance(inner, dict):
         return whole
     outer = (families or {}).get(str(whole.get("model_type")))
@@ -162,6 +164,13 @@ def language_model(whole: dict[str, Any], families: Mapping[str, Family] | None 
     if tied not in whole and is_tied(str(whole.get("model_type"))):
         own = {tied: True}
     return {**{name: whole[name] for name in shared if name in whole}, **inner, **own}
+
+
+def _model_type(fields: Mapping[str, Any], families: Mapping[str, Family]) -> Any:
+    """The model_type, or what a family takes the config for."""
+    claiming = {id(family): family.claims for family in families.values() if family.claims is not None}
+    claimed = (claims(fields) for claims in claiming.values())
+    return next((kind for kind in claimed if kind is not None), fields.get("model_type"))
 
 
 def _family(path: Path, kind: Any, families: Mapping[str, Family], refused: Mapping[str, str]) -> Family:

@@ -23,7 +23,8 @@ from graphml.weights.filemap import Bytes
 # First parts of names, which depend on the class, and on whether there is more than a language model.
 PREFIXES = (
     "model.model.language_model.model.", "model.language_model.", "language_model.model.",
-    "language_model.backbone.", "language_model.", "model.text_model.", "thinker.model.", "thinker.",
+    "language_model.backbone.", "language_model.", "language.model.", "language.", "llm.model.", "llm.",
+    "model.text_model.", "thinker.model.", "thinker.",
     "model.", "transformer.",
     "backbone.", "gpt_neox.", "bert.", "roberta.", "distilbert.transformer.", "distilbert.",
     "nomic_bert.",
@@ -36,7 +37,7 @@ HEAD = ". With fc.weight it is a head that drafts, as of EAGLE-3: wanted as a GG
 SEEING = (
     "aligner", "audio_tower", "connector", "embed_audio", "embed_vision", "image_newline", "image_tower",
     "mm_projector", "multi_modal_projector", "projector", "qwen2_model", "resampler_model", "sam_model",
-    "video_tower", "view_seperator", "vision_encoder", "vision_model",
+    "video_tower", "view_seperator", "vision", "vision_embed_tokens", "vision_encoder", "vision_model",
     "vision_projection", "vision_tower", "visual", "visual_embeddings_table", "vqmodel",
 )  # fmt: skip
 _SEEING = re.compile(rf"(thinker\.)?(model\.)?({'|'.join(SEEING)})(\..*)?")
