@@ -50,6 +50,9 @@ INNER = {
 PRIVATE = {"_is_quantized", "default_theta"}
 
 
+NAME = "tie_word_embeddings"
+
+
 class Source(NamedTuple):
     """What a module defines, by name, and from which files it imports the names of others."""
 
@@ -179,16 +182,25 @@ def record(kind: str) -> dict[str, Any]:
     return record(INNER[kind]) | kept if kind in INNER else kept
 
 
-def tied(library: Any) -> list[str]:
-    """The larger models, with a `text_config`, whose class ties the output matrix to the embedding."""
+def tied(library: Any) -> tuple[list[str], ...]:
+    """The larger models, with a `text_config`, whose class ties the output matrix to the embedding.
+
+    By default, and where their `text_config` says it though they say the contrary.
+    """
     classes = {kind: library.CONFIG_MAPPING[kind] for kind in sorted(library.CONFIG_MAPPING.keys())}
-    larger = {kind: of for kind, of in classes.items() if "text_config" in (of.sub_configs or {})}
     whole = {kind for kind, family in discovery.families().items() if family.whole}
-    return [
-        kind
-        for kind, of in larger.items()
-        if kind not in whole and getattr(of(), "tie_word_embeddings", None)
-    ]
+    larger = {
+        kind: of
+        for kind, of in classes.items()
+        if kind not in whole and "text_config" in (of.sub_configs or {})
+    }
+    configs = {kind: of() for kind, of in larger.items()}
+    by_text = {
+        kind: larger[kind](**{NAME: False, "text_config": {**config.text_config.to_dict(), NAME: True}})
+        for kind, config in configs.items()
+        if getattr(config, "text_config", None) is not None
+    }
+    return tuple([kind for kind in of if getattr(of[kind], NAME, None)] for of in (configs, by_text))
 
 
 def main() -> None:
@@ -196,7 +208,8 @@ def main() -> None:
     library = importlib.import_module("transformers")
     kinds = sorted(kind for kind in discovery.families() if kind in library.CONFIG_MAPPING)
     rows = ",\n".join(f"{json.dumps(kind)}: {json.dumps(record(kind))}" for kind in kinds)
-    about = f'"transformers": "{library.__version__}",\n"tied": {json.dumps(tied(library))}'
+    always, by_text = map(json.dumps, tied(library))
+    about = f'"transformers": "{library.__version__}",\n"tied": {always},\n"tied_by_text": {by_text}'
     DATA.write_text(f'{{{about},\n"model_types": {{\n{rows}\n}}}}\n')
 
 

@@ -254,9 +254,14 @@ def class_fields() -> Mapping[str, Mapping[str, Any]]:
     return recorded
 
 
-def is_tied(kind: str) -> bool:
-    """Whether the class of a larger model assumes that the output matrix is the embedding."""
-    return kind in _classes()["tied"]
+def is_tied(kind: str, whole: Any, inner: Any) -> Any:
+    """Whether the output matrix of a larger model is the embedding; None: the class does not say it.
+
+    whole, inner: what its config and that of its language model say of it, None for nothing.
+    """
+    if whole is None:
+        return True if kind in _classes()["tied"] else None
+    return inner if not whole and inner and kind in _classes()["tied_by_text"] else whole
 
 
 @functools.cache

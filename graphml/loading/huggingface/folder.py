@@ -160,10 +160,11 @@ def language_model(whole: dict[str, Any], families: Mapping[str, Family] | None 
     if outer is not None and outer.whole:
         return {**inner, **{name: value for name, value in whole.items() if value is not inner}}
     shared, tied = ("quantization_config", "eos_token_id", "bos_token_id"), "tie_word_embeddings"
-    own = {tied: whole[tied]} if whole.get(tied) is not None else {}
-    if tied not in whole and is_tied(str(whole.get("model_type"))):
-        own = {tied: True}
-    return {**{name: whole[name] for name in shared if name in whole}, **inner, **own}
+    is_embedding = is_tied(str(whole.get("model_type")), whole.get(tied), inner.get(tied))
+    own = {} if is_embedding is None else {tied: is_embedding}
+    nulls = {name for name in shared if inner.get(name) is None}
+    of_inner = {name: value for name, value in inner.items() if name not in nulls}
+    return {**{name: whole[name] for name in shared if name in whole}, **of_inner, **own}
 
 
 def _model_type(fields: Mapping[str, Any], families: Mapping[str, Family]) -> Any:
