@@ -80,7 +80,7 @@ class Hybrid(_config.Config):
 def read_hybrid(
     keys: Keys, eps: str = _config.RMS_EPS, groups: bool = True, n_used: int | None = None
 ) -> Hybrid:
-    """What every hybrid has; eps: the key of the norms' epsilon; groups: as of `Ssm.read`; n_used: of `read`."""
+    """What every hybrid has; eps: the key of the norms' epsilon; groups: of `Ssm.read`; n_used: of `read`."""
     n_layer = keys.integer("block_count")
     counts = [keys.integers(f"attention.head_count{kind}", n_layer) for kind in ("", "_kv")]
     most = Heads(max(counts[0], default=0), max(counts[1], default=0))

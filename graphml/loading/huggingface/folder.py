@@ -25,7 +25,7 @@ from graphml.loading.huggingface.packed import (
     unpacked,
 )
 from graphml.loading.huggingface.sentence_modules import MODULES, embedding_keys, read_modules
-from graphml.loading.huggingface.tensors import OUTPUT, our_tensors, take_lists, take_numbers
+from graphml.loading.huggingface.tensors import OUTPUT, looked_up, our_tensors, take_lists, take_numbers
 from graphml.loading.huggingface.tokenizer_files import NO_TOKENIZER, tokenizer_metadata
 from graphml.loading.pooling import NO_OUTPUT
 from graphml.system.read_files import guarded
@@ -89,7 +89,8 @@ def open_folder(
             stated = stated_quantization(path, config.get("quantization_config"), stored_tensors)
             layout = read_packing(*stated)
             keys, tied = metadata_keys(config, family)
-            held_tensors = unpacked(path, layout, stored_tensors)
+            useful = {name: of for name, of in stored_tensors.items() if looked_up(family, name)[0] != ()}
+            held_tensors = unpacked(path, layout, useful)
             wrapped = not family.whole and (fields is not whole or kind != whole.get("model_type"))
             embeds = modules is not None
             tensors = our_tensors(config, family, held_tensors, tied or embeds, wrapped)
@@ -151,8 +152,9 @@ def language_model(whole: dict[str, Any], families: Mapping[str, Family] | None 
     The larger one has the output matrix, so it says whether that is the embedding. families: by model_type,
     of which some count the larger one's fields, see `Family.whole`.
     """
-    if isinstance(whole.get("thinker_config"), dict):  # of a model that speaks, too
-        whole = {**whole, **whole["thinker_config"]}
+    for part in ("thinker_config", "transformer_layer_config"):  # of a model that speaks, of a drafter
+        if isinstance(whole.get(part), dict):
+            whole = {**whole, **whole[part]}
     inner = next((whole[name] for name in TEXT_CONFIGS if whole.get(name)), None)
     if not isinstance(inner, dict):
         return whole
