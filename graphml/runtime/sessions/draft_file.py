@@ -38,7 +38,7 @@ def open_draft_file(executor: Executor, file: ModelFile) -> None:
     name = file.metadata.text("general.architecture")
     architecture, form, unread, correcting, corrects = discovery.drafter(name)
     config: Any = architecture.read(Keys(file.metadata, name))
-    if not config.target_layers and hasattr(config, "n_embd_target"):
+    if getattr(config, "usual_layers", False):
         config = replace(config, target_layers=usual_layers(getattr(executor.config, "n_layer", 0)))
     _check_fits(executor, file, config)
     tensors = _with_shared(executor, file, form)

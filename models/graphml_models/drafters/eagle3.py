@@ -28,15 +28,15 @@ N_ROWS = 3
 class Config(_config.Config):
     """target_layers: layers of the other model whose inputs are read; n_embd_target: its width W.
 
-    Without target_layers they are the usual ones, see `usual_layers` of `graphml.runtime.sessions.draft_file`.
-
     norm_before_residual: the residual is that of the normed row; norm_before_fc: the joined rows are normed.
+    usual_layers: the model that is drafted for decides which layers are read.
     """
 
     target_layers: tuple[int, ...]
     n_embd_target: int
     norm_before_residual: bool
     norm_before_fc: bool
+    usual_layers: bool
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
@@ -58,6 +58,7 @@ class Config(_config.Config):
             n_embd_target=n_embd_target,
             norm_before_residual=keys.boolean("norm_before_residual", False),
             norm_before_fc=keys.boolean("norm_before_fc", False),
+            usual_layers=usual,
         )
 
 

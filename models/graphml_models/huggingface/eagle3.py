@@ -1,4 +1,4 @@
-"""Heads of EAGLE-3, as SpecForge, speculators and ModelOpt save them: one layer that drafts for another model."""
+"""Heads of EAGLE-3, as SpecForge, speculators and ModelOpt save them, which draft for another model."""
 
 from __future__ import annotations
 
