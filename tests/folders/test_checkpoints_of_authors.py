@@ -320,3 +320,78 @@ def test_ling_2(kind: str, tmp_path: Path) -> None:
     })  # fmt: skip
     path = written(tmp_path / "model", "sarvam_moe", config, weights_of("sarvam_moe"))
     assert nmse(logits(path, "reference", [TOKENS.tolist()]), about("sarvam_moe")[2]) <= LIMIT
+
+
+def of_deepseek_ocr() -> tuple[dict[str, Any], Arrays]:
+    """Fields and tensors of a record's language model, of experts without a factor."""
+    left_out = ("model_type", "mlp_layer_types", "routed_scaling_factor", "rope_parameters", "topk_method")
+    fields = fields_of("deepseek_ocr2", dict.fromkeys(left_out))
+    text = {name: of for name, of in weights_of("deepseek_ocr2").items() if re.match(TEXT, name)}
+    for name, array in text.items():  # the record's factor, in the matrix behind it
+        if re.search(r"\.experts\.(\d+\.)?down_proj", name):
+            text[name] = array * np.float32(1.5)
+    return {**fields, "first_k_dense_replace": 1}, text
+
+
+def test_deepseek_moe(tmp_path: Path) -> None:
+    fields, tensors = of_deepseek_ocr()
+    fields |= {
+        "model_type": "deepseek",
+        "scoring_func": "softmax",
+        "moe_layer_freq": 1,
+        "norm_topk_prob": False,
+    }
+    path = written(tmp_path / "model", "llama", fields, tensors)
+    assert nmse(logits(path, "reference", [TOKENS.tolist()]), about("deepseek_ocr2")[2]) <= LIMIT
+
+
+def test_ling_1(tmp_path: Path) -> None:
+    fields, tensors = of_deepseek_ocr()
+    fields |= {"model_type": "bailing_moe", "norm_topk_prob": False, "norm_head": False, "use_qkv_bias": False,
+               "num_experts": fields.pop("n_routed_experts"), "max_window_layers": 2,
+               "num_shared_experts": fields.pop("n_shared_experts"), "norm_softmax": False}  # fmt: skip
+    for layer in range(2):
+        at = f"model.layers.{layer}"
+        parts = [tensors.pop(f"{at}.self_attn.{part}_proj.weight") for part in "qkv"]
+        tensors[f"{at}.attention.query_key_value.weight"] = np.concatenate(parts)
+    tensors = renamed(tensors, ("self_attn.o_proj", "attention.dense"), ("embed_tokens", "word_embeddings"))
+    path = written(tmp_path / "model", "llama", fields, tensors)
+    assert nmse(logits(path, "reference", [TOKENS.tolist()]), about("deepseek_ocr2")[2]) <= LIMIT
+
+
+BLOCK = {"attention": {"n_heads_in_group": 2, "no_op": False, "replace_with_linear": False},
+         "ffn": {"ffn_mult": 2.6, "no_op": False, "replace_with_linear": False}}  # fmt: skip
+
+
+def of_blocks(path: Path, blocks: list[Any], change: Callable[[Arrays], Arrays] = dict) -> Path:
+    """A Llama-Nemotron of a record's tensors."""
+    left_out = {"model_type": "nemotron-nas", "intermediate_size": None, "num_key_value_heads": None}
+    fields = {**fields_of("llama-linear", left_out), "block_configs": blocks}
+    return written(path, "llama-linear", fields, change(weights_of("llama-linear")))
+
+
+def test_llama_nemotron(tmp_path: Path) -> None:
+    def without_the_last(tensors: Arrays) -> Arrays:
+        return {name: array for name, array in tensors.items() if ".layers.1." not in name}
+
+    def with_a_matrix(tensors: Arrays) -> Arrays:
+        of_attention = r"layers\.1\.self_attn\.[qkv]_proj"
+        kept = {name: array for name, array in tensors.items() if not re.search(of_attention, name)}
+        return renamed(kept, (r"layers\.1\.self_attn\.o_proj", "layers.1.self_attn.linear_attn"))
+
+    ids = [TOKENS.tolist()]
+    whole = of_blocks(tmp_path / "whole", [BLOCK] * 2)
+    assert nmse(logits(whole, "reference", ids), about("llama-linear")[2]) <= LIMIT
+    none = {"attention": {"no_op": True, "n_heads_in_group": None}, "ffn": {"no_op": True, "ffn_mult": None}}
+    got = logits(of_blocks(tmp_path / "pruned", [BLOCK, none], without_the_last), "reference", ids)
+    fields = fields_of("llama-linear", {"num_hidden_layers": 1})
+    shorter = written(tmp_path / "one", "llama-linear", fields, without_the_last(weights_of("llama-linear")))
+    assert nmse(got, logits(shorter, "reference", ids)) <= LIMIT
+    linear = {**BLOCK, "attention": {"n_heads_in_group": None, "replace_with_linear": True}}
+    with open_path(of_blocks(tmp_path / "linear", [BLOCK, linear], with_a_matrix)) as file:
+        assert file.metadata["deci.attention.head_count"] == [4, 4]
+        assert file.metadata["deci.attention.head_count_kv"] == [2, 0]
+        assert np.isfinite(logits(tmp_path / "linear", "reference", ids)).all()
+    windowed = {**BLOCK, "attention": {**BLOCK["attention"], "window_length": 8}}
+    with pytest.raises(ArchitectureError, match="layer 1: attention: wanted an object without"):
+        open_path(of_blocks(tmp_path / "windowed", [BLOCK, windowed]))
