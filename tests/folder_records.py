@@ -297,6 +297,8 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
                           "intermediate_size_mlp": 40, "rope_parameters": LLAMA3}),
     "mamba": ("Mamba", MAMBA),
     "mamba2": ("Mamba2", {**MAMBA, "num_heads": 8, "head_dim": 8, "n_groups": 2, "chunk_size": 8}),
+    "ministral": ("Ministral", {"sliding_window": 8, "head_dim": 16,
+                  "layer_types": ["full_attention", "sliding_attention"]}),
     "ministral3": ("Ministral3", {"head_dim": 8, "rope_parameters": {
         **YARN, "original_max_position_embeddings": 8, "mscale": 1.0, "mscale_all_dim": 1.0,
         "llama_4_scaling_beta": 0.3}}),

@@ -347,7 +347,7 @@ def test_deepseek_moe(tmp_path: Path) -> None:
 
 def test_ling_1(tmp_path: Path) -> None:
     fields, tensors = of_deepseek_ocr()
-    fields |= {"model_type": "bailing_moe", "norm_topk_prob": False, "norm_head": False, "use_qkv_bias": False,
+    fields |= {"model_type": "bailing_moe", "norm_topk_prob": False, "norm_head": False,
                "num_experts": fields.pop("n_routed_experts"), "max_window_layers": 2,
                "num_shared_experts": fields.pop("n_shared_experts"), "norm_softmax": False}  # fmt: skip
     for layer in range(2):
