@@ -39,6 +39,7 @@ MODELS = {
     "hy_v4_vl_text": "HYV4VLTextModel",
     "paddleocr_vl_text": "PaddleOCRTextModel",
     "qwen2_5_omni_text": "Qwen2_5OmniThinkerTextModel",
+    "unlimited_ocr_text": "UnlimitedOcrTextModel",
     "qwen3_omni_moe_text": "Qwen3OmniMoeThinkerTextModel",
 }
 """Of which the language model alone has no class with logits."""

@@ -25,6 +25,7 @@ SEEING = (
     "Qwen3VLMoe",
     "Qwen3OmniMoeThinker",
     "Step3p7",
+    "UnlimitedOcr",
     "DeepseekOcr2",
 )  # classes with a part that sees
 # Classes whose language model has a config of its own.
@@ -68,6 +69,10 @@ VISIONS = {"Ernie4_5_VLMoe": {"hidden_size": 16, "intermediate_size": 16, "depth
                "encoder_config": {"vocab_size": 8, "hidden_size": 16, "intermediate_size": 16,
                                   "num_hidden_layers": 1, "num_attention_heads": 2,
                                   "num_key_value_heads": 2}}}  # fmt: skip
+VISIONS["UnlimitedOcr"] = {
+    "sam_config": VISIONS["DeepseekOcr2"]["sam_config"],
+    "encoder_config": {**OF_CLIP, "model_type": "unlimited_ocr_vision_encoder"},
+}
 OTHER_PARTS: Mapping[str, Mapping[str, Any]] = {
     "Qwen3OmniMoeThinker": {"audio_config": {
         "d_model": 16, "encoder_attention_heads": 2, "encoder_ffn_dim": 16, "encoder_layers": 1,

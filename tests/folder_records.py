@@ -102,6 +102,8 @@ NEMOTRON_H = {"num_hidden_layers": None, "head_dim": 16, "mamba_num_heads": 8, "
               "n_groups": 2, "ssm_state_size": 8, "chunk_size": 8}  # fmt: skip
 LARGER = {"num_hidden_layers": 4, "hidden_size": 48, "intermediate_size": 80, "num_attention_heads": 6,
           "num_key_value_heads": 3, "vocab_size": 72, "max_position_embeddings": 320}  # fmt: skip
+OF_AUTHORS = {"bailing_moe", "bailing_moe_v2", "deepseek", "internlm2", "minicpm", "nemotron-nas"}
+"""Families whose classes transformers lacks: `test_checkpoints_of_authors.py` has them by other records."""
 # Name -> class of transformers, without the last part, and its fields; None: left out.
 RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "afmoe": ("Afmoe", {**EXPERTS, "num_hidden_layers": 5, "head_dim": 8, "mup_enabled": True,
@@ -152,6 +154,10 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
                             "beta_fast": 16, "beta_slow": 2},
         "layer_types": [HEAVY, SPARSE, "sliding_attention"],
         "mlp_layer_types": ["hash_moe", "hash_moe", "moe"]}),
+    "unlimited_ocr": ("UnlimitedOcr", {
+        "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "sliding_window": 8,
+        "num_key_value_heads": 4,
+        "mlp_layer_types": ["dense", "sparse"], "routed_scaling_factor": 1.5}),
     "dots1": ("Dots1", {**ROUTED, "head_dim": 8, "n_shared_experts": 2, "n_group": 4, "topk_group": 2,
                         "norm_topk_prob": True, "routed_scaling_factor": 1.5}),
     "dots3_note": ("Dots3Note", {

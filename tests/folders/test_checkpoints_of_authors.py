@@ -240,7 +240,8 @@ def test_larger_models_of_their_authors(name: str, tmp_path: Path) -> None:
 TEXT = r"lm_head|model\.(language_model\.)?(layers|norm|embed_tokens)"
 
 
-def test_deepseek_ocr(tmp_path: Path) -> None:
+@pytest.mark.parametrize("window", [None, 128])
+def test_deepseek_ocr(window: int | None, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     fields = fields_of(
         "deepseek_ocr2", {"model_type": None, "mlp_layer_types": None, "rope_parameters": None}
     )
@@ -251,7 +252,12 @@ def test_deepseek_ocr(tmp_path: Path) -> None:
         "qk_nope_head_dim": 0,
         "first_k_dense_replace": 1,
     }
-    config = {"model_type": "deepseek_vl_v2", "language_config": inner, "tile_tag": "2D"}
+    config = {
+        "model_type": "deepseek_vl_v2",
+        "language_config": inner,
+        "tile_tag": "2D",
+        "sliding_window": window,
+    }
     text = {name: of for name, of in weights_of("deepseek_ocr2").items() if re.match(TEXT, name)}
     tensors = renamed(text, (r"language_model\.", ""))
     tensors |= {
@@ -263,6 +269,7 @@ def test_deepseek_ocr(tmp_path: Path) -> None:
     (path / "config.json").write_text(json.dumps(config))
     save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
     assert nmse(logits(path, "reference", [TOKENS.tolist()]), about("deepseek_ocr2")[2]) <= LIMIT
+    assert ("the last 128 of their own" in caplog.text) == (window is not None)
 
 
 FORWARD = (("gate", "w1"), ("down", "w2"), ("up", "w3"))

@@ -161,9 +161,12 @@ def language_model(whole: dict[str, Any], families: Mapping[str, Family] | None 
     outer = (families or {}).get(str(whole.get("model_type")))
     if outer is not None and outer.whole:
         return {**inner, **{name: value for name, value in whole.items() if value is not inner}}
-    shared, tied = ("quantization_config", "eos_token_id", "bos_token_id"), "tie_word_embeddings"
+    shared: tuple[str, ...] = ("quantization_config", "eos_token_id", "bos_token_id")
+    tied = "tie_word_embeddings"
     is_embedding = is_tied(str(whole.get("model_type")), whole.get(tied), inner.get(tied))
     own = {} if is_embedding is None else {tied: is_embedding}
+    if inner is whole.get("language_config"):
+        shared = (*shared, "sliding_window")  # of Unlimited-OCR
     nulls = {name for name in shared if inner.get(name) is None}
     of_inner = {name: value for name, value in inner.items() if name not in nulls}
     return {**{name: whole[name] for name in shared if name in whole}, **of_inner, **own}

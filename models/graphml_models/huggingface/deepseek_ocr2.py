@@ -29,8 +29,13 @@ def keys(config: HfConfig) -> dict[str, Value]:
 
 def claims(config: Mapping[str, Any]) -> str | None:
     """DeepSeek-OCR and the small DeepSeek-VL2: DeepSeek-V2 without latent attention."""
-    is_without = config.get("use_mla") is False and config.get("model_type") in (None, "deepseek_v2")
-    return "deepseek_ocr2_text" if is_without else None
+    is_its = is_without_latents(config) and config.get("sliding_window") is None
+    return "deepseek_ocr2_text" if is_its else None
+
+
+def is_without_latents(config: Mapping[str, Any]) -> bool:
+    """Whether it is a config of DeepSeek-V2 that says it has no latent attention."""
+    return config.get("use_mla") is False and config.get("model_type") in (None, "deepseek_v2")
 
 
 FAMILY = Family(
