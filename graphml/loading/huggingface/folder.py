@@ -165,7 +165,7 @@ def language_model(whole: dict[str, Any], families: Mapping[str, Family] | None 
     tied = "tie_word_embeddings"
     is_embedding = is_tied(str(whole.get("model_type")), whole.get(tied), inner.get(tied))
     own = {} if is_embedding is None else {tied: is_embedding}
-    if inner is whole.get("language_config"):
+    if whole.get("language_config"):
         shared = (*shared, "sliding_window")  # of Unlimited-OCR
     nulls = {name for name in shared if inner.get(name) is None}
     of_inner = {name: value for name, value in inner.items() if name not in nulls}
