@@ -32,7 +32,7 @@ PREFIXES = (
 # What transformers 5 writes for `layers` of some larger models, whose parts that see have such names.
 _LAYERS = re.compile(r"^(blocks|encoder\.layers)(?=\.)")
 # Parts that see or hear, by the first word of their names: text alone is evaluated.
-HEAD = ". With fc.weight it is a head that drafts, as of DFlash: wanted as a GGUF file, for draft_model"
+HEAD = ". With fc.weight it is a head that drafts, as of DSpark: wanted as a GGUF file, for draft_model"
 """Of an error for a folder, what its tensors say that it is."""
 SEEING = (
     "aligner", "audio_tower", "connector", "embed_audio", "embed_vision", "image_newline", "image_tower",
