@@ -84,6 +84,11 @@ class Family:
     claims: Callable[[Mapping[str, Any]], str | None] | None = None
     whole: bool = False
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The model_types that it is of, and what earlier versions wrote for them."""
+        return *self.model_types, *(name for name, of in self.older.items() if of in self.model_types)
+
 
 def permuted(
     tensor: Tensor, name: str, order: Callable[[int], NDArray[np.intp]], count: int | None = None

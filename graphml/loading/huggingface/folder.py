@@ -70,7 +70,7 @@ def open_folder(
     """
     whole = read_json(path / CONFIG)
     fields = language_model(whole, families)
-    kind = _model_type(fields, families)
+    kind = model_type(fields, families)
     family = stated_family or _family(path / CONFIG, kind, families, refused)
     kind = family.older.get(str(kind), kind)
     with guarded(path / MODULES, WeightsError):
@@ -172,7 +172,7 @@ def language_model(whole: dict[str, Any], families: Mapping[str, Family] | None 
     return {**{name: whole[name] for name in shared if name in whole}, **of_inner, **own}
 
 
-def _model_type(fields: Mapping[str, Any], families: Mapping[str, Family]) -> Any:
+def model_type(fields: Mapping[str, Any], families: Mapping[str, Family]) -> Any:
     """The model_type, or what a family takes the config for."""
     claiming = {id(family): family.claims for family in families.values() if family.claims is not None}
     claimed = (claims(fields) for claims in claiming.values())
