@@ -33,9 +33,13 @@ CONFIGS = ("config", "text_config")
 MODELS = {
     "step3p5": "Step3p7TextModel",
     "deepseek_ocr2_text": "DeepseekOcr2TextModel",
+    "ernie4_5_vl_moe_text": "Ernie4_5_VLMoeTextModel",
     "granite4_vision_text": "Granite4VisionTextModel",
+    "granite_docling_text": "GraniteDoclingTextModel",
+    "hy_v4_vl_text": "HYV4VLTextModel",
     "paddleocr_vl_text": "PaddleOCRTextModel",
     "qwen2_5_omni_text": "Qwen2_5OmniThinkerTextModel",
+    "unlimited_ocr_text": "UnlimitedOcrTextModel",
     "qwen3_omni_moe_text": "Qwen3OmniMoeThinkerTextModel",
 }
 """Of which the language model alone has no class with logits."""
@@ -45,6 +49,9 @@ INNER = {
 }
 """Whose class runs a model of another config, with fields that count."""
 PRIVATE = {"_is_quantized", "default_theta"}
+
+
+NAME = "tie_word_embeddings"
 
 
 class Source(NamedTuple):
@@ -176,12 +183,35 @@ def record(kind: str) -> dict[str, Any]:
     return record(INNER[kind]) | kept if kind in INNER else kept
 
 
+def tied(library: Any) -> tuple[list[str], ...]:
+    """The larger models, with a `text_config`, whose class ties the output matrix to the embedding.
+
+    By default, and where their `text_config` says it though they say the contrary.
+    """
+    classes = {kind: library.CONFIG_MAPPING[kind] for kind in sorted(library.CONFIG_MAPPING.keys())}
+    whole = {kind for kind, family in discovery.families().items() if family.whole}
+    larger = {
+        kind: of
+        for kind, of in classes.items()
+        if kind not in whole and "text_config" in (of.sub_configs or {})
+    }
+    configs = {kind: of() for kind, of in larger.items()}
+    by_text = {
+        kind: larger[kind](**{NAME: False, "text_config": {**config.text_config.to_dict(), NAME: True}})
+        for kind, config in configs.items()
+        if getattr(config, "text_config", None) is not None
+    }
+    return tuple([kind for kind in of if getattr(of[kind], NAME, None)] for of in (configs, by_text))
+
+
 def main() -> None:
     """Write the records of all families that transformers has."""
     library = importlib.import_module("transformers")
     kinds = sorted(kind for kind in discovery.families() if kind in library.CONFIG_MAPPING)
     rows = ",\n".join(f"{json.dumps(kind)}: {json.dumps(record(kind))}" for kind in kinds)
-    DATA.write_text(f'{{"transformers": "{library.__version__}", "model_types": {{\n{rows}\n}}}}\n')
+    always, by_text = map(json.dumps, tied(library))
+    about = f'"transformers": "{library.__version__}",\n"tied": {always},\n"tied_by_text": {by_text}'
+    DATA.write_text(f'{{{about},\n"model_types": {{\n{rows}\n}}}}\n')
 
 
 if __name__ == "__main__":

@@ -8,11 +8,14 @@ from typing import Any
 VQ = {"embed_dim": 4, "num_embeddings": 8, "latent_channels": 4, "resolution": 16, "base_channels": 32,
       "channel_multiplier": [1], "num_res_blocks": 1}  # fmt: skip
 SEEING = (
+    "Ernie4_5_VLMoe",
     "Glm4v",
     "Glm4vMoe",
     "Glm5Next",
     "GlmOcr",
     "Granite4Vision",
+    "GraniteDocling",
+    "HYV4VL",
     "HunYuanVL",
     "MuseGlimmer",
     "PaddleOCRVL",
@@ -22,6 +25,7 @@ SEEING = (
     "Qwen3VLMoe",
     "Qwen3OmniMoeThinker",
     "Step3p7",
+    "UnlimitedOcr",
     "DeepseekOcr2",
 )  # classes with a part that sees
 # Classes whose language model has a config of its own.
@@ -47,7 +51,11 @@ VISION = {"depth": 1, "embed_dim": 16, "hidden_size": 32, "intermediate_size": 1
           "num_position_embeddings": 16, "patch_size": 4, "mlp_ratio": 2}  # fmt: skip
 OF_CLIP = {"model_type": "clip_vision_model", "hidden_size": 16, "intermediate_size": 16,
            "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8, "patch_size": 4}  # fmt: skip
-VISIONS = {"Granite4Vision": {**OF_CLIP, "hidden_size": 64},
+VISIONS = {"Ernie4_5_VLMoe": {"hidden_size": 16, "intermediate_size": 16, "depth": 1, "num_heads": 2},
+           "Granite4Vision": {**OF_CLIP, "hidden_size": 64},
+           "GraniteDocling": {**OF_CLIP, "model_type": "granite_docling_vision", "out_hidden_size": 32,
+                              "image_size": 32, "deepstack_visual_indexes": [0]},
+           "HYV4VL": {**OF_CLIP, "model_type": "hy_v4_vl_vision", "out_hidden_size": 32},
            "HunYuanVL": {**OF_CLIP, "model_type": "hunyuan_vl_vision", "out_hidden_size": 32},
            "MuseGlimmer": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
                            "num_attention_heads": 2, "max_position_embeddings": 16},
@@ -61,6 +69,10 @@ VISIONS = {"Granite4Vision": {**OF_CLIP, "hidden_size": 64},
                "encoder_config": {"vocab_size": 8, "hidden_size": 16, "intermediate_size": 16,
                                   "num_hidden_layers": 1, "num_attention_heads": 2,
                                   "num_key_value_heads": 2}}}  # fmt: skip
+VISIONS["UnlimitedOcr"] = {
+    "sam_config": VISIONS["DeepseekOcr2"]["sam_config"],
+    "encoder_config": {**OF_CLIP, "model_type": "unlimited_ocr_vision_encoder"},
+}
 OTHER_PARTS: Mapping[str, Mapping[str, Any]] = {
     "Qwen3OmniMoeThinker": {"audio_config": {
         "d_model": 16, "encoder_attention_heads": 2, "encoder_ffn_dim": 16, "encoder_layers": 1,

@@ -102,6 +102,8 @@ NEMOTRON_H = {"num_hidden_layers": None, "head_dim": 16, "mamba_num_heads": 8, "
               "n_groups": 2, "ssm_state_size": 8, "chunk_size": 8}  # fmt: skip
 LARGER = {"num_hidden_layers": 4, "hidden_size": 48, "intermediate_size": 80, "num_attention_heads": 6,
           "num_key_value_heads": 3, "vocab_size": 72, "max_position_embeddings": 320}  # fmt: skip
+OF_AUTHORS = {"bailing_moe", "bailing_moe_v2", "deepseek", "internlm2", "minicpm", "nemotron-nas"}
+"""Families whose classes transformers lacks: `test_checkpoints_of_authors.py` has them by other records."""
 # Name -> class of transformers, without the last part, and its fields; None: left out.
 RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "afmoe": ("Afmoe", {**EXPERTS, "num_hidden_layers": 5, "head_dim": 8, "mup_enabled": True,
@@ -152,6 +154,10 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
                             "beta_fast": 16, "beta_slow": 2},
         "layer_types": [HEAVY, SPARSE, "sliding_attention"],
         "mlp_layer_types": ["hash_moe", "hash_moe", "moe"]}),
+    "unlimited_ocr": ("UnlimitedOcr", {
+        "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "sliding_window": 8,
+        "num_key_value_heads": 4,
+        "mlp_layer_types": ["dense", "sparse"], "routed_scaling_factor": 1.5}),
     "dots1": ("Dots1", {**ROUTED, "head_dim": 8, "n_shared_experts": 2, "n_group": 4, "topk_group": 2,
                         "norm_topk_prob": True, "routed_scaling_factor": 1.5}),
     "dots3_note": ("Dots3Note", {
@@ -162,6 +168,9 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         **{f"swa_{name}": value for name, value in LOCAL_LATENT.items()}}),
     "ernie4_5": ("Ernie4_5", {"head_dim": 16}),
     "ernie4_5_moe": ("Ernie4_5_Moe", {"moe_num_experts": 6, "moe_k": 2, "moe_intermediate_size": 16}),
+    "ernie4_5_vl_moe": ("Ernie4_5_VLMoe", {
+        "moe_num_experts": 6, "moe_k": 2, "moe_intermediate_size": [16, 8],
+        "rope_parameters": {**MROPE, "mrope_section": [1, 1, 2]}}),
     "exaone": ("Exaone", {}),
     "exaone4": ("Exaone4", {"num_hidden_layers": 4, "sliding_window": 8, "layer_types": WINDOWED}),
     "exaone_moe": ("ExaoneMoe", {**EXPERTS, "num_hidden_layers": 4, "sliding_window": 8, "head_dim": 8}),
@@ -234,6 +243,7 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
                            "num_experts_per_tok": 2, "rope_parameters": {**YARN, "truncate": False}}),
     "granite": ("Granite", GRANITE),
     "granite4_vision": ("Granite4Vision", GRANITE),
+    "granite_docling": ("GraniteDocling", {**GRANITE, "tie_word_embeddings": True}),
     "granite_swa": ("GraniteSWA", {**GRANITE, **SOME_ROPE, "tie_word_embeddings": True}),
     "granitemoe": ("GraniteMoe", {**GRANITE, "num_local_experts": 6}),
     "granitemoe_swa": ("GraniteMoeSWA", {**GRANITE, **SOME_ROPE, "num_local_experts": 6,
@@ -261,6 +271,10 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "rms_norm_eps": 0.01,
         "index_topk": 8, "index_head_dim": 16, "index_n_heads": 16, "swiglu_limit": 0.5, "n_group": 4,
         "topk_group": 2, "n_shared_experts": 2, "indexer_types": ["full", "full", "shared"]}),
+    "hy_v4_vl": ("HYV4VL", {
+        **LATENT, "first_k_dense_replace": None, "q_lora_rank": 24, "hc_mult": 2, "rms_norm_eps": 0.01,
+        "index_topk": 8, "index_head_dim": 16, "index_n_heads": 16, "swiglu_limit": 0.5,
+        "rope_parameters": {**MROPE, "mrope_section": [1, 1, 0]}}),
     "jais2": ("Jais2", {}),
     "jamba": ("Jamba", {"num_experts": 6, "attn_layer_period": 2, "attn_layer_offset": 1,
                         "mamba_d_state": 8, "use_mamba_kernels": False}),
@@ -289,6 +303,8 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
                           "intermediate_size_mlp": 40, "rope_parameters": LLAMA3}),
     "mamba": ("Mamba", MAMBA),
     "mamba2": ("Mamba2", {**MAMBA, "num_heads": 8, "head_dim": 8, "n_groups": 2, "chunk_size": 8}),
+    "ministral": ("Ministral", {"sliding_window": 8, "head_dim": 16,
+                  "layer_types": ["full_attention", "sliding_attention"]}),
     "ministral3": ("Ministral3", {"head_dim": 8, "rope_parameters": {
         **YARN, "original_max_position_embeddings": 8, "mscale": 1.0, "mscale_all_dim": 1.0,
         "llama_4_scaling_beta": 0.3}}),

@@ -149,6 +149,12 @@ def with_context(model: Model, n_ctx: int | None) -> Model:
 
 def use_draft(model: Model, options: LoadOptions, report: Progress) -> None:
     """Have what `options.draft_model` names draft for a model; UsageError where it cannot."""
+    executor = model.executor
+    if not executor.architecture.causal or executor.encodes or not executor.generates:
+        raise UsageError(
+            f"draft_model: wanted a model that continues a text, token by token, to draft for; {model.path} "
+            f"is of {model.arch}, which does not"
+        )
     path = fetch.resolve(
         options.draft_model, lambda done, total: report("download", done, total or 0), options.offline
     )

@@ -51,15 +51,11 @@ class RayCluster(Closing):
     """
 
     def __init__(self, address: str) -> None:
-        if "://" in address:
-            raise UsageError(
-                f"--ray: wanted HOST:PORT of a head node or 'auto', on a node of its cluster; got "
-                f"{address!r:.80}"
-            )
         if ray.is_initialized():
             raise UsageError("--ray: this process has joined a cluster already")
-        if address != "auto":
-            _check_listens(address)
+        check_address(address)
+        if address != "auto" and not _listens(address):
+            raise UsageError(f"--ray: nothing listens at {address}; {START}")
         try:
             joined = ray.init(
                 address=address, log_to_driver=False, logging_level="ERROR", namespace=NAMESPACE,
@@ -157,12 +153,14 @@ def _one_line(error: object) -> str:
     return " ".join(lines)[:600] if lines else type(error).__name__
 
 
-def _check_listens(address: str) -> None:
+def check_address(address: str) -> None:
+    """UsageError for what names no cluster."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise UsageError(f"--ray: wanted HOST:PORT or 'auto'; got {address!r:.80}")
-    if not _listens(address):
-        raise UsageError(f"--ray: nothing listens at {address}; {START}")
+    is_pair = host and "://" not in address and port.isdecimal() and 0 < int(port) < 65536
+    if address != "auto" and not is_pair:
+        raise UsageError(
+            f"--ray: wanted HOST:PORT of a head node or 'auto', on a node of its cluster; got {address!r:.80}"
+        )
 
 
 def _listens(address: str) -> bool:

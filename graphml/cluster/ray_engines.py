@@ -23,7 +23,7 @@ from graphml.api.model import Model
 from graphml.cluster.model_copies import code_digest, facts_of, file_digest
 from graphml.cluster.node_check import FileSender, Wanted, prepared, ready_nodes
 from graphml.cluster.prefix_routing import PrefixRouter, beginning
-from graphml.cluster.ray_cluster import RayCluster, described, python_version
+from graphml.cluster.ray_cluster import RayCluster, check_address, described, python_version
 from graphml.errors import BackendError, UsageError
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.server.local_server import LocalServer
@@ -53,6 +53,7 @@ class EnginesOptions:
     gpus: float = 0.0
 
     def __post_init__(self) -> None:
+        check_address(self.address)
         if self.count is not None and self.count < 1:
             raise UsageError(f"--engines: wanted at least 1; got {self.count}")
         if self.cpus is not None and not self.cpus > 0:

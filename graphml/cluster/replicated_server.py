@@ -20,7 +20,7 @@ from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, RequestRouter
 from graphml.cluster.autoscaling import replicas_wanted
 from graphml.cluster.front import Front
 from graphml.cluster.node_check import FileSender, Wanted, ready_nodes
-from graphml.cluster.ray_cluster import RayCluster, described
+from graphml.cluster.ray_cluster import RayCluster, check_address, described
 from graphml.cluster.ray_engines import wanted_files
 from graphml.cluster.replica import Replica
 from graphml.cluster.replica_router import PrefixAffinity
@@ -57,6 +57,7 @@ class ReplicaOptions:
     gpus: float = 0.0
 
     def __post_init__(self) -> None:
+        check_address(self.address)
         if not 1 <= self.least <= self.most:
             raise UsageError(f"--replicas: wanted N or LEAST-MOST from 1 on; got {self.least}-{self.most}")
         if not self.cpus > 0 or not self.gpus >= 0:

@@ -187,8 +187,7 @@ def families() -> Mapping[str, Family]:
             continue
         if family is None:
             raise ArchitectureError(f"{path} has no FAMILY")
-        older = [name for name, kind in family.older.items() if kind in family.model_types]
-        by_model_type |= dict.fromkeys((*family.model_types, *older), family)
+        by_model_type |= dict.fromkeys(family.kinds, family)
     return by_model_type
 
 

@@ -55,11 +55,17 @@ class Config:
 C = TypeVar("C", bound=Config)
 
 
-def read(keys: Keys, eps: str = RMS_EPS, heads: Heads | None = None, all_layers: bool = False) -> Config:
+def read(
+    keys: Keys,
+    eps: str = RMS_EPS,
+    heads: Heads | None = None,
+    all_layers: bool = False,
+    n_used: int | None = None,
+) -> Config:
     """What nearly every decoder has; eps: the key of the kind of norm that the architecture has.
 
     heads: for an architecture whose layers have different numbers of them. all_layers: those are run, too,
-    that predict further tokens.
+    that predict further tokens. n_used: experts of a token, of an architecture that has them by layer.
     """
     n_ctx, n_embd = keys.integer("context_length"), keys.integer("embedding_length")
     n_head = heads.n_head if heads else keys.integer("attention.head_count")
@@ -79,7 +85,7 @@ def read(keys: Keys, eps: str = RMS_EPS, heads: Heads | None = None, all_layers:
         norm_eps=keys.number(eps),
         scale=keys.number("attention.scale", 0.0) or head_dim**-0.5,
         rope=read_rope(keys, head_dim, n_ctx),
-        n_expert_used=keys.integer("expert_used_count", 0),
+        n_expert_used=keys.integer("expert_used_count", 0) if n_used is None else n_used,
     )
 
 

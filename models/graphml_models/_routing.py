@@ -46,14 +46,14 @@ class Routing:
     scaled: bool = False
 
     @classmethod
-    def read(cls, keys: Keys, gating: int = SOFTMAX) -> Self:
-        """From the file's metadata; gating: where it does not say."""
+    def read(cls, keys: Keys, gating: int = SOFTMAX, n_used: int | None = None) -> Self:
+        """From the file's metadata; gating: where it does not say; n_used: of one layer."""
         gating = keys.integer(GATING, 0) or gating
         if gating not in (SOFTMAX, SIGMOID, ROOT):
             kinds = f"{SOFTMAX} for softmax, {SIGMOID} for sigmoid or {ROOT} for the root of softplus"
             raise keys.unsupported(GATING, kinds)
         return cls(
-            n_used=keys.integer("expert_used_count"),
+            n_used=keys.integer("expert_used_count") if n_used is None else n_used,
             gating=gating,
             normalise=keys.boolean("expert_weights_norm", False),
             scale=keys.number("expert_weights_scale", 0.0) or 1.0,

@@ -77,12 +77,14 @@ class Hybrid(_config.Config):
         return with_heads(self, heads) if heads.n_head_kv else None
 
 
-def read_hybrid(keys: Keys, eps: str = _config.RMS_EPS, groups: bool = True) -> Hybrid:
-    """What every hybrid has; eps: the key of the norms' epsilon; groups: as of `Ssm.read`."""
+def read_hybrid(
+    keys: Keys, eps: str = _config.RMS_EPS, groups: bool = True, n_used: int | None = None
+) -> Hybrid:
+    """What every hybrid has; eps: the key of the norms' epsilon; groups: of `Ssm.read`; n_used: of `read`."""
     n_layer = keys.integer("block_count")
     counts = [keys.integers(f"attention.head_count{kind}", n_layer) for kind in ("", "_kv")]
     most = Heads(max(counts[0], default=0), max(counts[1], default=0))
-    known = _config.read(keys, eps=eps, heads=most)
+    known = _config.read(keys, eps=eps, heads=most, n_used=n_used)
     return Hybrid(**vars(known), ssm=Ssm.read(keys, groups), heads=tuple(map(Heads, *counts)))
 
 

@@ -23,17 +23,19 @@ from graphml_models._ssm import Hybrid, mamba2, mixed_out, read_hybrid
 
 @dataclass(frozen=True)
 class Config(Hybrid):
-    """As of every hybrid; n_ff: of each layer, 0 where it is none; routing: if there are experts."""
+    """As of every hybrid; n_ff: of each layer, 0 where it is none; routing: of each, if there are experts."""
 
     n_ff: tuple[int, ...]
-    routing: Routing | None
+    routing: tuple[Routing, ...]
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
-        known = read_hybrid(keys, eps=RMS_EPS if keys.has(RMS_EPS) else LAYER_EPS)
+        used = keys.integers("expert_used_count", keys.integer("block_count"), 0)
+        known = read_hybrid(keys, RMS_EPS if keys.has(RMS_EPS) else LAYER_EPS, n_used=max(used, default=0))
         n_ff = keys.integers("feed_forward_length", known.n_layer)
-        routing = Routing.read(keys, SIGMOID) if keys.integer("expert_count", 0) else None
+        by_layer = used[: known.n_layer] if keys.integer("expert_count", 0) else ()
+        routing = tuple(Routing.read(keys, SIGMOID, count) for count in by_layer)
         return cls(**vars(known), n_ff=n_ff, routing=routing)
 
 
@@ -47,9 +49,9 @@ def mixer(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
 
 def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
     """Dense, or experts beside one that all tokens share."""
-    if config.routing is None or layer.get("ffn_gate_inp") is None:
+    if not config.routing or layer.get("ffn_gate_inp") is None:
         return plain_ffn(g, layer, x_TD, relu_squared, scaled=True)
-    chosen, narrow = choose(g, config.routing, layer, x_TD), x_TD
+    chosen, narrow = choose(g, config.routing[layer.index], layer, x_TD), x_TD
     if layer.get("ffn_latent_down"):
         narrow = layer.linear(x_TD, "ffn_latent_down", "latent")
     h_TUF = relu_squared(g, chosen.linear(narrow, "ffn_up_exps"))

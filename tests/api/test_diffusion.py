@@ -45,6 +45,12 @@ def written(folder: Path, name: str, shifts: bool | None = True, mask: int | Non
     return golden.write_gguf(folder / f"{name}.gguf", spec.architecture, metadata, tensors)
 
 
+def test_a_model_that_drafts_for_it_is_refused(tmp_path: Path) -> None:
+    path, draft = written(tmp_path, "llada-moe-moe"), tiny_model.write(tmp_path / "draft.gguf")
+    with pytest.raises(UsageError, match=r"draft_model: wanted a model that continues a text.*is of"):
+        graphml.load(path, "reference", draft_model=draft)
+
+
 @pytest.mark.parametrize("name", sorted({case["model"] for case in RECORDED}))
 def test_the_tokens_are_those_of_llama_cpp(name: str, tmp_path: Path) -> None:
     cases = [case for case in RECORDED if case["model"] == name]

@@ -18,6 +18,7 @@ from tests.folder_records import (
     FOLDER,
     LLAMA3,
     LONG,
+    OF_AUTHORS,
     RECORDS,
     TOKENS,
     YARN,
@@ -51,6 +52,7 @@ def test_every_family_has_a_record() -> None:
     assert sorted(RECORDS) == sorted(path.stem for path in FOLDER.glob("*.npz"))
     assert recorded <= set(families)
     drafts = discovery.drafters()  # test_shared_cells_heads.py has records of those
+    recorded |= OF_AUTHORS
     for family in (of for of in families.values() if of.logits and of.architecture not in drafts):
         assert recorded & set(family.model_types), family.model_types
         assert discovery.architecture(family.architecture)

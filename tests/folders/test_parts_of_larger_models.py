@@ -9,6 +9,7 @@ import pytest
 
 import graphml
 from graphml.errors import ArchitectureError, WeightsError
+from graphml.loading.huggingface.folder import language_model
 from tests.folder_records import TOKENS, about, write_folder
 from tests.golden import Floats, nmse
 
@@ -44,7 +45,7 @@ def _write(path: Path, tensors: dict[str, Floats]) -> None:
     save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
 
 
-@pytest.mark.parametrize("kind", ["mistral3", "internvl", "llava"])
+@pytest.mark.parametrize("kind", ["mistral3", "internvl", "shieldgemma2", "llava"])
 def test_the_class_says_whether_the_output_is_the_embedding(kind: str, tmp_path: Path) -> None:
     inner, tensors, _ = about("qwen2")
     inner = {name: value for name, value in inner.items() if name != "tie_word_embeddings"}
@@ -59,6 +60,31 @@ def test_the_class_says_whether_the_output_is_the_embedding(kind: str, tmp_path:
         return
     with pytest.raises(WeightsError, match="has no output matrix"):
         logits(path)
+
+
+@pytest.mark.parametrize(("kind", "is_tied"), [("llava", True), ("qwen2_vl", True), ("mistral3", False)])
+def test_some_classes_tie_the_output_where_their_text_config_says_it(
+    kind: str, is_tied: bool, tmp_path: Path
+) -> None:
+    inner, tensors, _ = about("qwen2")
+    held = {name: shape for name, shape in tensors.items() if name != "lm_head.weight"}
+    whole = {"model_type": kind, "tie_word_embeddings": False}
+    path = write_folder(
+        tmp_path / kind, {**whole, "text_config": {**inner, "tie_word_embeddings": True}}, held
+    )
+    if is_tied:
+        assert np.isfinite(logits(path)).all()
+        return
+    with pytest.raises(WeightsError, match="has no output matrix"):
+        logits(path)
+
+
+def test_a_null_of_the_language_model_leaves_what_the_larger_one_says() -> None:
+    packing = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    whole = {"model_type": "qwen3_vl", "quantization_config": packing, "eos_token_id": 5}
+    inner = {"model_type": "qwen3_vl_text", "quantization_config": None, "eos_token_id": None, "head_dim": 8}
+    fields = language_model({**whole, "text_config": inner})
+    assert (fields["quantization_config"], fields["eos_token_id"], fields["head_dim"]) == (packing, 5, 8)
 
 
 @pytest.mark.parametrize("kind", [[], {}, 3, None])

@@ -17,7 +17,7 @@ from graphml.errors import GraphmlError, UsageError, WeightsError
 from graphml.loading import discovery
 from graphml.loading.adapter_files import read_adapter
 from graphml.loading.huggingface.family import To, calculated
-from graphml.loading.huggingface.peft_folder import PeftFolder
+from graphml.loading.huggingface.peft_folder import PeftFolder, _config_of
 from graphml.loading.open_file import open_path
 from graphml.weights import Tensor
 from tests import golden
@@ -265,3 +265,20 @@ def test_an_activated_adapter_has_its_invocation_tokens(tmp_path: Path) -> None:
     adapter = adapter_of(tmp_path, "llama", alora_invocation_tokens=[5, 9])
     with open_path(model_of(tmp_path, "llama")) as model:
         assert read_adapter(adapter, model).invocation == (5, 9)
+
+
+@pytest.mark.parametrize(
+    ("record", "fields"),
+    [("deepseek_v3", {"model_type": "kimi_k2"}), ("qwen2", {"model_type": "minicpmv", "version": "2.6"})],
+)
+def test_an_adapter_of_a_model_under_another_name_reads_its_config(
+    record: str, fields: dict[str, Any], tmp_path: Path
+) -> None:
+    config, tensors, _ = about(record)
+    family = discovery.families()[config["model_type"]]
+    every = {id(of): of for of in discovery.families().values()}.values()
+    others = [of for of in every if of.architecture == family.architecture]
+    with open_path(write_folder(tmp_path / "model", {**config, **fields}, tensors)) as model:
+        read, left = _config_of(model, others)
+        assert read.is_known
+        assert left == [family]

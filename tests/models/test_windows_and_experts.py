@@ -8,7 +8,7 @@ from typing import Any
 import graphml_quant
 import numpy as np
 import pytest
-from graphml_models import dots1, gpt_oss, llama4, minimax_m3
+from graphml_models import dots1, gpt_oss, llama4, minimax_m3, nemotron_h
 from graphml_models._samples import transformer
 from graphml_models._windows import PATTERN, SIZE, read_windows
 from numpy.typing import NDArray
@@ -319,3 +319,20 @@ def test_patterns_of_windows(pattern: Any, rule: Any, wanted: list[int], tmp_pat
     write_model(tmp_path / "model.gguf", "llama", transformer("llama", metadata=keys, n_layer=6, n_ff=32))
     with open_model(tmp_path / "model.gguf") as file:
         assert list(read_windows(Keys(file.metadata, "llama"), 6, **rule)) == wanted
+
+
+@on_both
+def test_layers_may_use_different_numbers_of_experts(backend: str, tmp_path: Path) -> None:
+    """Nemotron 3 Puzzle: the last of three layers has experts, the others' numbers change nothing."""
+    plain = nemotron_h.sample("nemotron_h_moe")[1]
+    weights = paper.random_weights(plain)
+
+    def logits(name: str, used: int | list[int]) -> golden.Floats:
+        metadata = {**plain.metadata, "nemotron_h_moe.expert_used_count": used}
+        (tmp_path / name).mkdir()
+        return paper.logits(tmp_path / name, backend, "nemotron_h_moe", metadata, weights)
+
+    for count in (1, 2):
+        got = logits(f"by-layer-{count}", [3 - count, 0, count])
+        assert np.array_equal(got, logits(f"of-all-{count}", count))
+    assert nmse(logits("two", 2), logits("one", 1)) > 1e-6

@@ -94,6 +94,10 @@ def test_an_end_that_only_ends_a_message() -> None:
     assert not tokenizer.is_special(first + 3)
 
 
-def test_stated_ids_win_and_ids_out_of_range_do_not_count() -> None:
+def test_stated_ids_win_and_ids_out_of_range_do_not_count_and_are_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     tokenizer = load_tokenizer(byte_pair(*EXTRA, eot_token_id=7, eos_token_id=10**6))
     assert (tokenizer.eot, tokenizer.eos) == (7, 11)
+    assert "tokenizer.ggml.eos_token_id: wanted an id below" in caplog.text
+    assert "got 1000000: 11 is taken" in caplog.text

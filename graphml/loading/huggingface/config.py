@@ -245,13 +245,28 @@ class HfConfig:
             )
 
 
-@functools.cache
 def class_fields() -> Mapping[str, Mapping[str, Any]]:
     """By model_type the fields that its class of transformers reads, and its default where it is one value.
 
     Written by `tests/class_fields.py` from the source of the version that the file names.
     """
-    recorded: dict[str, dict[str, Any]] = json.loads(CLASS_FIELDS.read_text(encoding="utf-8"))["model_types"]
+    recorded: dict[str, dict[str, Any]] = _classes()["model_types"]
+    return recorded
+
+
+def is_tied(kind: str, whole: Any, inner: Any) -> Any:
+    """Whether the output matrix of a larger model is the embedding; None: the class does not say it.
+
+    whole, inner: what its config and that of its language model say of it, None for nothing.
+    """
+    if whole is None:
+        return True if kind in _classes()["tied"] else None
+    return inner if not whole and inner and kind in _classes()["tied_by_text"] else whole
+
+
+@functools.cache
+def _classes() -> Mapping[str, Any]:
+    recorded: dict[str, Any] = json.loads(CLASS_FIELDS.read_text(encoding="utf-8"))
     return recorded
 
 

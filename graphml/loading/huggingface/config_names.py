@@ -59,14 +59,6 @@ SCALES = frozenset((
     "route_scale", "routed_scaling_factor", "router_scaling_factor", "scale_emb",
 ))  # fmt: skip
 """Of which 0 is a factor to transformers, and none to GGUF."""
-TIED = frozenset((
-    "aya_vision", "cohere2_vision", "deepseek_vl", "deepseek_vl_hybrid", "diffusion_gemma", "fun_asr_nano",
-    "gemma3", "gemma3n", "gemma4", "gemma4_unified", "glmasr", "got_ocr2", "granite_docling",
-    "granite_speech", "granite_speech_plus", "hunyuan_vl", "hyperclovax_vision_v2", "internvl", "janus",
-    "kimi_k25", "lfm2_vl", "lighton_ocr", "minicpm_ocr", "mistral3", "ovis2", "paddleocr_vl", "paligemma",
-    "qwen3_asr", "voxtral_realtime",
-))  # fmt: skip
-"""Larger models whose class assumes that the output matrix is the embedding (transformers 5.24)."""
 ACTIVATIONS = {
     "silu": "silu", "swish": "silu", "swiglu": "silu", "gelu": "gelu_erf", "gelu_new": "gelu",
     "gelu_pytorch_tanh": "gelu", "gelu_tanh": "gelu", "gelu_fast": "gelu", "quick_gelu": "gelu_quick",

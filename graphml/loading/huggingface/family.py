@@ -30,12 +30,18 @@ class To:
 
     behind: after how many other layers the first of these comes, of models with several stacks.
     by_rows: it is a part of the rows of one matrix, by the last number in its name, not one of the experts.
+    count: how many experts there are; further ones are of pictures.
     """
 
     name: str
     change: Change
     behind: Callable[[HfConfig], int] | None = None
     by_rows: bool = False
+    count: Callable[[HfConfig], int] | None = None
+
+    def is_read(self, config: HfConfig, numbers: Sequence[int]) -> bool:
+        """Whether a tensor with these numbers in its name is of the language model."""
+        return self.count is None or len(numbers) < 2 or numbers[-1] < self.count(config)
 
     def place(self, config: HfConfig, numbers: Sequence[int]) -> str:
         """The name with the numbers of layer and expert that theirs has."""
@@ -59,6 +65,8 @@ class Family:
     older: model_types that earlier versions wrote, with the fields of a larger model's language model among
     its own, or under another name -> the one of `model_types` that it is; others are of no use here.
     lists: our names of tensors of whole numbers, of one layer -> the key, without its beginning.
+    claims: from the fields of a config of another model_type, or of none, of authors' own classes, to the one
+    of `model_types` that it is; None: it is not of this family.
     whole: `model_types` are of classes whose config has that of their layers as `text_config`, which is not
     the config of a model of its own: its fields count beside theirs.
     """
@@ -73,7 +81,13 @@ class Family:
     numbers: Mapping[str, str] = field(default_factory=dict)
     older: Mapping[str, str] = field(default_factory=dict)
     lists: Mapping[str, str] = field(default_factory=dict)
+    claims: Callable[[Mapping[str, Any]], str | None] | None = None
     whole: bool = False
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The model_types that it is of, and what earlier versions wrote for them."""
+        return *self.model_types, *(name for name, of in self.older.items() if of in self.model_types)
 
 
 def permuted(

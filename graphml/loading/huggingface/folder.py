@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from graphml.errors import ArchitectureError, WeightsError, did_you_mean
-from graphml.loading.huggingface.config import HfConfig, Value, class_fields
-from graphml.loading.huggingface.config_names import TIED
+from graphml.loading.huggingface.config import HfConfig, Value, class_fields, is_tied
 from graphml.loading.huggingface.family import Family
 from graphml.loading.huggingface.generation_settings import sampling_metadata
 from graphml.loading.huggingface.json_files import read_json
@@ -26,7 +25,7 @@ from graphml.loading.huggingface.packed import (
     unpacked,
 )
 from graphml.loading.huggingface.sentence_modules import MODULES, embedding_keys, read_modules
-from graphml.loading.huggingface.tensors import OUTPUT, our_tensors, take_lists, take_numbers
+from graphml.loading.huggingface.tensors import OUTPUT, looked_up, our_tensors, take_lists, take_numbers
 from graphml.loading.huggingface.tokenizer_files import NO_TOKENIZER, tokenizer_metadata
 from graphml.loading.pooling import NO_OUTPUT
 from graphml.system.read_files import guarded
@@ -39,6 +38,8 @@ CONFIG, WHOLE, INDEX = "config.json", "model.safetensors", "model.safetensors.in
 LARGEST_INDEX = 64 << 20
 MAX_SHARDS = 4096
 EMPTY: Mapping[str, str] = {}
+TEXT_CONFIGS = ("text_config", "llm_config", "language_config")
+"""Fields of a larger model that hold the config of its language model, as classes name them."""
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
@@ -69,7 +70,7 @@ def open_folder(
     """
     whole = read_json(path / CONFIG)
     fields = language_model(whole, families)
-    kind = fields.get("model_type")
+    kind = model_type(fields, families)
     family = stated_family or _family(path / CONFIG, kind, families, refused)
     kind = family.older.get(str(kind), kind)
     with guarded(path / MODULES, WeightsError):
@@ -88,7 +89,8 @@ def open_folder(
             stated = stated_quantization(path, config.get("quantization_config"), stored_tensors)
             layout = read_packing(*stated)
             keys, tied = metadata_keys(config, family)
-            held_tensors = unpacked(path, layout, stored_tensors)
+            useful = {name: of for name, of in stored_tensors.items() if looked_up(family, name)[0] != ()}
+            held_tensors = unpacked(path, layout, useful)
             wrapped = not family.whole and (fields is not whole or kind != whole.get("model_type"))
             embeds = modules is not None
             tensors = our_tensors(config, family, held_tensors, tied or embeds, wrapped)
@@ -150,19 +152,31 @@ def language_model(whole: dict[str, Any], families: Mapping[str, Family] | None 
     The larger one has the output matrix, so it says whether that is the embedding. families: by model_type,
     of which some count the larger one's fields, see `Family.whole`.
     """
-    if isinstance(whole.get("thinker_config"), dict):  # of a model that speaks, too
-        whole = {**whole, **whole["thinker_config"]}
-    inner = whole.get("text_config") or whole.get("llm_config")
+    for part in ("thinker_config", "transformer_layer_config"):  # of a model that speaks, of a drafter
+        if isinstance(whole.get(part), dict):
+            whole = {**whole, **whole[part]}
+    inner = next((whole[name] for name in TEXT_CONFIGS if whole.get(name)), None)
     if not isinstance(inner, dict):
         return whole
     outer = (families or {}).get(str(whole.get("model_type")))
     if outer is not None and outer.whole:
         return {**inner, **{name: value for name, value in whole.items() if value is not inner}}
-    shared, tied = ("quantization_config", "eos_token_id", "bos_token_id"), "tie_word_embeddings"
-    own = {tied: whole[tied]} if whole.get(tied) is not None else {}
-    if tied not in whole and str(whole.get("model_type")) in TIED:
-        own = {tied: True}
-    return {**{name: whole[name] for name in shared if name in whole}, **inner, **own}
+    shared: tuple[str, ...] = ("quantization_config", "eos_token_id", "bos_token_id")
+    tied = "tie_word_embeddings"
+    is_embedding = is_tied(str(whole.get("model_type")), whole.get(tied), inner.get(tied))
+    own = {} if is_embedding is None else {tied: is_embedding}
+    if whole.get("language_config"):
+        shared = (*shared, "sliding_window")  # of Unlimited-OCR
+    nulls = {name for name in shared if inner.get(name) is None}
+    of_inner = {name: value for name, value in inner.items() if name not in nulls}
+    return {**{name: whole[name] for name in shared if name in whole}, **of_inner, **own}
+
+
+def model_type(fields: Mapping[str, Any], families: Mapping[str, Family]) -> Any:
+    """The model_type, or what a family takes the config for."""
+    claiming = {id(family): family.claims for family in families.values() if family.claims is not None}
+    claimed = (claims(fields) for claims in claiming.values())
+    return next((kind for kind in claimed if kind is not None), fields.get("model_type"))
 
 
 def _family(path: Path, kind: Any, families: Mapping[str, Family], refused: Mapping[str, str]) -> Family:

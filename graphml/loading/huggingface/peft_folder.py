@@ -21,7 +21,7 @@ from graphml.loading.huggingface.config import HfConfig, class_fields
 from graphml.loading.huggingface.config_names import SIZES
 from graphml.loading.huggingface.family import Family, To
 from graphml.loading.huggingface.folder import CONFIG as MODEL_CONFIG
-from graphml.loading.huggingface.folder import is_folder_of_model, language_model, refuse_pickles
+from graphml.loading.huggingface.folder import is_folder_of_model, language_model, model_type, refuse_pickles
 from graphml.loading.huggingface.json_files import read_json
 from graphml.loading.huggingface.packed import plain
 from graphml.loading.huggingface.peft_config import CONFIG, read_peft_config
@@ -60,12 +60,12 @@ class PeftFolder:
         self._path = files_of(path)[1]
         self.invocation = self._config.invocation
         architecture = model.metadata.text("general.architecture")
-        self._families = {
+        of_architecture = {
             id(family): family for family in families if family.architecture == architecture
         }.values()
-        if not self._families:
+        if not of_architecture:
             raise WeightsError(f"{path}: no family has transformers' names of {architecture}'s tensors")
-        self._of_model = _config_of(model, list(self._families))
+        self._of_model, self._families = _config_of(model, list(of_architecture))
         self._orders: dict[tuple[int, int, int], NDArray[np.intp]] = {}
         self._experts: dict[str, dict[int, tuple[Array, Array]]] = {}
         file = FileMap(self._path)
@@ -272,16 +272,22 @@ def _size_of(metadata: Metadata, key: str) -> int | None:
     return size if isinstance(size, int) else None
 
 
-def _config_of(model: ModelFile, families: Sequence[Family]) -> HfConfig:
-    """What the changes of tensors read: config.json of a folder, or the metadata of a file."""
+def _config_of(model: ModelFile, families: Sequence[Family]) -> tuple[HfConfig, Sequence[Family]]:
+    """What the changes of tensors read: config.json of a folder, or the metadata of a file.
+
+    And the families that the model may be of: of a folder the one of its model_type.
+    """
     family = families[0]
     if is_folder_of_model(model.path):
         fields = language_model(read_json(model.path / MODEL_CONFIG))
-        kind = str(fields.get("model_type"))
-        family = next((known for known in families if kind in known.model_types), family)
-        return HfConfig(model.path / MODEL_CONFIG, fields, family.defaults, reads=class_fields().get(kind))
+        kind = str(model_type(fields, {str(i): of for i, of in enumerate(families)}))
+        families = [of for of in families if kind in of.kinds] or families
+        family = families[0]
+        reads = class_fields().get(family.older.get(kind, kind))
+        config = HfConfig(model.path / MODEL_CONFIG, fields, family.defaults, reads=reads)
+        return config, families
     sizes: dict[str, int] = {}
     for key, names in SIZES.items():
         size = _size_of(model.metadata, f"{family.architecture}.{key}")
         sizes |= {} if size is None else dict.fromkeys(names, size)
-    return _KeysOfModel(model.path, sizes, {})
+    return _KeysOfModel(model.path, sizes, {}), families

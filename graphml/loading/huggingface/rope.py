@@ -19,17 +19,22 @@ LAYER_KINDS = ("full_attention", "sliding_attention")
 PART, PART_OF_ROPE = "partial_rotary_factor", "rope_parameters.partial_rotary_factor"
 """Every config takes the former over into its rope; the latter is recorded of classes that rotate by it."""
 ORIGINAL = "original_max_position_embeddings"
-OF_OTHER_TYPES = frozenset((
-    "attention_factor", "beta_fast", "beta_slow", "finetuned", "high_freq_factor", "long_factor",
-    "low_freq_factor", "short_factor", "truncate",
-))  # fmt: skip
+_LONG = ("factor", "attention_factor", "short_factor", "long_factor", ORIGINAL)
+_MSCALES = ("mscale", "mscale_all_dim")
+PARAMETERS: Mapping[str, tuple[str, ...]] = {
+    "default": ("factor",), "mrope": (), "dynamic": ("factor",), "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", ORIGINAL),
+    "yarn": ("factor", "attention_factor", "beta_fast", "beta_slow", "truncate", ORIGINAL, *_MSCALES),
+    "longrope": _LONG, "su": _LONG,
+}  # fmt: skip
+"""By type the parameters that it reads; it is given no others. The first and the third change no text."""
+OF_ALL = ("type", "mrope_section", "mrope_interleaved", "interleaved", ORIGINAL)
+"""Parameters that any type may have: of a text all axes have one position."""
+_OF_SOME = frozenset(name for names in PARAMETERS.values() for name in names)
+OF_OTHER_TYPES = (_OF_SOME - set(_MSCALES)) | {"finetuned"}
 """Parameters that transformers reads of other types alone, and yarn's `finetuned`, which it never does."""
 Fields = dict[str, Any]
-KNOWN = frozenset((
-    "rope_type", "type", "rope_theta", PART, ORIGINAL, "factor", "low_freq_factor", "high_freq_factor",
-    "attention_factor", "mscale", "mscale_all_dim", "beta_fast", "beta_slow", "truncate", "short_factor",
-    "long_factor", "mrope_section", "mrope_interleaved", *LAYER_KINDS,
-))  # fmt: skip
+KNOWN = frozenset(("rope_type", "rope_theta", PART, *LAYER_KINDS, *OF_ALL, *_OF_SOME))
 """Parameters of ropes that `rope_keys` reads."""
 
 
@@ -202,40 +207,33 @@ def scaled_rope(
     by_kind: whether the config has ropes by kinds of layers.
     """
     kind = str(scaling.pop("rope_type", None) or scaling.get("type") or "default")
-    for name in (
-        "type",
-        "mrope_section",
-        "mrope_interleaved",
-        "interleaved",
-    ):  # of a text all axes have one position
-        scaling.pop(name, None)
+    if kind not in PARAMETERS:
+        raise config.error(f"rope_type {kind[:40]!r}: known are {', '.join(PARAMETERS)}")
     original = _original(config, scaling, kind, n_ctx, by_kind)
+    own = {name: scaling[name] for name in PARAMETERS[kind] if name in scaling}
+    for name in (*PARAMETERS[kind], *OF_ALL):
+        scaling.pop(name, None)
     keys: dict[str, Value] = {}
     if kind in ("linear", "llama3", "yarn"):
-        factor = config.checked_number("rope factor", scaling.pop("factor", None))
+        factor = config.checked_number("rope factor", own.get("factor"))
         if factor <= 0:
             raise config.error(f"rope factor: wanted a number above 0; got {factor}")
     if kind == "linear":
         keys = {"rope.scaling.type": "linear", "rope.scaling.factor": factor}
     elif kind == "llama3":
-        low = config.checked_number("low_freq_factor", scaling.pop("low_freq_factor", None))
-        high = config.checked_number("high_freq_factor", scaling.pop("high_freq_factor", None))
+        low = config.checked_number("low_freq_factor", own.get("low_freq_factor"))
+        high = config.checked_number("high_freq_factor", own.get("high_freq_factor"))
         if low < 0 or high < 0:
             raise config.error(
                 f"low_freq_factor, high_freq_factor: wanted numbers from 0 up; got {low}, {high}"
             )
         config.tensors["rope_freqs.weight"] = _llama3(n_rot, base, factor, low, high, original)
     elif kind == "yarn":
-        exact = not scaling.pop("truncate", True)
-        keys = _yarn(config, scaling, factor, original)
-        if exact:
+        keys = _yarn(config, own, factor, original)
+        if not own.get("truncate", True):
             keys = _exact_yarn(config, keys, n_rot, base)
     elif kind in ("longrope", "su"):
-        keys = _longrope(config, scaling, n_rot, n_ctx, original)
-    elif kind not in ("default", "mrope", "dynamic"):  # the last changes texts behind the context alone
-        known = "default, dynamic, linear, llama3, yarn and longrope"
-        raise config.error(f"rope_type {kind[:40]!r}: known are {known}")
-    scaling.pop("factor", None) if kind in ("default", "dynamic") else None
+        keys = _longrope(config, own, n_rot, n_ctx, original)
     unread = OF_OTHER_TYPES if config.is_known else frozenset()
     left = {name: value for name, value in scaling.items() if value is not None and name not in unread}
     if left:
@@ -251,8 +249,8 @@ def _original(config: HfConfig, scaling: Fields, kind: str, n_ctx: int, by_kind:
     Not where there are ropes by kinds of layers; with LongRoPE the class reads both places, for two things,
     and authors' own code may read either.
     """
-    inner, outer = scaling.pop(ORIGINAL, None), config.stated(ORIGINAL)
-    if kind not in ("llama3", "yarn", "longrope", "su") or by_kind:
+    inner, outer = scaling.get(ORIGINAL), config.stated(ORIGINAL)
+    if ORIGINAL not in PARAMETERS[kind] or by_kind:
         outer = None
     ambiguous = kind in ("longrope", "su") or not config.is_known
     if ambiguous and None not in (inner, outer) and inner != outer:
@@ -278,9 +276,7 @@ def _yarn(config: HfConfig, scaling: Fields, factor: float, original: int) -> di
     own, scale = 0.1 * math.log(factor) + 1.0, max(math.log(factor), 0.0)  # the class's is never below 1
     if own <= 0:
         raise config.error(f"rope factor: wanted a number above exp(-10); got {factor}")
-    stated, mscale, all_dim = (
-        scaling.pop(name, None) for name in ("attention_factor", "mscale", "mscale_all_dim")
-    )
+    stated, mscale, all_dim = (scaling.get(name) for name in ("attention_factor", "mscale", "mscale_all_dim"))
     wanted = 0.1 * scale + 1.0
     if stated is not None:
         wanted = config.checked_number("attention_factor", stated)
@@ -291,12 +287,8 @@ def _yarn(config: HfConfig, scaling: Fields, factor: float, original: int) -> di
         "rope.scaling.factor": factor,
         "rope.scaling.original_context_length": original,
         "rope.scaling.attn_factor": wanted / own,
-        "rope.scaling.yarn_beta_fast": config.checked_number(
-            "beta_fast", scaling.pop("beta_fast", None) or 32.0
-        ),
-        "rope.scaling.yarn_beta_slow": config.checked_number(
-            "beta_slow", scaling.pop("beta_slow", None) or 1.0
-        ),
+        "rope.scaling.yarn_beta_fast": config.checked_number("beta_fast", scaling.get("beta_fast") or 32.0),
+        "rope.scaling.yarn_beta_slow": config.checked_number("beta_slow", scaling.get("beta_slow") or 1.0),
     }
 
 
@@ -317,13 +309,13 @@ def _exact_yarn(config: HfConfig, yarn: dict[str, Value], n_rot: int, base: floa
 
 def _longrope(config: HfConfig, scaling: Fields, n_rot: int, n_ctx: int, original: int) -> dict[str, Value]:
     for name in ("short", "long"):
-        factors = scaling.pop(f"{name}_factor", None)
+        factors = scaling.get(f"{name}_factor")
         if not isinstance(factors, list) or len(factors) != n_rot // 2:
             raise config.error(f"{name}_factor: wanted {n_rot // 2} numbers; got {str(factors)[:60]}")
         checked = [config.checked_number(f"{name}_factor", factor) for factor in factors]
         config.tensors[f"rope_factors_{name}.weight"] = np.array(checked, np.float32)
-    factor = scaling.pop("factor", None) or n_ctx / original
-    wanted = scaling.pop("attention_factor", None)
+    factor = scaling.get("factor") or n_ctx / original
+    wanted = scaling.get("attention_factor")
     if wanted is None:
         wanted = 1.0 if factor <= 1.0 else math.sqrt(1 + math.log(factor) / math.log(original))
     return {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,8 @@ from graphml.weights.filemap import Bytes
 # First parts of names, which depend on the class, and on whether there is more than a language model.
 PREFIXES = (
     "model.model.language_model.model.", "model.language_model.", "language_model.model.",
-    "language_model.backbone.", "language_model.", "model.text_model.", "thinker.model.", "thinker.",
+    "language_model.backbone.", "language_model.", "language.model.", "language.", "llm.model.", "llm.",
+    "model.text_model.", "thinker.model.", "thinker.",
     "model.", "transformer.",
     "backbone.", "gpt_neox.", "bert.", "roberta.", "distilbert.transformer.", "distilbert.",
     "nomic_bert.",
@@ -31,12 +32,12 @@ PREFIXES = (
 # What transformers 5 writes for `layers` of some larger models, whose parts that see have such names.
 _LAYERS = re.compile(r"^(blocks|encoder\.layers)(?=\.)")
 # Parts that see or hear, by the first word of their names: text alone is evaluated.
-HEAD = ". With fc.weight it is a head that drafts, as of EAGLE-3: wanted as a GGUF file, for draft_model"
+HEAD = ". With fc.weight it is a head that drafts, as of DSpark: wanted as a GGUF file, for draft_model"
 """Of an error for a folder, what its tensors say that it is."""
 SEEING = (
     "aligner", "audio_tower", "connector", "embed_audio", "embed_vision", "image_newline", "image_tower",
-    "mm_projector", "multi_modal_projector", "projector", "qwen2_model", "sam_model", "video_tower",
-    "view_seperator", "vision_encoder", "vision_model",
+    "mm_projector", "multi_modal_projector", "projector", "qwen2_model", "resampler_model", "sam_model",
+    "video_tower", "view_seperator", "vision", "vision_embed_tokens", "vision_encoder", "vision_model",
     "vision_projection", "vision_tower", "visual", "visual_embeddings_table", "vqmodel",
 )  # fmt: skip
 _SEEING = re.compile(rf"(thinker\.)?(model\.)?({'|'.join(SEEING)})(\..*)?")
@@ -70,7 +71,7 @@ def our_tensors(
         if to is None:
             unknown.append(name)
             continue
-        for target in to:
+        for target in _read(to, config, numbers):
             place = target.name if isinstance(target, To) else target
             ours = our_name(config, target, numbers, suffix)
             by_rows = isinstance(target, To) and target.by_rows
@@ -236,6 +237,11 @@ def our_name(config: HfConfig, target: str | To, numbers: Sequence[int], suffix:
     if isinstance(target, To):
         return target.place(config, numbers) + suffix
     return target.format(*numbers) + suffix
+
+
+def _read(entry: Entry, config: HfConfig, numbers: Sequence[int]) -> Iterator[str | To]:
+    """The targets without those that are of pictures."""
+    yield from (to for to in entry if not isinstance(to, To) or to.is_read(config, numbers))
 
 
 def _entry(target: str | To | tuple[To, ...] | None) -> Entry:

@@ -323,7 +323,7 @@ def _roles(
         stated = config.get(f"{role}_id")
         stated = stated[0] if isinstance(stated, list) and stated else stated
         id = stated if id is None and type(stated) is int else id
-        if id is not None and 0 <= id < len(ids):
+        if id is not None and id >= 0:  # -1 is none; others out of range are warned of where they are read
             metadata[f"tokenizer.ggml.{key}"] = stored(id)
     eos = metadata.get("tokenizer.ggml.eos_token_id")
     ends = generation.get("eos_token_id", config.get("eos_token_id"))
@@ -331,7 +331,7 @@ def _roles(
     others = [
         end for end in (ends if isinstance(ends, list) else [ends]) if type(end) is int and end != known
     ]
-    others = [id for id in others if 0 <= id < len(ids)]
+    others = [id for id in others if id >= 0]
     for key, id in zip(FURTHER_ENDS, others, strict=False):
         metadata[f"tokenizer.ggml.{key}"] = stored(id)
     return metadata | ({END_TOKENS: stored(others)} if len(others) > len(FURTHER_ENDS) else {})

@@ -7,6 +7,7 @@ Knows files, architectures and executors; nothing of steps, text, or of who asks
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,8 @@ def open_draft_file(executor: Executor, file: ModelFile) -> None:
     name = file.metadata.text("general.architecture")
     architecture, form, unread, correcting, corrects = discovery.drafter(name)
     config: Any = architecture.read(Keys(file.metadata, name))
+    if getattr(config, "usual_layers", False):
+        config = replace(config, target_layers=usual_layers(getattr(executor.config, "n_layer", 0)))
     _check_fits(executor, file, config)
     tensors = _with_shared(executor, file, form)
     drafted = None if form == "cells" else _drafted_ids(executor, file, tensors[OUTPUT])
@@ -58,6 +61,11 @@ def open_draft_file(executor: Executor, file: ModelFile) -> None:
     except BaseException:
         executor.graphs.hidden_layers = ()
         raise
+
+
+def usual_layers(n_layer: int) -> tuple[int, ...]:
+    """The layers of a model whose inputs an EAGLE-3 head reads where its config does not say it."""
+    return (2, n_layer // 2, n_layer - 3)
 
 
 def drafts_by_file(executor: Executor) -> str:

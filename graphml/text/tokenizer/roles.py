@@ -7,7 +7,8 @@ Knows nothing of encoding.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +23,7 @@ END_OF_TURN: Final = (
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<EOT>",
     "_<EOT>", "[EOT]", "<｜end▁of▁sentence｜>", "<end_of_utterance>",
 )  # fmt: skip
+LOG = logging.getLogger(__name__)
 END_TOKENS: Final = "tokenizer.ggml.end_token_ids"
 """All ends, of folders whose generation_config.json has more than GGUF has roles for."""
 END_OF_MESSAGE: Final = ("<|eom_id|>",)
@@ -122,7 +124,7 @@ def assign_roles(
     known["eom"] = _by_text(known["eom"], END_OF_MESSAGE, ids, marks)
     fill = {role: _by_text(fill[role], texts, ids, marks) for role, texts in FILL.items()}
     ends = _ends(known, fill, ids, marks)
-    ends.update(token for token in metadata.integers(END_TOKENS, []) if 0 <= token < len(ids))
+    ends.update(_in_range(metadata, len(ids)))
     return Roles(
         **known,
         ends=frozenset(ends),
@@ -130,13 +132,28 @@ def assign_roles(
     )
 
 
+def _in_range(metadata: Metadata, count: int) -> Iterator[int]:
+    """Further end tokens; a warning names those out of range."""
+    for token in metadata.integers(END_TOKENS, []):
+        if 0 <= token < count:
+            yield token
+        else:
+            LOG.warning("%s: %s: wanted ids below %d; got %d", metadata.path, END_TOKENS, count, token)
+
+
 def _stated(metadata: Metadata, keys: tuple[str, ...], default: int | None, count: int) -> int | None:
-    """The last key's id that is in range, else the default if that is."""
+    """The last key's id that is in range, else the default if that is; a warning names one that is not."""
     role_id = default if default is not None and default < count else None
     for key in keys:
         stated = metadata.integer(f"tokenizer.ggml.{key}", None)
         if stated is not None and 0 <= stated < count:
             role_id = stated
+        elif stated is not None:
+            used = "none" if role_id is None else role_id
+            LOG.warning(
+                "%s: tokenizer.ggml.%s: wanted an id below %d; got %d: %s is taken, as in llama.cpp",
+                metadata.path, key, count, stated, used,
+            )  # fmt: skip
     return role_id
 
 

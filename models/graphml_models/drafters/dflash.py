@@ -27,6 +27,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "silu": Builder.silu, "gelu": Builder.gelu, "gelu_pytorch_tanh": Builder.gelu,
 }  # fmt: skip
 MASK = "tokenizer.ggml.mask_token_id"
+OWN_MASK = "mask_token_id"  # of folders, which have no tokenizer
 MOST_TARGET_LAYERS = 64
 
 
@@ -89,7 +90,7 @@ class Config(_windows.WindowConfig):
             windows=windows,
             target_layers=keys.integers("target_layers", n_layers),
             block_size=block_size,
-            mask=keys.metadata.integer(MASK),
+            mask=keys.integer(OWN_MASK) if keys.has(OWN_MASK) else keys.metadata.integer(MASK),
             sample_from_anchor=keys.boolean("sample_from_anchor", True),
             causal=causal,
             embedding_scale=keys.number("embedding_scale", 0.0),

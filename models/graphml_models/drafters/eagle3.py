@@ -19,6 +19,8 @@ from graphml_models._attention import attention
 from graphml_models._ffn import gated_ffn
 
 FORM = "rows"
+USUAL_LAYERS = "usual_layers"
+"""Of folders, whose config may leave it to the model that is drafted for."""
 N_ROWS = 3
 
 
@@ -27,12 +29,14 @@ class Config(_config.Config):
     """target_layers: layers of the other model whose inputs are read; n_embd_target: its width W.
 
     norm_before_residual: the residual is that of the normed row; norm_before_fc: the joined rows are normed.
+    usual_layers: the model that is drafted for decides which layers are read.
     """
 
     target_layers: tuple[int, ...]
     n_embd_target: int
     norm_before_residual: bool
     norm_before_fc: bool
+    usual_layers: bool
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
@@ -42,17 +46,19 @@ class Config(_config.Config):
             raise keys.unsupported("block_count", "1 layer")
         if keys.integer("attention.value_length", known.head_dim) != known.head_dim:
             raise keys.unsupported("attention.value_length", f"{known.head_dim}, as that of keys")
-        if keys.length("target_layers") != N_ROWS:
+        usual = keys.boolean(USUAL_LAYERS, False)
+        if not usual and keys.length("target_layers") != N_ROWS:
             raise keys.unsupported("target_layers", f"the numbers of {N_ROWS} layers")
         n_embd_target = keys.integer("target_hidden_size")
         if n_embd_target < 1:
             raise keys.unsupported("target_hidden_size", "at least 1")
         return cls(
             **vars(known),
-            target_layers=keys.integers("target_layers", N_ROWS),
+            target_layers=() if usual else keys.integers("target_layers", N_ROWS),
             n_embd_target=n_embd_target,
             norm_before_residual=keys.boolean("norm_before_residual", False),
             norm_before_fc=keys.boolean("norm_before_fc", False),
+            usual_layers=usual,
         )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from graphml.loading.huggingface.config import HfConfig, Value, decoder_keys
 from graphml.loading.huggingface.family import Family
 from graphml.loading.huggingface.rope import rope_keys
@@ -24,9 +27,21 @@ def keys(config: HfConfig) -> dict[str, Value]:
     return {**metadata, **rope_keys(config, metadata), **routing, "expert_weights_norm": False}
 
 
+def claims(config: Mapping[str, Any]) -> str | None:
+    """DeepSeek-OCR and the small DeepSeek-VL2: DeepSeek-V2 without latent attention."""
+    is_its = is_without_latents(config) and config.get("sliding_window") is None
+    return "deepseek_ocr2_text" if is_its else None
+
+
+def is_without_latents(config: Mapping[str, Any]) -> bool:
+    """Whether it is a config of DeepSeek-V2 that says it has no latent attention."""
+    return config.get("use_mla") is False and config.get("model_type") in (None, "deepseek_v2")
+
+
 FAMILY = Family(
     model_types=("deepseek_ocr2_text",),
     architecture="deepseek2-ocr",
     keys=keys,
     names={**LLAMA, **EXPERTS, **SHARED},
+    claims=claims,
 )

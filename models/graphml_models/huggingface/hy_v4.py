@@ -12,7 +12,7 @@ from graphml_models.huggingface.glm4_moe import SHARED, routing_keys
 LATENT_EPS = 1e-6  # of the class, whatever rms_norm_eps is
 
 
-def keys(config: HfConfig) -> dict[str, Value]:
+def keys(config: HfConfig, latent_eps: float = LATENT_EPS) -> dict[str, Value]:
     """Latent attention with an index of what is seen, residual streams, and DeepSeek-V3's experts."""
     metadata = decoder_keys(config)  # head_dim and num_key_value_heads say nothing to the class
     count, rank = int(str(metadata["block_count"])), config.size("attention.kv_lora_rank")
@@ -34,7 +34,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
         "attention.key_length_mla": width + rotated,
         "attention.value_length": rank,
         "attention.value_length_mla": config.size("v_head_dim"),
-        "attention.latent_norm_rms_epsilon": LATENT_EPS,
+        "attention.latent_norm_rms_epsilon": latent_eps,
         "swiglu_clamp_exp": config.cap("swiglu_limit"),
         "hyper_connection.count": config.size("hc_mult"),
         "hyper_connection.magnitude": config.number("hc_magnitude"),
@@ -72,7 +72,12 @@ HYPER: Names = {
     },
     **{
         f"{theirs}{part}": f"output_hc_{part}.weight"
-        for theirs in ("hc_head.hc_", "hc_head.hc_head_", "hc_pre.hc_head.hc_head_")
+        for theirs in (
+            "hc_head.hc_",
+            "hc_head.hc_head_",
+            "hc_pre.hc_head.hc_head_",
+            "hc_head.hc_pre.hc_head_",
+        )
         for part in ("fn", "base", "scale")
     },
 }

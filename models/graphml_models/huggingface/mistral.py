@@ -17,4 +17,5 @@ FAMILY = Family(
     architecture="mistral",
     keys=keys,
     names=LLAMA,
+    older={"llava_mistral": "mistral"},
 )

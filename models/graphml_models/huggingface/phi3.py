@@ -25,4 +25,5 @@ FAMILY = Family(
         "layers.{}.mlp.gate_up_proj": "blk.{}.ffn_up",
         "layers.{}.mlp.down_proj": "blk.{}.ffn_down",
     },
+    older={"phi3_v": "phi3"},
 )  # fmt: skip

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from graphml.loading.huggingface.config import HfConfig, Value
 from graphml.loading.huggingface.family import Family
 from graphml_models._windows import BY_LAYER
 from graphml_models.huggingface._names import LLAMA, llama_keys
+from graphml_models.huggingface.llama import is_minicpm_v
 
 Windowed = Callable[[HfConfig, int], list[bool]]
 
@@ -38,9 +40,17 @@ def keys(config: HfConfig, windowed: Windowed = from_a_layer_on, by_list: bool =
 WHOLE = "max_window_layers"
 OFF = ("sliding_window", WHOLE, "layer_types")  # without meaning while windows are off
 
+
+def claims(config: Mapping[str, Any]) -> str | None:
+    """MiniCPM-V and MiniCPM-o 2.6."""
+    return "qwen2" if is_minicpm_v(config, "2.6") else None
+
+
 FAMILY = Family(
     model_types=("qwen2",),
     architecture="qwen2",
     keys=keys,
     names=LLAMA,
+    older={"dots_ocr": "qwen2", "llava_qwen": "qwen2"},
+    claims=claims,
 )

@@ -14,7 +14,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
     return {**llama_keys(config), **routing_keys(config)}
 
 
-def _heads(kind: str) -> Change:
+def heads_of(kind: str) -> Change:
     """Rows of the heads of q, k or v in a matrix of all."""
 
     def part(config: HfConfig) -> tuple[int, int, int, int]:
@@ -32,7 +32,7 @@ FAMILY = Family(
     names={
         **LLAMA, **HEAD_NORMS, **EXPERTS, **SHARED,
         "word_embeddings": "token_embd",
-        "layers.{}.attention.query_key_value": tuple(To(f"blk.{{}}.attn_{x}", _heads(x)) for x in "qkv"),
+        "layers.{}.attention.query_key_value": tuple(To(f"blk.{{}}.attn_{x}", heads_of(x)) for x in "qkv"),
         "layers.{}.attention.dense": "blk.{}.attn_output",
         "layers.{}.attention.query_layernorm": "blk.{}.attn_q_norm",
         "layers.{}.attention.key_layernorm": "blk.{}.attn_k_norm",
