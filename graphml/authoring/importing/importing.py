@@ -25,7 +25,7 @@ from graphml.authoring.importing.expressions import Expression
 from graphml.authoring.importing.joined_writes import joined_writes
 from graphml.authoring.importing.layers import Layered, layered
 from graphml.authoring.importing.mapping import mapping, other_rope_fields, rope_text
-from graphml.authoring.importing.naming import ATTENTIONS, Named, names
+from graphml.authoring.importing.naming import ATTENTIONS, RECURRENT, Named, names
 from graphml.authoring.importing.numbers import Fields, Pins
 from graphml.authoring.importing.places import COMPUTED, ParameterPlace, StoredParameter, places, stored_as
 from graphml.authoring.importing.region import Recognised, Region, run
@@ -369,8 +369,8 @@ def understood(description: TracedModule, held: Mapping[str, Callable[[], Array]
     recognised_nodes = recognised(dependence)
     walk = Walk(dependence, recognised_nodes)
     layers = layered(walk.result())
-    if not any(expr.op in ATTENTIONS for layer in layers.layers for expr in layer):
-        raise ArchitectureError("no layer has attention: `graphml import` knows no recurrent models")
+    if not any(expr.op in (*ATTENTIONS, *RECURRENT) for layer in layers.layers for expr in layer):
+        raise ArchitectureError("no layer has attention, linear attention, a state space or a delta rule")
     if layers.repeats > 1 and description.config:
         raise ArchitectureError(
             f"{layers.layers[layers.n_blocks][0].told}: layers that are called {layers.repeats} times: of a "

@@ -16,8 +16,8 @@ FUNCTIONS = {
     "running_sum": (RUNNING, "running_sum"),
     "constant_rows": (RUNNING, "constant_rows"),
 }  # op -> the module and function that compute it
-KEEPING = ("shift", "conv")  # ops whose state has a name
-SUMMING = ("linear_attention", "running_sum")  # ops whose state is a matrix of each head, by a number
+KEEPING = ("shift", "conv", "ssm_scan")  # ops whose state has a name
+SUMMING = ("linear_attention", "running_sum", "gated_delta_net")  # ops whose state is a matrix of each head, by a number
 
 
 def state_of(model: Layered, of: Expression) -> dict[str, str]:

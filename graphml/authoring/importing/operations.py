@@ -18,6 +18,7 @@ from graphml.authoring.importing.pair_weights import running_sum
 from graphml.authoring.importing.parameter_values import UNARY, computed
 from graphml.authoring.importing.position_tables import position_table
 from graphml.authoring.importing.products import einsum, product
+from graphml.authoring.importing.recurrent_layers import delta_ruled, scanned
 from graphml.authoring.importing.region import concrete
 from graphml.authoring.importing.token_shifts import padded
 from graphml.authoring.importing.walked import Spread, Value, Walked
@@ -396,4 +397,6 @@ HANDLERS: Mapping[tuple[str, ...], Callable[[Walked, TracedNode], Value]] = {
     ("pad", "constant_pad_nd"): padded,
     ("conv1d",): convolution,
     ("remainder",): remainder,
+    ("ssm_scan",): scanned,
+    ("delta_rule",): delta_ruled,
 }

@@ -249,6 +249,19 @@ def _linear_attention(
     return f"g.linear_attention({', '.join(inner[:3])}, {numbers['memory']}{gates}{scale})"
 
 
+def _ssm_scan(
+    of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str, str], owner: str
+) -> str:
+    layer, what = _state(numbers, owner).split(", ")
+    return f"g.ssm_scan({', '.join(inner)}, {layer}, {numbers['d_state']}, {what})"
+
+
+def _gated_delta_net(
+    of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str, str], owner: str
+) -> str:
+    return f"g.gated_delta_net({', '.join(inner)}, {numbers['memory']}, {numbers['scale']}, grouped=True)"
+
+
 def _state(numbers: Mapping[str, str], owner: str) -> str:
     """The arguments that name a state: the layer's number, 0 outside the layers, and a name of its own."""
     return f'{"layer.index" if owner == "layer" else "0"}, "{numbers["state"]}"'
@@ -287,6 +300,8 @@ CALLS: Mapping[str, Handler] = {
     "linear": _linear,
     "per_head": lambda of, inner, stem, numbers, owner: f'g.per_head({owner}["{stem}"], {inner[0]})',
     "linear_attention": _linear_attention,
+    "ssm_scan": _ssm_scan,
+    "gated_delta_net": _gated_delta_net,
     "running_sum": lambda of, inner, stem, numbers, owner: f"running_sum(g, {inner[0]}, {numbers['memory']})",
     "constant_rows": lambda of, inner, stem, numbers, owner: f"constant_rows(g, {numbers['rows']})",
     "scale": _scale,
