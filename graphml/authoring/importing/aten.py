@@ -373,6 +373,15 @@ def padded(a: Arguments) -> Array:
     return x
 
 
+def scattered(a: Arguments) -> Array:
+    """A copy with a part of one dimension written anew."""
+    x = np.array(a["self"])
+    np.moveaxis(x, a.get("dim", 0), 0)[a.get("start") : a.get("end") : a.get("step", 1)] = np.moveaxis(
+        np.asarray(a["src"]), a.get("dim", 0), 0
+    )
+    return x
+
+
 MOVES: Mapping[str, Callable[[Arguments], Any]] = {
     "view": lambda a: a["self"].reshape(a["size"]) if "size" in a else cast(a["self"], a["dtype"]),
     "_unsafe_view": lambda a: a["self"].reshape(a["size"]),
@@ -431,6 +440,10 @@ SAME = (
 )
 SHAPES: Mapping[str, Callable[[Arguments], Any]] = {
     **MOVES,
+    "slice_scatter": scattered,
+    "select_scatter": lambda a: scattered(
+        {**a, "src": np.expand_dims(a["src"], a["dim"]), "start": a["index"], "end": a["index"] + 1 or None}
+    ),
     "sym_size": lambda a: a["self"].shape[a["dim"]],
     "cat": lambda a: np.concatenate([tensor for tensor in a["tensors"] if np.size(tensor)], a.get("dim", 0)),
     "stack": lambda a: np.stack(a["tensors"], a.get("dim", 0)),

@@ -158,6 +158,8 @@ class Selector:
             return self._repeated(of, wanted, unique)
         if of.op == "linear" and len(of.shape) == 1:
             return self._rows(of, wanted)
+        if of.op == "factors":
+            return self._factors(of, wanted)
         if of.op in BY_ELEMENT:
             inner = self._elements(of.inputs[0], wanted)
             return self.kept(replace(of, inputs=(inner,), shape=inner.shape))
@@ -172,6 +174,16 @@ class Selector:
             if selected is not None:
                 return selected
         raise ValueError("elements are taken in an order that graphml has no op for")
+
+    def _factors(self, of: Expression, wanted: Codes) -> Expression:
+        """Some of the elements that have a factor each: a scale where it is the same one."""
+        inner = self._elements(of.inputs[0], wanted)
+        values = tuple(of.numbers["values"][i] for i in wanted)
+        numbers: dict[str, Any] = {"values": values}
+        if len(set(values)) == 1:
+            numbers = {"factor": values[0], "offset": 0.0}
+        op = "scale" if "factor" in numbers else "factors"
+        return self.kept(replace(of, op=op, inputs=(inner,), shape=inner.shape, numbers=numbers))
 
     def _repeated(self, of: Expression, wanted: Codes, unique: int) -> Expression:
         """The same elements again and again: all of them, as of a head that all heads share, or each part."""

@@ -22,6 +22,7 @@ from graphml.authoring.importing.document import constants, document
 from graphml.authoring.importing.entries import entries
 from graphml.authoring.importing.evaluation import is_ignored, op_name
 from graphml.authoring.importing.expressions import Expression
+from graphml.authoring.importing.flattened_tokens import split_tokens
 from graphml.authoring.importing.joined_writes import joined_writes
 from graphml.authoring.importing.layers import Layered, layered
 from graphml.authoring.importing.mapping import mapping, other_rope_fields, rope_text
@@ -363,7 +364,7 @@ def import_description(description: TracedModule, held: Mapping[str, Callable[[]
 
 def understood(description: TracedModule, held: Mapping[str, Callable[[], Array]]) -> Understood:
     """What a traced module is; ArchitectureError names what is not known."""
-    description = joined_writes(description)
+    description = split_tokens(joined_writes(description))
     dependence = classed(description)
     check_lengths(dependence)
     recognised_nodes = recognised(dependence)

@@ -128,6 +128,8 @@ def combined(walk: Walked, node: TracedNode, op: str, a: str, b: str) -> View:
             raise ValueError(f"{op} of a parameter and a value of tokens, in this order")
         a, b = b, a
     full = tuple(size for size in node.shape or () if not isinstance(size, str) and size != 1) or (1,)
+    if op == "mul" and walk.dependence.is_constant(b):
+        return _with_constants(walk, node, _in_full(walk, node, a), b)
     if not walk.is_walked(b) or isinstance(walk.values.get(b), Spread):
         return _with_parameter(walk, node, op, _in_full(walk, node, a), b, full)
     first, second = operand(walk, node, a), operand(walk, node, b)
@@ -163,6 +165,18 @@ def _with_parameter(
     if isinstance(spread, Spread):
         return walk.made(node, op, (x,), x.shape, {"weight": spread.weight})
     return walk.made(node, op, (x, of_parameters) if of_parameters else (x,), x.shape)
+
+
+def _with_constants(walk: Walked, node: TracedNode, x: Expression, name: str) -> View:
+    """A value of tokens whose elements have a constant factor each, such as a muP vector."""
+    shape = concrete(node.shape or (), T)
+    values = np.broadcast_to(np.asarray(walk.plain.value(name), np.float64), shape)
+    rows = np.moveaxis(values, next(i for i, size in enumerate(node.shape or ()) if isinstance(size, str)), 0)
+    if np.any(rows != rows[:1]):
+        raise ValueError("combines tokens with a constant for each position")
+    numbers = {"values": tuple(float(f"{value:.9g}") for value in rows[0].reshape(-1))}
+    flat = walk.select.shaped(x, (x.size,))
+    return walk.made(node, "factors", (flat,), flat.shape, numbers=numbers)
 
 
 def operand(walk: Walked, node: TracedNode, name: str) -> Expression:

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from graphml.authoring.importing.expressions import Expression
 from graphml.authoring.importing.naming import Named, users
 from graphml.authoring.importing.numbers import Fields, literal, near
+from graphml.errors import ArchitectureError
 from graphml.loading.huggingface.config_names import SIZES
 
 SCALE = "expert_weights_scale"
+MOST_FACTORS = 64  # constants in a line
 GROUPS = ("expert_group_count", "expert_group_used_count")
 
 
@@ -249,6 +251,13 @@ def _linear_attention(
     return f"g.linear_attention({', '.join(inner[:3])}, {numbers['memory']}{gates}{scale})"
 
 
+def _factors(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str, str], owner: str) -> str:
+    values = of.numbers["values"]
+    if len(values) > MOST_FACTORS:
+        raise ArchitectureError(f"{of.told}: {len(values)} elements with a constant factor each")
+    return f"g.mul({inner[0]}, g.constant({list(values)}))"
+
+
 def _ssm_scan(
     of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str, str], owner: str
 ) -> str:
@@ -301,6 +310,7 @@ CALLS: Mapping[str, Handler] = {
     "per_head": lambda of, inner, stem, numbers, owner: f'g.per_head({owner}["{stem}"], {inner[0]})',
     "linear_attention": _linear_attention,
     "ssm_scan": _ssm_scan,
+    "factors": _factors,
     "gated_delta_net": _gated_delta_net,
     "running_sum": lambda of, inner, stem, numbers, owner: f"running_sum(g, {inner[0]}, {numbers['memory']})",
     "constant_rows": lambda of, inner, stem, numbers, owner: f"constant_rows(g, {numbers['rows']})",
