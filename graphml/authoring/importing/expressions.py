@@ -114,6 +114,12 @@ BY_ELEMENT = (
 )
 
 
+def _is_of_parts(of: Expression) -> bool:
+    """Whether parts of it have a factor each, or are rows of a matrix that are not one after the other."""
+    rows = of.weights["weight"].rows if of.op == "linear" else None
+    return of.op == "factors" or (rows is not None and rows != tuple(range(rows[0], rows[-1] + 1)))
+
+
 class Selector:
     """Makes expressions of views; equal ones are one."""
 
@@ -160,6 +166,9 @@ class Selector:
             return self._rows(of, wanted)
         if of.op == "factors":
             return self._factors(of, wanted)
+        if of.op == "conv" and _is_of_parts(of.inputs[0]):
+            inner = self._elements(of.inputs[0], wanted)
+            return self.kept(replace(self._rows(of, wanted), inputs=(inner,)))
         if of.op in BY_ELEMENT:
             inner = self._elements(of.inputs[0], wanted)
             return self.kept(replace(of, inputs=(inner,), shape=inner.shape))

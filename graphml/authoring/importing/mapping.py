@@ -143,6 +143,10 @@ def _as_read(writer: Writer) -> HfConfig:
 def _followed(writer: Writer) -> list[str]:
     """Sizes of decoders that have names of their own beside those of an encoder."""
     config, lines = writer.fields.config, []
+    if not any(config.get(name) for name in SIZES["block_count"]):
+        listed = next((name for name, value in config.items() if _is_by_layer(writer, value)), "")
+        if listed:  # a word for each layer says how many there are
+            lines.append(f'config.follows("num_hidden_layers", len(config.get("{listed}") or []))')
     heads = writer.sizes[0]
     for key, of_decoder, size in (
         ("block_count", "decoder_layers", len(writer.found.layers)),
