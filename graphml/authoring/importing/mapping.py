@@ -464,7 +464,11 @@ def _rows(writer: Writer, place: ParameterPlace) -> str:
 
 def _configured(config: Mapping[str, Any], size: int) -> str:
     """A size by the one field of config.json that says it; else as a number, empty for 0."""
-    names = [name for name, value in config.items() if value == size and name.endswith(OF_PARTS)]
+    names = [
+        name
+        for name, value in config.items()
+        if value == size and name.endswith(OF_PARTS) and name != "vocab_size"
+    ]
     return f'c.size("{names[0]}")' if len(names) == 1 else str(size or "")
 
 
