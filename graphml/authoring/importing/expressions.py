@@ -115,9 +115,9 @@ BY_ELEMENT = (
 
 
 def _is_of_parts(of: Expression) -> bool:
-    """Whether parts of it have a factor each, or are rows of a matrix that are not one after the other."""
+    """Whether it has parts: with a factor each, joined, or rows of a matrix that are not one after the other."""
     rows = of.weights["weight"].rows if of.op == "linear" else None
-    return of.op == "factors" or (rows is not None and rows != tuple(range(rows[0], rows[-1] + 1)))
+    return of.op in ("factors", "concat") or (rows is not None and rows != tuple(range(rows[0], rows[-1] + 1)))
 
 
 class Selector:
@@ -166,6 +166,12 @@ class Selector:
             return self._rows(of, wanted)
         if of.op == "factors":
             return self._factors(of, wanted)
+        if of.op == "concat" and len(of.shape) == 1:
+            at = 0
+            for part in of.inputs:
+                if at <= wanted.min() and wanted.max() < at + part.size:
+                    return self._elements(part, wanted - at)
+                at += part.size
         if of.op == "conv" and _is_of_parts(of.inputs[0]):
             inner = self._elements(of.inputs[0], wanted)
             return self.kept(replace(self._rows(of, wanted), inputs=(inner,)))

@@ -160,6 +160,10 @@ def _with_parameter(
         of_parameters = computed(walk, node, name)
         if of_parameters is None:
             return _with_weight(walk, node, op, x, name, full)
+        rows = walk.weight(name).shape[-2:]
+        if len(rows) == 2 and rows[1] == 1 < rows[0] and full[-2:-1] == rows[:1]:  # a number of each row
+            column = Expression("column", (of_parameters,), rows, node.path, node.told)
+            return walk.made(node, op, (x, walk.select.kept(column)), x.shape)
     if x.shape != full or (of_parameters and of_parameters.shape not in ((), (1,), full[-1:])):
         raise ValueError("a value of tokens is repeated along a parameter")
     if isinstance(spread, Spread):

@@ -301,6 +301,7 @@ CALLS: Mapping[str, Handler] = {
     "l2_norm": lambda of, inner, stem, numbers, owner: f"g.l2_norm({inner[0]}, {numbers['eps']})",
     "layer_norm": _norm,
     "reshape": _reshape,
+    "column": lambda of, inner, stem, numbers, owner: f"g.reshape({inner[0]}, {of.shape[0]}, 1, keep=0)",
     "repeat": lambda of, inner, stem, numbers, owner: f"g.repeat({inner[0]}, {of.numbers['n']})",
     "permute": lambda of, inner, stem, numbers, owner: (
         f"g.permute({inner[0]}, 0, 2, 1{', 3' if len(of.shape) == 3 else ''})"
