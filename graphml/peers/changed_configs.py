@@ -208,7 +208,7 @@ def _run(torch: Any, like: Any, fields: Fields) -> tuple[Any, Any, Any] | None:
 
 
 def _with_floats(value: Any) -> Any:
-    """A copy in which infinite numbers are numbers, which transformers writes as `{"__float__": "Infinity"}`."""
+    """A copy with infinite numbers as numbers: transformers writes `{"__float__": "Infinity"}`."""
     if isinstance(value, dict):
         if set(value) == {"__float__"}:
             return float(value["__float__"])

@@ -24,8 +24,9 @@ Function = Callable[..., Any]
 
 
 def ssm_scan(x: Any, dt: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
-    """Mamba (arXiv:2312.00752), Mamba 2 (arXiv:2405.21060): state = e^(step a) state + step x b, y = state c + d x.
+    """Mamba (arXiv:2312.00752) and Mamba 2 (arXiv:2405.21060).
 
+    state = e^(step a) state + step x b, y = state c + d x; step is the softplus of dt.
     x [B, T, N, P], dt [B, T, N] before softplus, a [N] or [N, S], b and c [B, T, G, S], d [N].
     """
     import torch
@@ -45,8 +46,8 @@ def ssm_scan(x: Any, dt: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
 def delta_rule(q: Any, k: Any, v: Any, decay: Any, beta: Any, scale: float) -> Any:
     """The gated delta rule (arXiv:2412.06464): S = S decay; S += beta (v - S k) k^T; y = scale S q.
 
-    q, k [B, T, G, K], v [B, T, N, V], decay [B, T, N, 1] or, for each element of a key, [B, T, N, K]; beta [B,
-    T, N].
+    q, k [B, T, G, K], v [B, T, N, V], beta [B, T, N]; decay [B, T, N, 1], or [B, T, N, K] for each element of
+    a key.
     """
     import torch
 
@@ -81,7 +82,7 @@ def _refuse_others(name: str, **wanted: tuple[Any, Any]) -> None:
 
 
 def _scanned(
-    hidden_states: Any, dt: Any, A: Any, B: Any, C: Any, D: Any = None, z: Any = None,  # noqa: N803
+    hidden_states: Any, dt: Any, A: Any, B: Any, C: Any, D: Any = None, z: Any = None,
     delta_bias: Any = None, delta_softplus: bool = False, return_last_state: bool = False, **others: Any,
 ) -> Any:  # fmt: skip
     """`mamba_selective_scan`: x and dt [B, channels, T], A [channels, S], B and C [B, S, T]."""
@@ -96,7 +97,7 @@ def _scanned(
 
 
 def _scanned_heads(
-    hidden_states: Any, dt: Any, A: Any, B: Any, C: Any, chunk_size: int, D: Any = None,  # noqa: N803
+    hidden_states: Any, dt: Any, A: Any, B: Any, C: Any, chunk_size: int, D: Any = None,
     dt_bias: Any = None, initial_states: Any = None, dt_softplus: bool = False,
     dt_limit: tuple[float, float] = (0.0, math.inf), return_final_states: bool = False, **others: Any,
 ) -> Any:  # fmt: skip
@@ -128,7 +129,8 @@ def _delta(
     width = key.shape[-1]
     if use_qk_l2norm_in_kernel:  # x over the root of its squares' sum and eps
         query, key = (
-            torch.nn.functional.rms_norm(each, (width,), eps=1e-6 / width) * width**-0.5 for each in (query, key)
+            torch.nn.functional.rms_norm(each, (width,), eps=1e-6 / width) * width**-0.5
+            for each in (query, key)
         )
     decay = g.exp() if g.ndim == 4 else g.exp().unsqueeze(3)
     return _ops()[1](query, key, value, decay, beta, width**-0.5), None
@@ -172,9 +174,7 @@ def _compared(name: str, function: Function) -> Function:
     def compare(*arguments: Any, **named: Any) -> Any:
         for seed in (None, 0, 1):
             values, by_name = _changed(list(arguments), seed), _changed(named, seed)
-            wanted, mine = (
-                _first(each(*values, **by_name)).double() for each in (function, FUNCTIONS[name])
-            )
+            wanted, mine = (_first(each(*values, **by_name)).double() for each in (function, FUNCTIONS[name]))
             error = float(((wanted - mine) ** 2).mean() / (wanted**2).mean().clamp(min=1e-30))
             if not error <= LIMIT:
                 raise RefusedError(f"{name} computes otherwise than its op: NMSE {error:.1e}", KIND)

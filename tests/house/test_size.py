@@ -47,8 +47,8 @@ PRODUCT = {"graphml": 2, "backends": 2, "models": 1, "quant": 1}
 # of linear attention, running sums, streams, layers that are called again (640); batch jobs (690);
 # families of Mistral 4, MiniMax-01 and Qwen3-Omni, and DeepSeek-V2's groups (250);
 # what a thirteenth and a fourteenth walk typed: forms, names of arguments, second words, calls of engines
-# and of names (550).
-BUDGET = 178_600
+# and of names (550); imports of state spaces and gated delta rules (650).
+BUDGET = 179_350
 
 
 def lines_by_room(root: Path) -> Counter[str]:

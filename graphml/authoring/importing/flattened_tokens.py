@@ -17,7 +17,16 @@ from graphml.authoring.importing.evaluation import is_ignored, op_name
 
 PRODUCT = re.compile(r"(?:(\d+)\*(\w+)|(\w+)\*(\d+))$")
 VIEWS = ("view", "_unsafe_view", "reshape")
-BY_NUMBER = (*UNARY, *(name for name in BINARY if name != "matmul"), *SAME, "add", "sub", "div", "pow", "rsub")
+BY_NUMBER = (
+    *UNARY,
+    *(name for name in BINARY if name != "matmul"),
+    *SAME,
+    "add",
+    "sub",
+    "div",
+    "pow",
+    "rsub",
+)
 OVER_LAST = ("mean", "sum", "softmax", "_softmax")
 
 
@@ -67,17 +76,22 @@ def _split(
     apart = (*shape[:at], tokens, count, *shape[at + 1 :])
     if name in VIEWS:
         before = nodes[node.operands[0]].shape if node.operands[0] in nodes else None
-        if before is None or (node.operands[0] not in flat and not _is_token_first(before, shape, at, tokens)):
+        if before is None or (
+            node.operands[0] not in flat and not _is_token_first(before, shape, at, tokens)
+        ):
             return None
         size = [-1 if isinstance(each, str) else each for each in apart]
         args = {"self": node.args["self"], "size": size}
         return replace(node, op="aten.view.default", args=args, shape=apart)
     reads_others = any(
-        operand not in flat and len(nodes[operand].shape or () if operand in nodes else ()) > len(shape) - at - 1
+        operand not in flat
+        and len(nodes[operand].shape or () if operand in nodes else ()) > len(shape) - at - 1
         for operand in node.operands
         if operand in nodes
     )
-    if reads_others or (name not in BY_NUMBER and name not in OVER_LAST and name not in ("layer_norm", "rms_norm")):
+    if reads_others or (
+        name not in BY_NUMBER and name not in OVER_LAST and name not in ("layer_norm", "rms_norm")
+    ):
         return None
     args = dict(node.args)
     if name in OVER_LAST:
@@ -89,9 +103,7 @@ def _split(
     return replace(node, args=args, shape=apart)
 
 
-def _is_token_first(
-    before: Sequence[int | str], after: Sequence[int | str], at: int, tokens: str
-) -> bool:
+def _is_token_first(before: Sequence[int | str], after: Sequence[int | str], at: int, tokens: str) -> bool:
     """Whether a view joins the tokens with the dimensions right behind them, and leaves the others alone."""
     if tokens not in before:
         return False

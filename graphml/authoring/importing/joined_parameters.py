@@ -6,6 +6,7 @@ description and a checkpoint's tensors; nothing of models.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,7 @@ from graphml.authoring.importing.description import TracedInput, TracedModule, T
 
 Array = NDArray[Any]
 MOST_PARTS = 8
+_LAYER = re.compile(r".*?\.\d+\.")  # of a tensor's name, to its layer's number
 
 
 def joined_parameters(description: TracedModule, held: Mapping[str, Callable[[], Array]]) -> TracedModule:
@@ -25,17 +27,19 @@ def joined_parameters(description: TracedModule, held: Mapping[str, Callable[[],
     joins: dict[str, TracedNode] = {}
     claimed = {leaf.name for leaf in description.inputs.values()}
     for name, leaf in description.inputs.items():
-        value = description.values.get(leaf.name) if leaf.kind == "parameter" and leaf.name not in held else None
-        module = leaf.name.rpartition(".")[0].rpartition(".")[0]
-        free = [each for each in held if each.startswith(f"{module}.") and each not in claimed]
-        parts = [] if value is None or value.ndim < 2 or not module else _parts(value, free, held)
+        value = (
+            description.values.get(leaf.name) if leaf.kind == "parameter" and leaf.name not in held else None
+        )
+        layer = _LAYER.match(leaf.name)
+        free = [each for each in held if layer and each.startswith(layer[0]) and each not in claimed]
+        parts = [] if value is None or value.ndim < 2 else _parts(value, free, held)
         if len(parts) < 2:
             inputs[name] = leaf
             continue
         for i, part in enumerate(parts):
             inputs[f"{name}_{i}"] = TracedInput("parameter", part, tuple(held[part]().shape))
         args = {"tensors": [{"node": f"{name}_{i}"} for i in range(len(parts))], "dim": 0}
-        joins[name] = TracedNode(name, "aten.cat.default", args, leaf.shape, "float32", module, "", "")
+        joins[name] = TracedNode(name, "aten.cat.default", args, leaf.shape, "float32", leaf.name, "", "")
     return replace(description, inputs=inputs, nodes={**joins, **description.nodes}) if joins else description
 
 

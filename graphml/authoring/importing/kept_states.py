@@ -17,7 +17,11 @@ FUNCTIONS = {
     "constant_rows": (RUNNING, "constant_rows"),
 }  # op -> the module and function that compute it
 KEEPING = ("shift", "conv", "ssm_scan")  # ops whose state has a name
-SUMMING = ("linear_attention", "running_sum", "gated_delta_net")  # ops whose state is a matrix of each head, by a number
+SUMMING = (
+    "linear_attention",
+    "running_sum",
+    "gated_delta_net",
+)  # ops whose state is a matrix of each head, by a number
 
 
 def state_of(model: Layered, of: Expression) -> dict[str, str]:

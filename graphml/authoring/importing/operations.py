@@ -219,6 +219,10 @@ def _with_weight(
         del shape[0]
     if x.shape != full:
         raise ValueError("a value of tokens is repeated along a parameter")
+    description = walk.dependence.description
+    leaves = [description.inputs[each] for each in description.parameters_of(name)]
+    if len(shape) > 1 and tuple(shape) == full and [leaf.shape for leaf in leaves] == [(x.size,)]:
+        x, shape = walk.select.shaped(x, (x.size,)), [x.size]  # as the checkpoint has it, in one dimension
     return walk.made(node, op, (x,), x.shape, {"weight": Weight(name, tuple(shape) or (1,))})
 
 

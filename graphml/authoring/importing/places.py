@@ -135,15 +135,15 @@ def _place(dependence: Dependence, expr: Expression, name: str, weight: Weight) 
     )
 
 
-def _whole_part(
-    dependence: Dependence, before: Sequence[TracedInput], weight: Weight
-) -> TracedInput | None:
+def _whole_part(dependence: Dependence, before: Sequence[TracedInput], weight: Weight) -> TracedInput | None:
     """The parameter whose numbers the rows of a weight are, of several that are joined."""
     if len(before) < 2 or weight.rows is None:
         return None
     wanted = value_of(dependence, weight)
     alike = [leaf for leaf in before if int(np.prod(leaf.shape)) == wanted.size]
-    return next((leaf for leaf in alike if same(random_parameter(leaf).reshape(wanted.shape), wanted, 1e-12)), None)
+    return next(
+        (leaf for leaf in alike if same(random_parameter(leaf).reshape(wanted.shape), wanted, 1e-12)), None
+    )
 
 
 def is_held(dependence: Dependence, weight: Weight) -> bool:

@@ -258,9 +258,7 @@ def _factors(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[s
     return f"g.mul({inner[0]}, g.constant({list(values)}))"
 
 
-def _ssm_scan(
-    of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str, str], owner: str
-) -> str:
+def _ssm_scan(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str, str], owner: str) -> str:
     layer, what = _state(numbers, owner).split(", ")
     return f"g.ssm_scan({', '.join(inner)}, {layer}, {numbers['d_state']}, {what})"
 

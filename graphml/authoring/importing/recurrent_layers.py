@@ -17,7 +17,9 @@ def scanned(walk: Walked, node: TracedNode) -> View:
     a, d = (_of_parameters(walk, node, role) for role in ("a", "d"))
     groups, d_state = walk.shape_of(node.args["b"]["node"])[-2:]
     walk.neighbours.add(node.name)
-    return walk.made(node, "ssm_scan", (x, dt, a, b, c, d), x.shape, numbers={"d_state": d_state, "n_group": groups})
+    return walk.made(
+        node, "ssm_scan", (x, dt, a, b, c, d), x.shape, numbers={"d_state": d_state, "n_group": groups}
+    )
 
 
 def _of_tokens(walk: Walked, node: TracedNode, role: str) -> Expression:
@@ -36,7 +38,9 @@ def _of_parameters(walk: Walked, node: TracedNode, role: str) -> Expression:
         return of_parameters
     weight = walk.weight(name)
     shape = tuple(size for size in weight.shape if size != 1) or (1,)
-    return walk.expression(node, "parameter", (), shape, {"weight": Weight(weight.source, shape, weight.order)})
+    return walk.expression(
+        node, "parameter", (), shape, {"weight": Weight(weight.source, shape, weight.order)}
+    )
 
 
 def delta_ruled(walk: Walked, node: TracedNode) -> View:

@@ -1,4 +1,4 @@
-"""Plain modules with a state space, whose function loops over the tokens, for the tests of `graphml import`."""
+"""Plain modules with a state space whose function loops over tokens, for the tests of `graphml import`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 VOCABULARY, WIDTH, STATE = 61, 24, 4
 
@@ -15,14 +14,14 @@ def mamba_selective_scan(
     hidden_states: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor, **named: Any
 ) -> Tensor:
     """As transformers has it: x and dt [B, channels, T], A [channels, S], B and C [B, S, T]."""
-    step = F.softplus(dt + named["delta_bias"][:, None]) * named.get("times", 1.0)
+    step = nn.functional.softplus(dt + named["delta_bias"][:, None]) * named.get("times", 1.0)
     state = torch.zeros(*hidden_states.shape[:2], A.shape[1])
     rows = []
     for t in range(hidden_states.shape[2]):
         step_t = step[:, :, t, None]
         state = torch.exp(step_t * A) * state + step_t * hidden_states[:, :, t, None] * B[:, None, :, t]
         rows.append((state * C[:, None, :, t]).sum(-1) + D * hidden_states[:, :, t])
-    return torch.stack(rows, 2) * F.silu(named["z"])
+    return torch.stack(rows, 2) * nn.functional.silu(named["z"])
 
 
 class Layer(nn.Module):
@@ -42,8 +41,9 @@ class Layer(nn.Module):
         h, gate = self.inner(self.norm(x)).chunk(2, -1)
         dt, b, c = self.parts(h).split([WIDTH, STATE, STATE], -1)
         y = mamba_selective_scan(
-            *(each.transpose(1, 2) for each in (h, dt)), -self.log_a.exp(), b.transpose(1, 2), c.transpose(1, 2),
-            self.d, z=gate.transpose(1, 2), delta_bias=self.bias, delta_softplus=True, **self.named,
+            h.transpose(1, 2), dt.transpose(1, 2), -self.log_a.exp(), b.transpose(1, 2),
+            c.transpose(1, 2), self.d,
+            z=gate.transpose(1, 2), delta_bias=self.bias, delta_softplus=True, **self.named,
         )  # fmt: skip
         return x + self.out(y.transpose(1, 2))
 
