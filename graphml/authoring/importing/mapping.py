@@ -277,7 +277,8 @@ def _names(
             entries.setdefault(_short(stored_tensor.pattern), []).append((ours, _change(writer, place)))
         if not stored.get(place.parameter):
             raise ArchitectureError(
-                f"the checkpoint has no tensor that is {place.parameter}, which {place.name} needs"
+                f"{_reader(writer, place)}: the checkpoint has no tensor that is {place.parameter}, which "
+                f"{place.name} needs"
             )
     read = {operand for node in writer.description.nodes.values() for operand in node.operands}
     unread = {leaf.name for name, leaf in writer.description.inputs.items() if name not in read}
@@ -307,6 +308,14 @@ def _names(
             else []
         )
     )
+
+
+def _reader(writer: Writer, place: ParameterPlace) -> str:
+    """Op, module path and source line of what first reads a parameter."""
+    description = writer.description
+    names = {name for name, leaf in description.inputs.items() if leaf.name == place.parameter}
+    readers = (node for node in description.nodes.values() if names & set(node.operands))
+    return next((node.told for node in readers), place.parameter)
 
 
 def _joined(entries: Mapping[str, list[tuple[str, str]]]) -> dict[str, list[tuple[str, str]]]:
@@ -396,7 +405,8 @@ def _rows(writer: Writer, place: ParameterPlace) -> str:
             )
             return f"rows(lambda c: ({names.get(groups, str(groups))}, {counted}, {start}, {stop}))"
     raise ArchitectureError(
-        f"{place.name}: rows of {place.parameter} in an order that `graphml import` cannot write"
+        f"{_reader(writer, place)}: {place.name}: rows of {place.parameter} in an order that `graphml import` "
+        "cannot write"
     )
 
 
