@@ -405,8 +405,8 @@ def _rows(writer: Writer, place: ParameterPlace) -> str:
             )
             return f"rows(lambda c: ({names.get(groups, str(groups))}, {counted}, {start}, {stop}))"
     raise ArchitectureError(
-        f"{_reader(writer, place)}: {place.name}: rows of {place.parameter} in an order that `graphml import` "
-        "cannot write"
+        f"{_reader(writer, place)}: {place.name}: rows of {place.parameter} in an order that "
+        "`graphml import` cannot write"
     )
 
 
