@@ -19,6 +19,7 @@ from peer_talk import RefusedError
 KIND = "ArchitectureError"
 LIMIT = 1e-8  # NMSE of float32, of values that may be sums of many tokens
 SCAN = "(Tensor x, Tensor dt, Tensor a, Tensor b, Tensor c, Tensor d) -> Tensor"
+DECAYED = "(Tensor x, Tensor decay) -> Tensor"
 DELTA = "(Tensor q, Tensor k, Tensor v, Tensor decay, Tensor beta, float scale) -> Tensor"
 Function = Callable[..., Any]
 
@@ -62,16 +63,30 @@ def delta_rule(q: Any, k: Any, v: Any, decay: Any, beta: Any, scale: float) -> A
     return torch.stack(rows, 1)
 
 
+def decayed_sum(x: Any, decay: Any) -> Any:
+    """A linear recurrence of each element, [B, T, W]: state = decay state + x (arXiv:2402.19427)."""
+    import torch
+
+    state = torch.zeros_like(x[:, 0])
+    rows = []
+    for t in range(x.shape[1]):
+        state = decay[:, t] * state + x[:, t]
+        rows.append(state)
+    return torch.stack(rows, 1)
+
+
 @functools.cache
-def _ops() -> tuple[Any, Any]:
-    """Both as ops of torch, whose results are like x and v."""
+def _ops() -> tuple[Any, Any, Any]:
+    """All as ops of torch, whose results are like x, v and x."""
     import torch
 
     scan = torch.library.custom_op("graphml::ssm_scan", ssm_scan, mutates_args=(), schema=SCAN)
     scan.register_fake(lambda x, dt, a, b, c, d: torch.empty_like(x))
     delta = torch.library.custom_op("graphml::delta_rule", delta_rule, mutates_args=(), schema=DELTA)
     delta.register_fake(lambda q, k, v, decay, beta, scale: torch.empty_like(v))
-    return scan, delta
+    decayed = torch.library.custom_op("graphml::decayed_sum", decayed_sum, mutates_args=(), schema=DECAYED)
+    decayed.register_fake(lambda x, decay: torch.empty_like(x))
+    return scan, delta, decayed
 
 
 def _refuse_others(name: str, **wanted: tuple[Any, Any]) -> None:
@@ -136,6 +151,16 @@ def _delta(
     return _ops()[1](query, key, value, decay, beta, width**-0.5), None
 
 
+def _decayed(
+    module: Any, hidden_states: Any, recurrent_gate: Any, reset: Any, recurrent_states: Any, **others: Any
+) -> Any:
+    """`_rnn_scan` of a module: x and decay [B, T, W], which is 0 where a text begins; no state before it."""
+    _refuse_others("_rnn_scan", recurrent_states=(recurrent_states, None))
+    return _ops()[2](hidden_states, recurrent_gate), None
+
+
+METHODS: dict[str, Function] = {"_rnn_scan": _decayed}
+"""Names of methods of classes -> the same."""
 FUNCTIONS: dict[str, Function] = {
     "mamba_selective_scan": _scanned,
     "mamba2_chunk_scan": _scanned_heads,
@@ -150,31 +175,38 @@ def as_ops(module: Any, ids: Any) -> Iterator[None]:
     """While a module is exported: its recurrent functions as ops, after they were compared on ids."""
     import torch
 
-    files = {sys.modules.get(type(part).__module__) for part in module.modules()}
-    known = [(file, name, getattr(file, name)) for file in files for name in FUNCTIONS if hasattr(file, name)]
+    kinds = {type(part) for part in module.modules()}
+    files = {sys.modules.get(kind.__module__) for kind in kinds}
+    known = [
+        (owner, name, getattr(owner, name), replacement)
+        for owners, replacements in ((files, FUNCTIONS), (kinds, METHODS))
+        for owner in owners
+        for name, replacement in replacements.items()
+        if name in vars(owner)
+    ]
     if not known:
         yield
         return
     try:
-        for file, name, function in known:
-            setattr(file, name, _compared(name, function))
+        for owner, name, function, replacement in known:
+            setattr(owner, name, _compared(name, function, replacement))
         with torch.no_grad():
             module(ids)
-        for file, name, _ in known:
-            setattr(file, name, FUNCTIONS[name])
+        for owner, name, _, replacement in known:
+            setattr(owner, name, replacement)
         yield
     finally:
-        for file, name, function in known:
-            setattr(file, name, function)
+        for owner, name, function, _ in known:
+            setattr(owner, name, function)
 
 
-def _compared(name: str, function: Function) -> Function:
+def _compared(name: str, function: Function, replacement: Function) -> Function:
     """The class's function, which first compares the op with it, on its arguments and on changed ones."""
 
     def compare(*arguments: Any, **named: Any) -> Any:
         for seed in (None, 0, 1):
             values, by_name = _changed(list(arguments), seed), _changed(named, seed)
-            wanted, mine = (_first(each(*values, **by_name)).double() for each in (function, FUNCTIONS[name]))
+            wanted, mine = (_first(each(*values, **by_name)).double() for each in (function, replacement))
             error = float(((wanted - mine) ** 2).mean() / (wanted**2).mean().clamp(min=1e-30))
             if not error <= LIMIT:
                 raise RefusedError(f"{name} computes otherwise than its op: NMSE {error:.1e}", KIND)

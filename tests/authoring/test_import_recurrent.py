@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +11,12 @@ import numpy as np
 import pytest
 
 from graphml.authoring.importing.command import checkpoint
-from graphml.authoring.importing.description import TracedModule
+from graphml.authoring.importing.description import TracedInput, TracedModule
 from graphml.authoring.importing.flattened_tokens import split_tokens
 from graphml.authoring.importing.importing import import_description
+from graphml.authoring.importing.joined_parameters import joined_parameters
 from graphml.authoring.importing.proof import prove
-from graphml.authoring.importing.recurrences import delta_rule, ssm_scan
+from graphml.authoring.importing.recurrences import decayed_sum, delta_rule, ssm_scan
 from graphml.ir.ops.linear_attention import gated_delta_net
 from graphml.ir.ops.ssm import ssm_scan as scan_op
 from tests.authoring.test_import_command import PYTHON, run, with_torch
@@ -28,6 +31,7 @@ CLASSES = {
         "g.attend(",
     ),  # a convolution each of what has a factor of its own
     "nemotron_h": ('len(config.get("layers_block_type") or [])', "g.sqr(g.relu("),
+    "recurrent_gemma": ("decayed_sum(g, ", "config.windows[layer.index]"),
     "qwen3_next": ("g.gated_delta_net(", "grouped=True", "g.attend("),
 }
 """What the text of each has."""
@@ -117,6 +121,31 @@ def test_a_delta_rule_of_a_trace_is_the_op_of_graphml() -> None:
     held = np.zeros((1, 4, 3, 4), np.float32)
     own = gated_delta_net.reference([held, *flat, *token], {"scale": 0.5, "grouped": True})
     np.testing.assert_allclose(traced[0], own, rtol=1e-4, atol=1e-5)
+
+
+def test_a_recurrence_of_each_element_is_a_sum_that_fades() -> None:
+    rng = np.random.default_rng(2)
+    x, decay = rng.standard_normal((1, 4, 3)), rng.uniform(0.1, 1.0, (1, 4, 3))
+    y = decayed_sum({"x": x, "decay": decay})[0]
+    np.testing.assert_allclose(y[0], x[0, 0])
+    np.testing.assert_allclose(y[3], x[0, 3] + decay[0, 3] * (x[0, 2] + decay[0, 2] * y[1]))
+
+
+def test_parameters_that_a_checkpoint_holds_in_parts_are_read_from_the_parts(folder: Path) -> None:
+    """Three convolutions that the class joins; nothing is joined where a part is missing."""
+    names = [f"model.layers.0.mixer.{name}_conv.weight" for name in "qkv"]
+    parts = {name: np.full((2, 1, 4), i, np.float32) for i, name in enumerate(names)}
+    whole = np.concatenate(list(parts.values()))
+    leaf = TracedInput("parameter", "model.layers.0.mixer.conv1d.weight", whole.shape)
+    description = replace(
+        described("mamba2", folder / "parts.traced"), inputs={"p": leaf}, nodes={}, values={leaf.name: whole}
+    )
+    held = {name: partial(parts.__getitem__, name) for name in names}
+    joined = joined_parameters(description, held)
+    assert [each.name for each in joined.inputs.values()] == names
+    assert joined.nodes["p"].args["tensors"] == [{"node": f"p_{i}"} for i in range(3)]
+    del held[names[2]]
+    assert joined_parameters(description, held) is description
 
 
 @with_torch

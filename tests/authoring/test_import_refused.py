@@ -18,7 +18,7 @@ REFUSED = {
     "phi3-longrope": r"where.* in model\.rotary_emb \(modeling_phi3\.py:394\): chooses by the length",
     "doge": r" in model\.layers\.0\.self_attn \(modeling_doge\.py:304\): .*depends on values of tokens",
     "plain-g": r"scaled_dot_product_attention.* in blocks\.0 \(plain\.py:\d+\): a bias that does not grow",
-    "recurrent_gemma": r" in model\.embed_tokens \(modeling_recurrent.*: was traced at one length alone, 29",
+    "rwkv": r" in rwkv\.embeddings \(modeling_rwkv\.py:\d+\): was traced at one length alone, 29",
 }
 
 

@@ -127,6 +127,12 @@ def _binary(function: Callable[[Array, Array], Array]) -> Callable[[Arguments], 
     return lambda a: function(a["self"], a["other"])
 
 
+def _sqrt(x: Array) -> Array:
+    """NaN of numbers below 0, which random values may be."""
+    with np.errstate(invalid="ignore"):
+        return np.sqrt(x)
+
+
 UNARY: Mapping[str, Callable[[Array], Array]] = {
     "neg": np.negative,
     "cos": np.cos,
@@ -134,7 +140,7 @@ UNARY: Mapping[str, Callable[[Array], Array]] = {
     "tanh": np.tanh,
     "exp": np.exp,
     "log": np.log,
-    "sqrt": np.sqrt,
+    "sqrt": _sqrt,
     "abs": np.abs,
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "reciprocal": lambda x: 1 / x,

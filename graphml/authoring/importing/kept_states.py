@@ -14,6 +14,7 @@ FUNCTIONS = {
     "conv": (SHORT_CONV, "short_conv"),
     "remainder": (SHORT_CONV, "remainder"),
     "running_sum": (RUNNING, "running_sum"),
+    "decayed_sum": (RUNNING, "decayed_sum"),
     "constant_rows": (RUNNING, "constant_rows"),
 }  # op -> the module and function that compute it
 KEEPING = ("shift", "conv", "ssm_scan")  # ops whose state has a name
@@ -21,6 +22,7 @@ SUMMING = (
     "linear_attention",
     "running_sum",
     "gated_delta_net",
+    "decayed_sum",
 )  # ops whose state is a matrix of each head, by a number
 
 

@@ -22,7 +22,7 @@ THROUGH = (
     "softcap", "mul", "add",
 )  # fmt: skip
 ATTENTIONS = ("attend", "linear_attention")
-RECURRENT = ("ssm_scan", "gated_delta_net")
+RECURRENT = ("ssm_scan", "gated_delta_net", "decayed_sum")
 ACTIVATIONS = ("silu", "gelu", "gelu_erf", "gelu_quick", "relu", "sigmoid", "tanh", "sqr")
 
 

@@ -17,8 +17,8 @@ from graphml.authoring.importing.expressions import Expression, T, View, Weight,
 from graphml.authoring.importing.pair_weights import running_sum
 from graphml.authoring.importing.parameter_values import UNARY, computed
 from graphml.authoring.importing.position_tables import position_table
-from graphml.authoring.importing.products import einsum, product
-from graphml.authoring.importing.recurrent_layers import delta_ruled, scanned
+from graphml.authoring.importing.products import einsum, product, product_of_parts
+from graphml.authoring.importing.recurrent_layers import decayed, delta_ruled, scanned
 from graphml.authoring.importing.region import concrete
 from graphml.authoring.importing.token_shifts import padded
 from graphml.authoring.importing.walked import Spread, Value, Walked
@@ -392,10 +392,10 @@ TRUTHS = {"logical_and": "mul", "bitwise_and": "mul", "__and__": "mul",
 
 def truths(walk: Walked, node: TracedNode) -> View:
     """Both, or one of them, of two truth values; not one."""
-    if op_name(node) == "logical_not":
-        return walk.laid(node, _inverted(walk, node, walk.taken(node.operands[0])))
     if not op_name(node).startswith("logical") and node.dtype != "bool":
         raise ValueError(f"bits of {node.dtype}: wanted truth values")
+    if op_name(node) in ("logical_not", "bitwise_not"):
+        return walk.laid(node, _inverted(walk, node, walk.taken(node.operands[0])))
     return combined(walk, node, TRUTHS[op_name(node)], *node.operands)
 
 
@@ -404,6 +404,7 @@ HANDLERS: Mapping[tuple[str, ...], Callable[[Walked, TracedNode], Value]] = {
     tuple(UNARY): unary,
     ("add", "sub", "rsub", "mul", "div", "true_divide"): arithmetic,
     ("linear", "addmm", "mm", "matmul", "bmm"): product,
+    ("baddbmm",): product_of_parts,
     ("einsum",): einsum,
     ("embedding",): embedding,
     ("pow",): power,
@@ -415,10 +416,11 @@ HANDLERS: Mapping[tuple[str, ...], Callable[[Walked, TracedNode], Value]] = {
     (*OVER_LAST, "sum", "mean", "amax", "amin", "std", "var"): reduced,
     tuple(COMPARED): compared,
     ("where", "masked_fill"): chosen,
-    (*TRUTHS, "logical_not"): truths,
+    (*TRUTHS, "logical_not", "bitwise_not"): truths,
     ("pad", "constant_pad_nd"): padded,
     ("conv1d",): convolution,
     ("remainder",): remainder,
     ("ssm_scan",): scanned,
     ("delta_rule",): delta_ruled,
+    ("decayed_sum",): decayed,
 }

@@ -312,6 +312,9 @@ CALLS: Mapping[str, Handler] = {
     "factors": _factors,
     "gated_delta_net": _gated_delta_net,
     "running_sum": lambda of, inner, stem, numbers, owner: f"running_sum(g, {inner[0]}, {numbers['memory']})",
+    "decayed_sum": lambda of, inner, stem, numbers, owner: (
+        f"decayed_sum(g, {', '.join(inner)}, {numbers['memory']})"
+    ),
     "constant_rows": lambda of, inner, stem, numbers, owner: f"constant_rows(g, {numbers['rows']})",
     "scale": _scale,
     "experts": _experts,

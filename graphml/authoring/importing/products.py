@@ -55,6 +55,19 @@ def product(walk: Walked, node: TracedNode) -> View:
     return walk.made(node, "linear", (x,), (*rest, weight.shape[0]), weights)
 
 
+def product_of_parts(walk: Walked, node: TracedNode) -> View:
+    """A product with a matrix for each part, and a bias [G, 1, N]."""
+    names = [node.args[role]["node"] for role in ("batch1", "batch2")]
+    if not walk.is_walked(names[0]) or node.args.get("beta", 1) != 1 or node.args.get("alpha", 1) != 1:
+        raise ValueError("a product of parts with factors, or of parameters")
+    view = _by_parts(walk, node, Einsum("gmk", "gkn", "gmn"), names)
+    bias = walk.weight(node.args["self"]["node"])
+    x = walk.select.taken(view)
+    if tuple(size for size in bias.shape if size != 1) != x.shape:
+        raise ValueError("a product of parts with a bias of another shape")
+    return walk.made(node, "add", (x,), x.shape, {"weight": Weight(bias.source, x.shape)})
+
+
 def _parameter_first(walk: Walked, node: TracedNode, names: list[str]) -> View:
     """A matrix of parameters [N, K] times a value [.., K, T]: [.., N, T]."""
     weight, view = walk.weight(names[0]), walk.view(names[1])

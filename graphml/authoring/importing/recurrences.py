@@ -42,4 +42,16 @@ def delta_rule(a: Arguments) -> Array:
     return y
 
 
-RECURRENCES: Mapping[str, Callable[[Arguments], Array]] = {"ssm_scan": ssm_scan, "delta_rule": delta_rule}
+def decayed_sum(a: Arguments) -> Array:
+    """A linear recurrence of each element: state = decay state + x."""
+    x, decay, y = a["x"], a["decay"], np.zeros(a["x"].shape)
+    for t in range(x.shape[1]):
+        y[:, t] = decay[:, t] * y[:, t - 1] + x[:, t] if t else x[:, t]
+    return y
+
+
+RECURRENCES: Mapping[str, Callable[[Arguments], Array]] = {
+    "ssm_scan": ssm_scan,
+    "delta_rule": delta_rule,
+    "decayed_sum": decayed_sum,
+}

@@ -54,3 +54,10 @@ def delta_ruled(walk: Walked, node: TracedNode) -> View:
     walk.neighbours.add(node.name)
     numbers = {"scale": float(node.args["scale"])}
     return walk.made(node, "gated_delta_net", tuple(rows), rows[2].shape, numbers=numbers)
+
+
+def decayed(walk: Walked, node: TracedNode) -> View:
+    """A linear recurrence of each element, with a decay of its own."""
+    x, decay = (_of_tokens(walk, node, role) for role in ("x", "decay"))
+    walk.neighbours.add(node.name)
+    return walk.made(node, "decayed_sum", (x, decay), x.shape)
