@@ -185,7 +185,7 @@ def _run(torch: Any, like: Any, fields: Fields) -> tuple[Any, Any, Any] | None:
     import numpy
 
     try:
-        config = type(like.config).from_dict(copy.deepcopy(fields))
+        config = type(like.config).from_dict(_with_floats(fields))
         config.use_cache = False
         with torch.device("meta"):  # which holds no numbers
             shapes = type(like)._from_config(copy.deepcopy(config))
@@ -205,6 +205,15 @@ def _run(torch: Any, like: Any, fields: Fields) -> tuple[Any, Any, Any] | None:
     if not numpy.isfinite(logits).all() or not 0 < numpy.abs(logits).max() < 1e6:
         return None
     return model, ids[0].numpy(), logits
+
+
+def _with_floats(value: Any) -> Any:
+    """A copy with infinite numbers as numbers: transformers writes `{"__float__": "Infinity"}`."""
+    if isinstance(value, dict):
+        if set(value) == {"__float__"}:
+            return float(value["__float__"])
+        return {name: _with_floats(inner) for name, inner in value.items()}
+    return [_with_floats(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _try(

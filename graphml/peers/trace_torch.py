@@ -21,6 +21,7 @@ from typing import Any
 from changed_configs import write_trials
 from module_file import made_module
 from peer_talk import RefusedError, serve
+from recurrent_functions import as_ops
 
 LONGEST_TEXT = 4096  # tokens of the longest text whose logits are recorded
 LENGTHS = 4  # that are recorded beside the usual ones
@@ -290,7 +291,8 @@ def _export(torch: Any, module: Any, config: dict[str, Any], dynamic: str) -> tu
     size = torch.export.Dim("T", min=2, max=last) if dynamic == "bounded" else torch.export.Dim.AUTO
     with torch.no_grad():
         ids = torch.arange(length)[None] % 7
-        exported = torch.export.export(module, (ids,), dynamic_shapes=({1: size},), strict=False)
+        with as_ops(module, ids):
+            exported = torch.export.export(module, (ids,), dynamic_shapes=({1: size},), strict=False)
         others = other_lengths(exported, module, length, _most(config)) if dynamic == "auto" else {}
         return exported.run_decompositions({}), length, others
 
@@ -459,7 +461,11 @@ def _line(stack: str | None) -> str:
     """`file.py:123` of the innermost line of the model's code."""
     lines = [line.strip() for line in (stack or "").splitlines() if line.strip().startswith("File ")]
     places = [line.removeprefix('File "').partition('", line ') for line in lines]
-    own = [f"{file}:{rest.partition(',')[0]}" for file, _, rest in places if not _of_torch(file)]
+    own = [
+        f"{file}:{rest.partition(',')[0]}"
+        for file, _, rest in places
+        if not _of_torch(file) and Path(file).parent != Path(__file__).parent
+    ]
     return own[-1] if own else ""
 
 

@@ -18,6 +18,14 @@ def running_sum(g: Builder, x: Node, index: int) -> Node:
     return g.reshape(y_T1W, *map(fixed, x.shape[1:]))
 
 
+def decayed_sum(g: Builder, x_TW: Node, decay_TW: Node, index: int) -> Node:
+    """X, and the sum before it times the token's decay, of each element [T, W]; index: of the state."""
+    width = fixed(x_TW.shape[1])
+    x_TW1, decay_TW1 = g.heads(x_TW, width), g.heads(decay_TW, width)
+    ones_TW1 = g.scale(decay_TW1, 0.0, 1.0)
+    return g.flatten(g.linear_attention(ones_TW1, ones_TW1, x_TW1, index, (decay_TW1,)))
+
+
 def constant_rows(g: Builder, rows: list[list[float]]) -> Node:
     """Numbers [N, W] as a value of each token, [T, N, W]."""
     zero_T1 = g.scale(g.reshape(g.cast(g.positions, "f32"), 1), 0.0)

@@ -15,11 +15,10 @@ from graphml.errors import ArchitectureError
 from tests.import_records import described, write_folder
 
 REFUSED = {
-    "mamba2": r"pad.* in backbone\.layers\.0\.mixer \(modeling_mamba2\.py:\d+\): pads .* by the length",
     "phi3-longrope": r"where.* in model\.rotary_emb \(modeling_phi3\.py:394\): chooses by the length",
     "doge": r" in model\.layers\.0\.self_attn \(modeling_doge\.py:304\): .*depends on values of tokens",
     "plain-g": r"scaled_dot_product_attention.* in blocks\.0 \(plain\.py:\d+\): a bias that does not grow",
-    "mamba": r" in backbone\.embeddings \(modeling_mamba\.py:\d+\): was traced at one length alone, 29",
+    "rwkv": r" in rwkv\.embeddings \(modeling_rwkv\.py:\d+\): was traced at one length alone, 29",
 }
 
 

@@ -127,6 +127,12 @@ def _binary(function: Callable[[Array, Array], Array]) -> Callable[[Arguments], 
     return lambda a: function(a["self"], a["other"])
 
 
+def _sqrt(x: Array) -> Array:
+    """NaN of numbers below 0, which random values may be."""
+    with np.errstate(invalid="ignore"):
+        return np.sqrt(x)
+
+
 UNARY: Mapping[str, Callable[[Array], Array]] = {
     "neg": np.negative,
     "cos": np.cos,
@@ -134,7 +140,7 @@ UNARY: Mapping[str, Callable[[Array], Array]] = {
     "tanh": np.tanh,
     "exp": np.exp,
     "log": np.log,
-    "sqrt": np.sqrt,
+    "sqrt": _sqrt,
     "abs": np.abs,
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "reciprocal": lambda x: 1 / x,
@@ -373,6 +379,15 @@ def padded(a: Arguments) -> Array:
     return x
 
 
+def scattered(a: Arguments) -> Array:
+    """A copy with a part of one dimension written anew."""
+    x = np.array(a["self"])
+    np.moveaxis(x, a.get("dim", 0), 0)[a.get("start") : a.get("end") : a.get("step", 1)] = np.moveaxis(
+        np.asarray(a["src"]), a.get("dim", 0), 0
+    )
+    return x
+
+
 MOVES: Mapping[str, Callable[[Arguments], Any]] = {
     "view": lambda a: a["self"].reshape(a["size"]) if "size" in a else cast(a["self"], a["dtype"]),
     "_unsafe_view": lambda a: a["self"].reshape(a["size"]),
@@ -431,6 +446,10 @@ SAME = (
 )
 SHAPES: Mapping[str, Callable[[Arguments], Any]] = {
     **MOVES,
+    "slice_scatter": scattered,
+    "select_scatter": lambda a: scattered(
+        {**a, "src": np.expand_dims(a["src"], a["dim"]), "start": a["index"], "end": a["index"] + 1 or None}
+    ),
     "sym_size": lambda a: a["self"].shape[a["dim"]],
     "cat": lambda a: np.concatenate([tensor for tensor in a["tensors"] if np.size(tensor)], a.get("dim", 0)),
     "stack": lambda a: np.stack(a["tensors"], a.get("dim", 0)),

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 
 from graphml.authoring.importing.aten import KINDS, NUMBERS, SHAPES, SIZE_ONLY
 from graphml.authoring.importing.description import TracedInput, TracedModule, TracedNode
+from graphml.authoring.importing.recurrences import RECURRENCES
 from graphml.errors import ArchitectureError
 
 Array = NDArray[Any]
 Parameters = Callable[[TracedInput], Array]
-OPS = {**NUMBERS, **SHAPES}
+OPS = {**NUMBERS, **SHAPES, **RECURRENCES}
 PYTHON: Mapping[str, Callable[..., Any]] = {
     "python.getitem": operator.getitem,
     "python.add": operator.add,

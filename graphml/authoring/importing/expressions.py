@@ -114,6 +114,14 @@ BY_ELEMENT = (
 )
 
 
+def _has_parts(of: Expression) -> bool:
+    """Whether it has parts: with a factor each, joined, or rows of a matrix in another order."""
+    rows = of.weights["weight"].rows if of.op == "linear" else None
+    return of.op in ("factors", "concat") or (
+        rows is not None and rows != tuple(range(rows[0], rows[-1] + 1))
+    )
+
+
 class Selector:
     """Makes expressions of views; equal ones are one."""
 
@@ -158,6 +166,9 @@ class Selector:
             return self._repeated(of, wanted, unique)
         if of.op == "linear" and len(of.shape) == 1:
             return self._rows(of, wanted)
+        of_parts = self._of_parts(of, wanted)
+        if of_parts is not None:
+            return of_parts
         if of.op in BY_ELEMENT:
             inner = self._elements(of.inputs[0], wanted)
             return self.kept(replace(of, inputs=(inner,), shape=inner.shape))
@@ -172,6 +183,30 @@ class Selector:
             if selected is not None:
                 return selected
         raise ValueError("elements are taken in an order that graphml has no op for")
+
+    def _of_parts(self, of: Expression, wanted: Codes) -> Expression | None:
+        """Elements of one of several joined values, or of a convolution or factors of such; else None."""
+        if of.op == "factors":
+            return self._factors(of, wanted)
+        if of.op == "conv" and _has_parts(of.inputs[0]):
+            inner = self._elements(of.inputs[0], wanted)
+            return self.kept(replace(self._rows(of, wanted), inputs=(inner,)))
+        at = 0
+        for part in of.inputs if of.op == "concat" and len(of.shape) == 1 else ():
+            if at <= wanted.min() and wanted.max() < at + part.size:
+                return self._elements(part, wanted - at)
+            at += part.size
+        return None
+
+    def _factors(self, of: Expression, wanted: Codes) -> Expression:
+        """Some of the elements that have a factor each: a scale where it is the same one."""
+        inner = self._elements(of.inputs[0], wanted)
+        values = tuple(of.numbers["values"][i] for i in wanted)
+        numbers: dict[str, Any] = {"values": values}
+        if len(set(values)) == 1:
+            numbers = {"factor": values[0], "offset": 0.0}
+        op = "scale" if "factor" in numbers else "factors"
+        return self.kept(replace(of, op=op, inputs=(inner,), shape=inner.shape, numbers=numbers))
 
     def _repeated(self, of: Expression, wanted: Codes, unique: int) -> Expression:
         """The same elements again and again: all of them, as of a head that all heads share, or each part."""

@@ -22,13 +22,16 @@ from graphml.authoring.importing.document import constants, document
 from graphml.authoring.importing.entries import entries
 from graphml.authoring.importing.evaluation import is_ignored, op_name
 from graphml.authoring.importing.expressions import Expression
+from graphml.authoring.importing.flattened_tokens import split_tokens
+from graphml.authoring.importing.joined_parameters import joined_parameters
 from graphml.authoring.importing.joined_writes import joined_writes
 from graphml.authoring.importing.layers import Layered, layered
-from graphml.authoring.importing.mapping import mapping, other_rope_fields, rope_text
-from graphml.authoring.importing.naming import ATTENTIONS, Named, names
+from graphml.authoring.importing.mapping import mapping
+from graphml.authoring.importing.naming import ATTENTIONS, RECURRENT, Named, names
 from graphml.authoring.importing.numbers import Fields, Pins
 from graphml.authoring.importing.places import COMPUTED, ParameterPlace, StoredParameter, places, stored_as
 from graphml.authoring.importing.region import Recognised, Region, run
+from graphml.authoring.importing.rope_fields import other_rope_fields, rope_text
 from graphml.authoring.importing.walk import Walk
 from graphml.authoring.importing.writing import Writer
 from graphml.errors import ArchitectureError
@@ -363,14 +366,14 @@ def import_description(description: TracedModule, held: Mapping[str, Callable[[]
 
 def understood(description: TracedModule, held: Mapping[str, Callable[[], Array]]) -> Understood:
     """What a traced module is; ArchitectureError names what is not known."""
-    description = joined_writes(description)
+    description = split_tokens(joined_writes(joined_parameters(description, held)))
     dependence = classed(description)
     check_lengths(dependence)
     recognised_nodes = recognised(dependence)
     walk = Walk(dependence, recognised_nodes)
     layers = layered(walk.result())
-    if not any(expr.op in ATTENTIONS for layer in layers.layers for expr in layer):
-        raise ArchitectureError("no layer has attention: `graphml import` knows no recurrent models")
+    if not any(expr.op in (*ATTENTIONS, *RECURRENT) for layer in layers.layers for expr in layer):
+        raise ArchitectureError("no layer has attention, linear attention, a state space or a delta rule")
     if layers.repeats > 1 and description.config:
         raise ArchitectureError(
             f"{layers.layers[layers.n_blocks][0].told}: layers that are called {layers.repeats} times: of a "

@@ -14,10 +14,16 @@ FUNCTIONS = {
     "conv": (SHORT_CONV, "short_conv"),
     "remainder": (SHORT_CONV, "remainder"),
     "running_sum": (RUNNING, "running_sum"),
+    "decayed_sum": (RUNNING, "decayed_sum"),
     "constant_rows": (RUNNING, "constant_rows"),
 }  # op -> the module and function that compute it
-KEEPING = ("shift", "conv")  # ops whose state has a name
-SUMMING = ("linear_attention", "running_sum")  # ops whose state is a matrix of each head, by a number
+KEEPING = ("shift", "conv", "ssm_scan")  # ops whose state has a name
+SUMMING = (
+    "linear_attention",
+    "running_sum",
+    "gated_delta_net",
+    "decayed_sum",
+)  # ops whose state is a matrix of each head, by a number
 
 
 def state_of(model: Layered, of: Expression) -> dict[str, str]:

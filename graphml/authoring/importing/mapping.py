@@ -15,11 +15,17 @@ import numpy as np
 from graphml.authoring.importing.document import arguments
 from graphml.authoring.importing.naming import pattern
 from graphml.authoring.importing.places import ParameterPlace, StoredParameter
+from graphml.authoring.importing.rope_fields import (
+    ROPE_FIELDS,
+    base_by_layer,
+    of_positions,
+    rope_text,
+    rotating,
+)
 from graphml.authoring.importing.writing import LAYER_EPS, Writer
 from graphml.errors import ArchitectureError
 from graphml.loading.huggingface.config import HfConfig, class_fields
 from graphml.loading.huggingface.config_names import HARMLESS, NUMBERS, SIZES
-from graphml.loading.huggingface.rope import KNOWN, LAYER_KINDS, PART
 from graphml.loading.huggingface.tensors import LEFT_OUT, PREFIXES
 
 WIDE = 108  # characters of a line
@@ -30,17 +36,6 @@ OF_EXPERTS = (
     "expert_shared_count",
     "leading_dense_block_count",
 )  # of no influence beside the shapes of tensors, and which layers have them
-ROPE_FIELDS = (
-    "rope_theta",
-    "rope_scaling",
-    "rope_parameters",
-    "partial_rotary_factor",
-    "rotary_pct",
-    "rotary_emb_base",
-    "rope_base",
-    "rope_local_base_freq",
-    "original_max_position_embeddings",
-)
 
 
 def mapping(
@@ -99,7 +94,8 @@ def _keys(writer: Writer) -> tuple[str, dict[str, Any]]:
         read, text = rope_text(writer)
         writer.imports.setdefault("graphml.loading.huggingface.rope", set()).add(read)
         lines.append(f"found |= {text}")
-        lines += _rotating(writer)
+        lines += rotating(writer)
+        lines += base_by_layer(writer)
         if writer.turns_back:
             writer.imports["graphml.loading.huggingface.rope"].add("turned_back")
             lines.append("turned_back(config, found)")
@@ -143,6 +139,10 @@ def _as_read(writer: Writer) -> HfConfig:
 def _followed(writer: Writer) -> list[str]:
     """Sizes of decoders that have names of their own beside those of an encoder."""
     config, lines = writer.fields.config, []
+    if not any(config.get(name) for name in SIZES["block_count"]):
+        listed = next((name for name, value in config.items() if _is_by_layer(writer, value)), "")
+        if listed:  # a word for each layer says how many there are
+            lines.append(f'config.follows("num_hidden_layers", len(config.get("{listed}") or []))')
     heads = writer.sizes[0]
     for key, of_decoder, size in (
         ("block_count", "decoder_layers", len(writer.found.layers)),
@@ -170,64 +170,6 @@ def _key_length(writer: Writer) -> list[str]:
     fields = [*sums, whole[:1]][0]
     read = " + ".join(f'config.size("{name}")' for name in fields) or str(width)
     return [f'found["attention.key_length"] = {read}']
-
-
-def computes_with_positions(writer: Writer) -> bool:
-    """Whether numbers of positions are values of the file, besides ropes and tables."""
-    everything = [*writer.found.before, *(expr for layer in writer.found.layers for expr in layer)]
-    return any(expr.op == "positions" for expr in everything)
-
-
-def other_rope_fields(writer: Writer) -> tuple[str, ...]:
-    """Numbers beside the rope's that the model itself reads, as for scores that grow with the position."""
-    config = writer.description.config
-    if not computes_with_positions(writer):
-        return ()
-    ropes = (config.get("rope_scaling"), config.get("rope_parameters"))
-    rope = next((fields for fields in ropes if isinstance(fields, dict) and fields), {})
-    return tuple(name for name, value in rope.items() if name not in KNOWN and isinstance(value, int | float))
-
-
-def _of_positions(writer: Writer) -> dict[str, Any]:
-    """Numbers of the rope that a file may hold that computes with positions: of far ones nothing is seen."""
-    config = writer.description.config
-    name = next(
-        (name for name in ("rope_scaling", "rope_parameters") if isinstance(config.get(name), dict)), ""
-    )
-    if not name or not computes_with_positions(writer):
-        return {}
-    numbers = {key: value for key, value in config[name].items() if type(value) in (int, float)}
-    return {f"{name}.{key}": value for key, value in numbers.items() if key != "rope_theta"}
-
-
-def rope_text(writer: Writer) -> tuple[str, str]:
-    """The function that reads the rope's fields, and its call."""
-    config = writer.description.config
-    kinds = config.get("rope_parameters")
-    near = kinds.get(LAYER_KINDS[1]) if isinstance(kinds, dict) else None
-    by_kind = len(writer.tables) > 1 and isinstance(near, dict) and PART in near
-    if by_kind or len({n_rot for n_rot, _, _ in writer.tables}) > 1:
-        widths = f", widths={writer.rope_widths}" if writer.rope_widths else ""
-        return "ropes_by_kind", f"ropes_by_kind(config, found, {{}}{widths})"
-    others = other_rope_fields(writer)
-    known = f", known={others!r}".replace("'", '"') if others else ""
-    return "rope_keys", f"rope_keys(config, found{known})"
-
-
-def _rotating(writer: Writer) -> list[str]:
-    """How many dimensions rotate, where no part of the heads says it."""
-    config, n_rot = writer.description.config, writer.tables[0][0]
-    if len({table[0] for table in writer.tables}) > 1:
-        return []
-    configs = [config, *(rope for name in ROPE_FIELDS if isinstance(rope := config.get(name), dict))]
-    parts = [
-        keys[name] for keys in configs for name in ("partial_rotary_factor", "rotary_pct") if keys.get(name)
-    ]
-    if parts or n_rot == writer.sizes[2]:
-        return []
-    name = next((name for name in SIZES["rope.dimension_count"] if config.get(name) == n_rot), "")
-    read = f'config.size("{name}")' if name else str(n_rot)
-    return [f'found["rope.dimension_count"] = {read}']
 
 
 def _assumed(writer: Writer) -> dict[str, Any]:
@@ -280,7 +222,7 @@ def _checks(writer: Writer, text: str, defaults: Mapping[str, Any]) -> list[str]
 def _pinned(writer: Writer) -> list[str]:
     """Fields that trials could not change: other checkpoints must have the traced values."""
     config, lines, inner = writer.description.config, [], "text_config."
-    for whole, value in {**_of_positions(writer), **writer.fields.pins.pinned}.items():
+    for whole, value in {**of_positions(writer), **writer.fields.pins.pinned}.items():
         path = whole.removeprefix(inner)
         if isinstance(config.get("text_config"), dict) and path == whole:
             continue  # of the larger model, which the file does not read
@@ -335,7 +277,8 @@ def _names(
             entries.setdefault(_short(stored_tensor.pattern), []).append((ours, _change(writer, place)))
         if not stored.get(place.parameter):
             raise ArchitectureError(
-                f"the checkpoint has no tensor that is {place.parameter}, which {place.name} needs"
+                f"{_reader(writer, place)}: the checkpoint has no tensor that is {place.parameter}, which "
+                f"{place.name} needs"
             )
     read = {operand for node in writer.description.nodes.values() for operand in node.operands}
     unread = {leaf.name for name, leaf in writer.description.inputs.items() if name not in read}
@@ -365,6 +308,14 @@ def _names(
             else []
         )
     )
+
+
+def _reader(writer: Writer, place: ParameterPlace) -> str:
+    """Op, module path and source line of what first reads a parameter."""
+    description = writer.description
+    names = {name for name, leaf in description.inputs.items() if leaf.name == place.parameter}
+    readers = (node for node in description.nodes.values() if names & set(node.operands))
+    return next((node.told for node in readers), place.parameter)
 
 
 def _joined(entries: Mapping[str, list[tuple[str, str]]]) -> dict[str, list[tuple[str, str]]]:
@@ -454,13 +405,18 @@ def _rows(writer: Writer, place: ParameterPlace) -> str:
             )
             return f"rows(lambda c: ({names.get(groups, str(groups))}, {counted}, {start}, {stop}))"
     raise ArchitectureError(
-        f"{place.name}: rows of {place.parameter} in an order that `graphml import` cannot write"
+        f"{_reader(writer, place)}: {place.name}: rows of {place.parameter} in an order that "
+        "`graphml import` cannot write"
     )
 
 
 def _configured(config: Mapping[str, Any], size: int) -> str:
     """A size by the one field of config.json that says it; else as a number, empty for 0."""
-    names = [name for name, value in config.items() if value == size and name.endswith(OF_PARTS)]
+    names = [
+        name
+        for name, value in config.items()
+        if value == size and name.endswith(OF_PARTS) and name != "vocab_size"
+    ]
     return f'c.size("{names[0]}")' if len(names) == 1 else str(size or "")
 
 

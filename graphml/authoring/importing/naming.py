@@ -22,6 +22,7 @@ THROUGH = (
     "softcap", "mul", "add",
 )  # fmt: skip
 ATTENTIONS = ("attend", "linear_attention")
+RECURRENT = ("ssm_scan", "gated_delta_net", "decayed_sum")
 ACTIVATIONS = ("silu", "gelu", "gelu_erf", "gelu_quick", "relu", "sigmoid", "tanh", "sqr")
 
 
@@ -35,6 +36,7 @@ def names(model: Layered, description: TracedModule) -> Named:
         _norms(layer, own)
         known[number] = own
     _of_other_kinds(model, known, description)
+    _one_name(model, known, description)
     named: Named = {}
     for number, own in known.items():
         _others(model.layers[number], own, description)
@@ -76,6 +78,18 @@ def _of_other_kinds(model: Layered, known: Mapping[int, Named], description: Tra
         for expr in model.layers[number]:
             name = uses.get(_patterns(expr, description)) if expr.weights and id(expr) not in own else None
             if name is not None and name not in own.values():
+                own[id(expr)] = name
+
+
+def _one_name(model: Layered, known: Mapping[int, Named], description: TracedModule) -> None:
+    """One name for what kinds of layers use under several, as the one norm of layers with one part each."""
+    names: dict[tuple[str, ...], str] = {}
+    for number, own in known.items():
+        for expr in model.layers[number]:
+            if id(expr) not in own or not expr.weights:
+                continue
+            name = names.setdefault(_patterns(expr, description), own[id(expr)])
+            if name not in own.values():
                 own[id(expr)] = name
 
 

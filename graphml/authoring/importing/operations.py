@@ -17,7 +17,8 @@ from graphml.authoring.importing.expressions import Expression, T, View, Weight,
 from graphml.authoring.importing.pair_weights import running_sum
 from graphml.authoring.importing.parameter_values import UNARY, computed
 from graphml.authoring.importing.position_tables import position_table
-from graphml.authoring.importing.products import einsum, product
+from graphml.authoring.importing.products import einsum, product, product_of_parts
+from graphml.authoring.importing.recurrent_layers import decayed, delta_ruled, scanned
 from graphml.authoring.importing.region import concrete
 from graphml.authoring.importing.token_shifts import padded
 from graphml.authoring.importing.walked import Spread, Value, Walked
@@ -127,6 +128,8 @@ def combined(walk: Walked, node: TracedNode, op: str, a: str, b: str) -> View:
             raise ValueError(f"{op} of a parameter and a value of tokens, in this order")
         a, b = b, a
     full = tuple(size for size in node.shape or () if not isinstance(size, str) and size != 1) or (1,)
+    if op == "mul" and walk.dependence.is_constant(b):
+        return _with_constants(walk, node, _in_full(walk, node, a), b)
     if not walk.is_walked(b) or isinstance(walk.values.get(b), Spread):
         return _with_parameter(walk, node, op, _in_full(walk, node, a), b, full)
     first, second = operand(walk, node, a), operand(walk, node, b)
@@ -157,11 +160,27 @@ def _with_parameter(
         of_parameters = computed(walk, node, name)
         if of_parameters is None:
             return _with_weight(walk, node, op, x, name, full)
+        rows = walk.weight(name).shape[-2:]
+        if len(rows) == 2 and rows[1] == 1 < rows[0] and full[-2:-1] == rows[:1]:  # a number of each row
+            column = Expression("column", (of_parameters,), rows, node.path, node.told)
+            return walk.made(node, op, (x, walk.select.kept(column)), x.shape)
     if x.shape != full or (of_parameters and of_parameters.shape not in ((), (1,), full[-1:])):
         raise ValueError("a value of tokens is repeated along a parameter")
     if isinstance(spread, Spread):
         return walk.made(node, op, (x,), x.shape, {"weight": spread.weight})
     return walk.made(node, op, (x, of_parameters) if of_parameters else (x,), x.shape)
+
+
+def _with_constants(walk: Walked, node: TracedNode, x: Expression, name: str) -> View:
+    """A value of tokens whose elements have a constant factor each, such as a muP vector."""
+    shape = concrete(node.shape or (), T)
+    values = np.broadcast_to(np.asarray(walk.plain.value(name), np.float64), shape)
+    rows = np.moveaxis(values, next(i for i, size in enumerate(node.shape or ()) if isinstance(size, str)), 0)
+    if np.any(rows != rows[:1]):
+        raise ValueError("combines tokens with a constant for each position")
+    numbers = {"values": tuple(float(f"{value:.9g}") for value in rows[0].reshape(-1))}
+    flat = walk.select.shaped(x, (x.size,))
+    return walk.made(node, "factors", (flat,), flat.shape, numbers=numbers)
 
 
 def operand(walk: Walked, node: TracedNode, name: str) -> Expression:
@@ -200,6 +219,10 @@ def _with_weight(
         del shape[0]
     if x.shape != full:
         raise ValueError("a value of tokens is repeated along a parameter")
+    description = walk.dependence.description
+    leaves = [description.inputs[each] for each in description.parameters_of(name)]
+    if len(shape) > 1 and tuple(shape) == full and [leaf.shape for leaf in leaves] == [(x.size,)]:
+        x, shape = walk.select.shaped(x, (x.size,)), [x.size]  # as the checkpoint has it, in one dimension
     return walk.made(node, op, (x,), x.shape, {"weight": Weight(name, tuple(shape) or (1,))})
 
 
@@ -369,10 +392,10 @@ TRUTHS = {"logical_and": "mul", "bitwise_and": "mul", "__and__": "mul",
 
 def truths(walk: Walked, node: TracedNode) -> View:
     """Both, or one of them, of two truth values; not one."""
-    if op_name(node) == "logical_not":
-        return walk.laid(node, _inverted(walk, node, walk.taken(node.operands[0])))
     if not op_name(node).startswith("logical") and node.dtype != "bool":
         raise ValueError(f"bits of {node.dtype}: wanted truth values")
+    if op_name(node) in ("logical_not", "bitwise_not"):
+        return walk.laid(node, _inverted(walk, node, walk.taken(node.operands[0])))
     return combined(walk, node, TRUTHS[op_name(node)], *node.operands)
 
 
@@ -381,6 +404,7 @@ HANDLERS: Mapping[tuple[str, ...], Callable[[Walked, TracedNode], Value]] = {
     tuple(UNARY): unary,
     ("add", "sub", "rsub", "mul", "div", "true_divide"): arithmetic,
     ("linear", "addmm", "mm", "matmul", "bmm"): product,
+    ("baddbmm",): product_of_parts,
     ("einsum",): einsum,
     ("embedding",): embedding,
     ("pow",): power,
@@ -392,8 +416,11 @@ HANDLERS: Mapping[tuple[str, ...], Callable[[Walked, TracedNode], Value]] = {
     (*OVER_LAST, "sum", "mean", "amax", "amin", "std", "var"): reduced,
     tuple(COMPARED): compared,
     ("where", "masked_fill"): chosen,
-    (*TRUTHS, "logical_not"): truths,
+    (*TRUTHS, "logical_not", "bitwise_not"): truths,
     ("pad", "constant_pad_nd"): padded,
     ("conv1d",): convolution,
     ("remainder",): remainder,
+    ("ssm_scan",): scanned,
+    ("delta_rule",): delta_ruled,
+    ("decayed_sum",): decayed,
 }

@@ -124,11 +124,25 @@ def _place(dependence: Dependence, expr: Expression, name: str, weight: Weight) 
         change = _change(dependence, before[0], weight)
         if change is not None:
             return ParameterPlace(name, before[0].name, change, weight.rows, weight.shape)
+    part = _whole_part(dependence, before, weight)
+    if part is not None:
+        return ParameterPlace(name, part.name, "", None, weight.shape)
     if not description.config:
         return ParameterPlace(name, parameters, COMPUTED, weight.rows, weight.shape)
     raise ArchitectureError(
         f"{expr.told}: {name} is computed from {parameters or 'no parameter'} in a way that no change "
         "of tensors does; the GGUF of a plain module could hold it (module:FILE.py:factory)"
+    )
+
+
+def _whole_part(dependence: Dependence, before: Sequence[TracedInput], weight: Weight) -> TracedInput | None:
+    """The parameter whose numbers the rows of a weight are, of several that are joined."""
+    if len(before) < 2 or weight.rows is None:
+        return None
+    wanted = value_of(dependence, weight)
+    alike = [leaf for leaf in before if int(np.prod(leaf.shape)) == wanted.size]
+    return next(
+        (leaf for leaf in alike if same(random_parameter(leaf).reshape(wanted.shape), wanted, 1e-12)), None
     )
 
 

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from graphml.authoring.importing.expressions import Expression
 from graphml.authoring.importing.naming import Named, users
 from graphml.authoring.importing.numbers import Fields, literal, near
+from graphml.errors import ArchitectureError
 from graphml.loading.huggingface.config_names import SIZES
 
 SCALE = "expert_weights_scale"
+MOST_FACTORS = 64  # constants in a line
 GROUPS = ("expert_group_count", "expert_group_used_count")
 
 
@@ -249,6 +251,24 @@ def _linear_attention(
     return f"g.linear_attention({', '.join(inner[:3])}, {numbers['memory']}{gates}{scale})"
 
 
+def _factors(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str, str], owner: str) -> str:
+    values = of.numbers["values"]
+    if len(values) > MOST_FACTORS:
+        raise ArchitectureError(f"{of.told}: {len(values)} elements with a constant factor each")
+    return f"g.mul({inner[0]}, g.constant({list(values)}))"
+
+
+def _ssm_scan(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str, str], owner: str) -> str:
+    layer, what = _state(numbers, owner).split(", ")
+    return f"g.ssm_scan({', '.join(inner)}, {layer}, {numbers['d_state']}, {what})"
+
+
+def _gated_delta_net(
+    of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str, str], owner: str
+) -> str:
+    return f"g.gated_delta_net({', '.join(inner)}, {numbers['memory']}, {numbers['scale']}, grouped=True)"
+
+
 def _state(numbers: Mapping[str, str], owner: str) -> str:
     """The arguments that name a state: the layer's number, 0 outside the layers, and a name of its own."""
     return f'{"layer.index" if owner == "layer" else "0"}, "{numbers["state"]}"'
@@ -279,6 +299,7 @@ CALLS: Mapping[str, Handler] = {
     "l2_norm": lambda of, inner, stem, numbers, owner: f"g.l2_norm({inner[0]}, {numbers['eps']})",
     "layer_norm": _norm,
     "reshape": _reshape,
+    "column": lambda of, inner, stem, numbers, owner: f"g.reshape({inner[0]}, {of.shape[0]}, 1, keep=0)",
     "repeat": lambda of, inner, stem, numbers, owner: f"g.repeat({inner[0]}, {of.numbers['n']})",
     "permute": lambda of, inner, stem, numbers, owner: (
         f"g.permute({inner[0]}, 0, 2, 1{', 3' if len(of.shape) == 3 else ''})"
@@ -287,7 +308,13 @@ CALLS: Mapping[str, Handler] = {
     "linear": _linear,
     "per_head": lambda of, inner, stem, numbers, owner: f'g.per_head({owner}["{stem}"], {inner[0]})',
     "linear_attention": _linear_attention,
+    "ssm_scan": _ssm_scan,
+    "factors": _factors,
+    "gated_delta_net": _gated_delta_net,
     "running_sum": lambda of, inner, stem, numbers, owner: f"running_sum(g, {inner[0]}, {numbers['memory']})",
+    "decayed_sum": lambda of, inner, stem, numbers, owner: (
+        f"decayed_sum(g, {', '.join(inner)}, {numbers['memory']})"
+    ),
     "constant_rows": lambda of, inner, stem, numbers, owner: f"constant_rows(g, {numbers['rows']})",
     "scale": _scale,
     "experts": _experts,

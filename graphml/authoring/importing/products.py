@@ -39,7 +39,7 @@ def product(walk: Walked, node: TracedNode) -> View:
         turned = View(second.of, np.swapaxes(second.codes, -1, -2))
         return walk.laid(node, of_each_token(walk, node, first, turned))
     if not walk.is_walked(names[0]):
-        raise ValueError("a parameter times a value of tokens")
+        return _parameter_first(walk, node, names)
     weight = walk.weight(names[1], is_transposed)
     if len(weight.shape) == 3 and not bias and is_transposed:
         letters = LETTERS[: len(walk.shape_of(names[0])) - 3]
@@ -53,6 +53,31 @@ def product(walk: Walked, node: TracedNode) -> View:
     if bias and args.get(bias) is not None:
         weights["bias"] = walk.weight(args[bias]["node"])
     return walk.made(node, "linear", (x,), (*rest, weight.shape[0]), weights)
+
+
+def product_of_parts(walk: Walked, node: TracedNode) -> View:
+    """A product with a matrix for each part, and a bias [G, 1, N]."""
+    names = [node.args[role]["node"] for role in ("batch1", "batch2")]
+    if not walk.is_walked(names[0]) or node.args.get("beta", 1) != 1 or node.args.get("alpha", 1) != 1:
+        raise ValueError("a product of parts with factors, or of parameters")
+    view = _by_parts(walk, node, Einsum("gmk", "gkn", "gmn"), names)
+    bias = walk.weight(node.args["self"]["node"])
+    x = walk.select.taken(view)
+    if tuple(size for size in bias.shape if size != 1) != x.shape:
+        raise ValueError("a product of parts with a bias of another shape")
+    return walk.made(node, "add", (x,), x.shape, {"weight": Weight(bias.source, x.shape)})
+
+
+def _parameter_first(walk: Walked, node: TracedNode, names: list[str]) -> View:
+    """A matrix of parameters [N, K] times a value [.., K, T]: [.., N, T]."""
+    weight, view = walk.weight(names[0]), walk.view(names[1])
+    shape = tuple(size for size in weight.shape if size != 1)
+    if op_name(node) not in ("mm", "matmul", "bmm") or len(shape) != 2 or view.axis != view.codes.ndim - 1:
+        raise ValueError("a parameter times a value of tokens, which are not its columns")
+    if view.elements.size != shape[1]:
+        raise ValueError("a parameter times several values of each token")
+    x = walk.select.taken(view, (shape[1],))
+    return walk.made(node, "linear", (x,), shape[:1], {"weight": Weight(weight.source, shape)})
 
 
 def of_each_token(walk: Walked, node: TracedNode, x: View, weight: View) -> Expression:

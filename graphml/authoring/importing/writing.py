@@ -24,7 +24,7 @@ from graphml.authoring.importing.function_lines import (
 from graphml.authoring.importing.kept_states import FUNCTIONS, state_of
 from graphml.authoring.importing.kinds import Kinds
 from graphml.authoring.importing.layers import Layered
-from graphml.authoring.importing.naming import ATTENTIONS, Named
+from graphml.authoring.importing.naming import ATTENTIONS, RECURRENT, Named
 from graphml.authoring.importing.numbers import Fields, literal, near, period
 from graphml.authoring.importing.places import tensor_name
 from graphml.authoring.importing.printing import (
@@ -75,7 +75,10 @@ class Writer:
     @property
     def sizes(self) -> tuple[int, int, int]:
         """Heads, key-value heads, width of heads."""
-        first = next(expr for layer in (*self.attends, *self.attentions) for expr in layer)
+        mixers = (expr for layer in (*self.attends, *self.attentions) for expr in layer)
+        first = next(mixers, None)
+        if first is None:  # recurrent layers alone
+            return 1, 1, self.found.width
         return first.inputs[0].shape[0], first.inputs[1].shape[0], first.inputs[0].shape[1]
 
     @property
@@ -117,7 +120,7 @@ class Writer:
             numbers["eps"] = "config.norm_eps" if near(eps, self.eps) else literal(eps)
         elif of.op == "columns" and self.found.beside:
             numbers |= self._columns(of)
-        elif of.op in FUNCTIONS or of.op == "linear_attention":
+        elif of.op in (*FUNCTIONS, "linear_attention", *RECURRENT):
             numbers |= self._keeping(of)
         elif of.op == "l2_norm":
             numbers["eps"] = literal(of.numbers["eps"])
@@ -147,7 +150,9 @@ class Writer:
             module, function = FUNCTIONS[of.op]
             self.imports.setdefault(module, set()).add(function)
         numbers = state_of(self.found, of)
-        if of.op == "linear_attention":
+        if of.op == "ssm_scan":
+            numbers["d_state"] = self.fields.integer(of.numbers["d_state"], "ssm.state_size")
+        if "scale" in of.numbers:
             scale, width = of.numbers["scale"], self.sizes[2]
             numbers["scale"] = "config.head_dim**-0.5" if near(scale, width**-0.5) else literal(scale)
         if of.op == "constant_rows":

@@ -150,6 +150,16 @@ class HfConfig:
             raise self.error(f"{name}: wanted 0, or a number of at least {SMALLEST}; got {value}")
         return float(value)
 
+    def single(self, name: str) -> float:
+        """The one number of a list in which all others are 0."""
+        listed = self.get(name)
+        if not isinstance(listed, list) or not listed:
+            raise self.error(f"{name}: wanted a list of numbers; got {str(listed)[:80]}")
+        numbers = {self.checked_number(name, value) for value in listed} - {0.0}
+        if len(numbers) != 1:
+            raise self.error(f"{name}: wanted one number, and 0; got {sorted(numbers)[:8]}")
+        return numbers.pop()
+
     def flag(self, name: str, default: bool = False) -> bool:
         """A truth value."""
         value = self.get(name)

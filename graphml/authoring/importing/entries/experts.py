@@ -29,6 +29,7 @@ def looks(region: Region) -> bool:
     """A choice of the largest, and rows of the same shape [.., T, D] at both ends."""
     return (
         "topk" in region.ops
+        and region.shape[-1:] != ()
         and isinstance(region.shape[-1], int)
         and region.shape[-1:] == region.shape_last[-1:]
         and sum(isinstance(size, str) for size in region.shape_last) == 1
