@@ -45,7 +45,15 @@ def backend_names() -> list[str]:
 
 @functools.cache
 def backend(name: str) -> Backend:
-    """The backend called `name`; a `BackendError` lists the installed ones."""
+    """The backend called `name`; a `BackendError` lists the installed ones.
+
+    KIND.NAME is one of several of a kind: the entry KIND of the group is a function from NAME to a backend.
+    """
+    kind, _, of_kind = name.partition(".")
+    for entry in installed("graphml.backend_kinds") if of_kind else ():
+        if entry.name == kind:
+            one_of_kind: Backend = entry.load()(of_kind)
+            return one_of_kind
     for entry in installed("graphml.backends"):
         if entry.name != name:
             continue
