@@ -148,6 +148,7 @@ def test_what_cannot_be_is_refused_by_name(
     for bad in ({"count": 0}, {"cpus": 0.0}, {"gpus": -1.0}):
         with pytest.raises(UsageError, match="wanted"):
             EnginesOptions(nodes.address, **bad)  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == [path]  # no empty files of results
     monkeypatch.setattr(engines_module, "code_digest", lambda: "another")
     with pytest.raises(UsageError, match=r"node .*: wanted graphml of the same commit \(another\)"):
         run(stories, path, nodes.address)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -118,6 +119,29 @@ def test_a_stage_that_dies_is_started_again_and_its_sequences_recomputed(
         assert [
             engine.submit(prompt, max_tokens=60, temperature=0).result().ids for prompt in PROMPTS
         ] == wanted
+
+
+def test_a_command_runs_in_stages(nodes: RayNodes) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "graphml",
+        "run",
+        str(STORIES),
+        "--raw",
+        "-p",
+        "Once upon",
+        "-n",
+        "8",
+        "--temp",
+        "0",
+    ]
+    place = ["--temp", "0", "--backend", "ray.a,ray.b", "--place", PLACE, "-t", "1"]
+    said = [
+        subprocess.run([*command, *more], capture_output=True, text=True, timeout=120, check=True).stdout
+        for more in (["--temp", "0"], place)
+    ]
+    assert said[0] == said[1] != ""
 
 
 def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
