@@ -16,9 +16,8 @@ from graphml.backend import Progress
 from graphml.bench.describe import environment
 from graphml.bench.job import Job
 from graphml.bench.result_rows import ResultRow
-from graphml.cluster.node_check import FileSender, Wanted, prepared, ready_nodes
+from graphml.cluster.node_check import FileSender, Wanted, prepared, ready_nodes, wanted_files
 from graphml.cluster.ray_cluster import RayCluster, RayNode, described
-from graphml.cluster.ray_engines import wanted_files
 from graphml.errors import UsageError
 from graphml.loading.open_file import open_path
 from graphml.runtime.programs.load_options import LoadOptions

@@ -19,9 +19,8 @@ from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, RequestRouter
 
 from graphml.cluster.autoscaling import replicas_wanted
 from graphml.cluster.front import Front
-from graphml.cluster.node_check import FileSender, Wanted, ready_nodes
+from graphml.cluster.node_check import FileSender, Wanted, ready_nodes, wanted_files
 from graphml.cluster.ray_cluster import RayCluster, check_address, described
-from graphml.cluster.ray_engines import wanted_files
 from graphml.cluster.replica import Replica
 from graphml.cluster.replica_router import PrefixAffinity
 from graphml.cluster.replica_set import ReplicaSet
