@@ -20,7 +20,7 @@ from graphml.errors import UsageError
 SHAPES = ("poisson", "bursty", "diurnal", "even")
 COLUMNS = ("arrival_s", "prompt", "answer", "prefix", "prefix_tokens")
 BURST_S, BURST_SHARE, BURST_TIMES = 60.0, 0.2, 3.0
-"""Of bursty arrivals: each period of 60 s begins with 12 s in which three times as many come as on average."""
+"""Of bursty arrivals: in the first 12 s of each 60 s come three times as many as on average."""
 SWING = 0.8
 """Of diurnal ones: so much more than the mean at the peak, and less at night."""
 GRID = 4096
@@ -28,7 +28,7 @@ GRID = 4096
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A request: when it comes, tokens of its prompt and of its answer, and which beginning it shares with others.
+    """A request: when it comes, tokens of its prompt and of its answer, which beginning it shares.
 
     n_prefix: the first tokens of the prompt, which are those of `prefix`; "": it shares none.
     """
@@ -44,9 +44,9 @@ class Arrival:
 class Traffic:
     """Arrivals by a law. rate: requests a second, on average over `seconds`; shape: one of `SHAPES`.
 
-    A period of diurnal ones is `seconds`. prompt, answer: tokens on average; tail: the standard deviation of their
-    logarithms, 0: all are equally long. share: of requests with one of `prefixes` beginnings of `prefix_tokens`,
-    the i-th as often as 1 / i; their prompts are longer by it.
+    A period of diurnal ones is `seconds`. prompt, answer: tokens on average; tail: the standard deviation of
+    their logarithms, 0: all are equally long. share: of requests with one of `prefixes` beginnings of
+    `prefix_tokens`, the i-th as often as 1 / i; their prompts are longer by it.
     """
 
     rate: float
@@ -90,7 +90,9 @@ def arrivals(traffic: Traffic, seed: int = 0) -> list[Arrival]:
     rows = zip(at.tolist(), *lengths, which.tolist(), shares.tolist(), strict=True)
     more = traffic.prefix_tokens
     return [
-        Arrival(when, prompt + more, answer, f"prefix {number}", more) if shared else Arrival(when, prompt, answer)
+        Arrival(when, prompt + more, answer, f"prefix {number}", more)
+        if shared
+        else Arrival(when, prompt, answer)
         for when, prompt, answer, number, shared in rows
     ]
 
@@ -117,7 +119,9 @@ def read_arrivals(path: Path) -> list[Arrival]:
     """
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            rows: Iterable[Mapping[str, Any]] = _json_rows(file) if path.suffix == ".jsonl" else csv.DictReader(file)
+            rows: Iterable[Mapping[str, Any]] = (
+                _json_rows(file) if path.suffix == ".jsonl" else csv.DictReader(file)
+            )
             read = [_arrival(row, f"{path}: row {i}") for i, row in enumerate(rows, 1)]
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from None
@@ -135,7 +139,7 @@ def _json_rows(lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
         yield row if isinstance(row, dict) else {"": line}
 
 
-def _arrival(row: Mapping[str | None, Any], where: str) -> Arrival:
+def _arrival(row: Mapping[str, Any], where: str) -> Arrival:
     if unknown := [name for name in row if name not in COLUMNS]:
         raise UsageError(f"{where}: wanted {', '.join(COLUMNS)}; got {unknown[0]!r:.80}")
     at = _number(f"{where}: arrival_s", _parsed(row.get("arrival_s"), float), 0, math.inf)
@@ -145,7 +149,9 @@ def _arrival(row: Mapping[str | None, Any], where: str) -> Arrival:
     if prefix or row.get("prefix_tokens"):
         n_prefix = _whole(f"{where}: prefix_tokens", _parsed(row.get("prefix_tokens"), int))
         if not prefix or n_prefix > counts[0]:
-            raise UsageError(f"{where}: prefix_tokens: wanted a prefix, and at most the prompt's {counts[0]}; got {n_prefix}")
+            raise UsageError(
+                f"{where}: prefix_tokens: wanted a prefix, and at most {counts[0]}; got {n_prefix}"
+            )
     return Arrival(at, counts[0], counts[1], prefix, n_prefix)
 
 
@@ -160,7 +166,12 @@ def _parsed(value: Any, kind: type) -> Any:
 
 
 def _number(name: str, value: Any, least: float, most: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most or value == math.inf:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not least <= value <= most
+        or value == math.inf
+    ):
         until = "" if most == math.inf else f" to {most:g}"
         raise UsageError(f"{name}: wanted a number from {least:g}{until}; got {value!r:.80}")
     return float(value)
@@ -170,5 +181,3 @@ def _whole(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1 << 24:
         raise UsageError(f"{name}: wanted a whole number from 1 to {1 << 24}; got {value!r:.80}")
     return value
-
-

@@ -1,4 +1,4 @@
-"""Seconds of an engine's step by its rows, output rows and cells: a value that is measured once and kept in a file.
+"""Seconds of an engine's step by its rows, output rows and cells: measured once, and kept in a file.
 
 Knows numbers; nothing of how they are measured, or of what is simulated with them.
 """
@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,11 @@ class CostModel:
     """What a replica's steps cost, and how its engine is set up.
 
     rows_s: (rows, seconds) of steps without output rows and cells, between which seconds are interpolated.
-    output_s: seconds more for each row that a token is sampled from; context_s, chunk_context_s: for each cell that a
-    row attends to, alone or with others of its prompt.
-    request_s: seconds before a request is at its replica, behind sockets, front and tokenizer; part_s: of a front for
-    each token that it passes on. n_ctx, n_blocks, parallel, n_batch, max_chunk, target_s: as of `Model.engine`.
-    name: of the model. error: the median of |measured / fitted - 1| over the steps it was fitted to.
+    output_s: seconds more for each row that a token is sampled from; context_s, chunk_context_s: for each
+    cell that a row attends to, alone or with others of its prompt. request_s: seconds before a request is at
+    its replica, behind sockets, front and tokenizer; part_s: of a front for each token that it passes on.
+    n_ctx, n_blocks, parallel, n_batch, max_chunk, target_s: as of `Model.engine`. name: of the model. error:
+    the median of |measured / fitted - 1| over the steps it was fitted to.
     """
 
     rows_s: tuple[tuple[int, float], ...]
@@ -61,13 +62,19 @@ class CostModel:
             raise UsageError(f"cost model: name: wanted a text; got {self.name!r:.80}")
         if self.n_ctx > self.n_blocks * BLOCK_SIZE:
             raise UsageError(
-                f"cost model: n_blocks: wanted blocks of {BLOCK_SIZE} for {self.n_ctx} tokens (n_ctx); got {self.n_blocks}"
+                f"cost model: n_blocks: wanted blocks of {BLOCK_SIZE} for {self.n_ctx} tokens, as of n_ctx; "
+                f"got {self.n_blocks}"
             )
 
     def step_s(self, n_rows: int, n_outputs: int, n_context: int, n_chunk_context: int = 0) -> float:
-        """Seconds of a step. n_context, n_chunk_context: cells that its rows attend to, added up (`contexts`)."""
+        """Seconds of a step. n_context, n_chunk_context: cells that its rows attend to; see `contexts`."""
         base = self._by_rows[n_rows] if n_rows < len(self._by_rows) else self._beyond(n_rows)
-        return base + self.output_s * n_outputs + self.context_s * n_context + self.chunk_context_s * n_chunk_context
+        return (
+            base
+            + self.output_s * n_outputs
+            + self.context_s * n_context
+            + self.chunk_context_s * n_chunk_context
+        )
 
     @cached_property
     def _by_rows(self) -> list[float]:
@@ -96,7 +103,9 @@ class CostModel:
         except (ValueError, RecursionError) as error:
             raise UsageError(f"{path}: wanted a cost model; no JSON: {error}") from None
         if not isinstance(values, dict) or values.pop("format", None) != FORMAT:
-            raise UsageError(f"{path}: wanted {FORMAT!r} as its format: what graphml simulate MODEL --measure writes")
+            raise UsageError(
+                f"{path}: wanted {FORMAT!r} as its format: what graphml simulate MODEL --measure writes"
+            )
         if unknown := sorted(values.keys() - {field.name for field in fields(cls)}):
             raise UsageError(f"{path}: cost model: {unknown[0]!r} is no part of one")
         try:
@@ -108,7 +117,7 @@ class CostModel:
 
 
 def contexts(spans: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """Cells that rows attend to, of spans of one row and of longer ones. spans: (start, count) of each sequence."""
+    """Cells that rows attend to: of spans of one row, and of longer ones. spans: (start, count)."""
     alone = chunks = 0
     for start, count in spans:
         if count == 1:
@@ -128,10 +137,12 @@ def _pairs(values: Any) -> tuple[tuple[int, float], ...]:
     try:
         pairs = tuple((rows, float(seconds)) for rows, seconds in values)
     except (TypeError, ValueError):
-        raise UsageError(f"cost model: rows_s: wanted pairs of rows and seconds; got {values!r:.80}") from None
+        raise UsageError(
+            f"cost model: rows_s: wanted pairs of rows and seconds; got {values!r:.80}"
+        ) from None
     for rows, seconds in pairs:
         _check("rows_s", rows, int, 1)
         _check("rows_s", seconds, float, 0)
-    if not pairs or any(first[0] >= second[0] for first, second in zip(pairs, pairs[1:], strict=False)):
+    if not pairs or any(first[0] >= second[0] for first, second in pairwise(pairs)):
         raise UsageError(f"cost model: rows_s: wanted pairs in the order of their rows; got {values!r:.80}")
     return pairs

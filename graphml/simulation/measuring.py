@@ -6,6 +6,7 @@ Knows engines and their timelines; nothing of what is simulated.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,9 @@ def measure(
     """The cost model of an engine with so many sequences of so many tokens, on this machine as it is now."""
     executor = model.executor
     if executor.recurrent or executor.cell_groups or executor.denoises or not executor.generates:
-        raise UsageError(f"measure: {executor.file.path}: wanted a model whose layers all attend to all cells")
+        raise UsageError(
+            f"measure: {executor.file.path}: wanted a model whose layers all attend to all cells"
+        )
     with model.engine(max_sequences=parallel, n_ctx=n_ctx) as engine:
         loads = _loads(engine, executor.n_batch, np.random.default_rng(0))
         total = ROUNDS * len(loads)
@@ -51,9 +54,11 @@ def measure(
             steps = timeline.steps
         report("steps", total, total)
         knots, values, error = fitted(*_features(steps))
+        output_s, context_s, chunk_context_s = values[-3:]
         return CostModel(
-            tuple(zip(knots, values[:-3], strict=True)), *values[-3:], engine.n_ctx, engine.snapshot().n_blocks,
-            engine.max_sequences, executor.n_batch, executor.max_chunk, name=Path(executor.file.path).name, error=error,
+            tuple(zip(knots, values[:-3], strict=True)), output_s, context_s, chunk_context_s,
+            engine.n_ctx, engine.snapshot().n_blocks, engine.max_sequences, executor.n_batch,
+            executor.max_chunk, name=Path(executor.file.path).name, error=error,
         )  # fmt: skip
 
 
@@ -61,7 +66,11 @@ def _loads(engine: Engine, n_batch: int, numbers: np.random.Generator) -> list[l
     """Prompts that are asked together: few and many, short and long, and all kinds beside each other."""
     most = max(2, engine.n_ctx - ANSWER - 1)
     short, long = min(24, most), min(most, 4 * n_batch)
-    sizes = [[short] * count for count in sorted({1, 2, 3, 4, *range(0, engine.max_sequences + 1, 4)} - {0}) if count <= engine.max_sequences]
+    sizes = [
+        [short] * count
+        for count in sorted({1, 2, 3, 4, *range(0, engine.max_sequences + 1, 4)} - {0})
+        if count <= engine.max_sequences
+    ]
     sizes += [[min(n_batch >> i, most)] for i in range(max(1, n_batch.bit_length() - 4))]
     sizes += [[long], [long // 4] * engine.max_sequences]
     sizes += [numbers.integers(short, long // 4 + 1, 3 * engine.max_sequences).tolist()]
@@ -72,14 +81,16 @@ def _run(engine: Engine, prompts: Sequence[list[int]]) -> None:
     """Ask some prompts at once, none of which is found computed."""
     numbers = np.random.default_rng()
     for handle in [
-        engine.submit([int(numbers.integers(engine.n_vocab)), *ids[1:]], DEFAULT_SAMPLING, ANSWER, salt=numbers.bytes(8))
+        engine.submit(
+            [int(numbers.integers(engine.n_vocab)), *ids[1:]], DEFAULT_SAMPLING, ANSWER, salt=numbers.bytes(8)
+        )
         for ids in prompts
     ]:
         handle.result()
 
 
 def _features(steps: Sequence[TimelineStep]) -> tuple[Any, Any, Any]:
-    """Rows, output rows with both kinds of cells, and seconds of each step, from the end of the one before."""
+    """Of each step: rows; output rows and both kinds of cells; seconds from the end of the last one."""
     rows = [
         [
             step.n_rows,
@@ -87,7 +98,7 @@ def _features(steps: Sequence[TimelineStep]) -> tuple[Any, Any, Any]:
             *contexts((span.start, span.count) for span in step.rows),
             step.end_s - (before.end_s if step.begin_s - before.end_s < IDLE_S else step.begin_s),
         ]
-        for before, step in zip(steps, steps[1:], strict=False)
+        for before, step in pairwise(steps)
         if step.rows and not step.failed
     ]
     table = np.array(rows, float)
@@ -100,7 +111,9 @@ def fitted(rows: Any, others: Any, seconds: Any) -> tuple[list[int], list[float]
     Least squares of relative errors, without negative seconds; disturbed steps are left out.
     """
     powers = [2**i for i in range(int(rows.max()).bit_length())]
-    knots = sorted({int(rows.min()), int(rows.max()), *(power for power in powers if rows.min() < power < rows.max())})
+    knots = sorted(
+        {int(rows.min()), int(rows.max()), *(power for power in powers if rows.min() < power < rows.max())}
+    )
     while True:
         hats = np.stack([np.interp(rows, knots, unit) for unit in np.eye(len(knots))], 1)
         scarce = [i for i in range(1, len(knots) - 1) if hats[:, i].sum() < FEWEST_STEPS]
@@ -123,7 +136,9 @@ def _positive(table: Any) -> Any:
     used = scale > 0
     while True:
         values = np.zeros(table.shape[1])
-        values[used] = np.linalg.lstsq(table[:, used] / scale[used], np.ones(len(table)), rcond=None)[0] / scale[used]
+        values[used] = (
+            np.linalg.lstsq(table[:, used] / scale[used], np.ones(len(table)), rcond=None)[0] / scale[used]
+        )
         if not (values < 0).any():
             return values
         used &= values >= 0

@@ -1,4 +1,4 @@
-"""Which replica a simulated request goes to: by its beginning, as `graphml serve --ray` does, by turns, or by load.
+"""Which replica a simulated request goes to: by its beginning as in a cluster, by turns, or by load.
 
 Knows names, loads and texts; nothing of when.
 """

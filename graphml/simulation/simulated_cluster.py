@@ -1,7 +1,7 @@
 """Many replicas and a front: arrivals are routed, replicas die, start again, come and go with the load.
 
-What the front, the router and Ray Serve do is what docs/cluster.md says of them. Knows replicas by their times;
-nothing of steps.
+What the front, the router and Ray Serve do is what docs/cluster.md says of them. Knows replicas by their
+times; nothing of steps.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,8 +37,8 @@ FIRST_ID = 1 << 24
 class Scaling:
     """Replicas from least to most, as `replicas_wanted` says at each interval.
 
-    As Ray Serve: what is wanted must last up_s or down_s, of loads that are averaged over look_back_s. start_s: until
-    a new replica answers.
+    As Ray Serve: what is wanted must last up_s or down_s, of loads that are averaged over look_back_s.
+    start_s: until a new replica answers.
     """
 
     least: int
@@ -58,7 +59,9 @@ class Scaling:
 
 @dataclass(frozen=True)
 class Failures:
-    """Each replica dies once in every_s on average, and starts again after restart_s; at: (second, number) besides.
+    """Each replica dies once in every_s on average, and runs again after restart_s.
+
+    at: deaths besides, as (second, number of the replica).
 
     again: whether clients ask again for answers that had begun; others are asked elsewhere anyway.
     """
@@ -104,8 +107,8 @@ class _Totals:
 class Simulation:
     """Replicas by a cost model, which answer a trace.
 
-    replicas: how many, or a `Scaling`; routing: a name of `CHOICES`. answers: each request's, in order, once `run` has
-    ended. at_once: as of `SimulatedReplica`; the result is the same.
+    replicas: how many, or a `Scaling`; routing: a name of `CHOICES`. answers: each request's, in order, once
+    `run` has ended. at_once: as of `SimulatedReplica`; the result is the same.
     """
 
     def __init__(
@@ -147,7 +150,7 @@ class Simulation:
         for _ in range(count):
             self._start(0.0)
         for second, number in self._failures.at:
-            self._at(second, lambda place=list(self._places.values())[number]: self._die(place))  # type: ignore[misc]
+            self._at(second, partial(self._die, self._places[f"replica {number}"]))
 
     def run(self, report: Callable[[int, int], None] = lambda done, total: None) -> SimulationReport:
         """Run until each request has ended. report: called with how many have, and of how many."""
@@ -244,7 +247,10 @@ class Simulation:
     def _ready(self, place: _Place, life: int) -> None:
         if place.life != life or place.since_s < 0:
             return
-        place.replica, place.scheduled_s = SimulatedReplica(place.name, self._cost, self._gaps, self._at_once), math.inf
+        place.replica, place.scheduled_s = (
+            SimulatedReplica(place.name, self._cost, self._gaps, self._at_once),
+            math.inf,
+        )
         self._loads[place.name] = 0
         if self._failures.every_s < math.inf:
             after = float(self._numbers.exponential(self._failures.every_s))
@@ -256,8 +262,9 @@ class Simulation:
     def _stop(self, place: _Place) -> None:
         """It runs no more: what it was is counted."""
         self._totals.replica_s += self._now - place.since_s
+        if self._left:
+            self._choice.forget(place.name)
         self._loads.pop(place.name, None)
-        self._choice.forget(place.name)
         replica, place.replica, place.since_s = place.replica, None, -1.0
         place.life += 1
         if place.draining:

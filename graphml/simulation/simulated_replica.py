@@ -1,7 +1,7 @@
 """A replica whose steps take the seconds of a cost model: the engine's own scheduler, budget and delivery.
 
-Steps in which every sequence only goes on by a token are taken many at once: what they do is known without asking
-the scheduler. Knows one engine; nothing of other replicas, routing or arrivals.
+Steps in which every sequence only goes on by a token are taken many at once: what they do is known without
+asking the scheduler. Knows one engine; nothing of other replicas, routing or arrivals.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ class SimulatedReplica:
         return sum(sequence.blocks_needed(n_steps, BLOCK_SIZE) for sequence in self.scheduler.running)
 
     def _leap_s(self, n_steps: int) -> float:
-        """Seconds of the first of the steps that are taken at once: each has a row of context more than the last."""
+        """Seconds of the first of the steps that are taken at once: each attends to more than the last."""
         return n_steps * self._first_s + self._growth_s * n_steps * (n_steps - 1) / 2
 
     def _n_done(self, now: float) -> int:

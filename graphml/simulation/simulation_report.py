@@ -39,12 +39,13 @@ class Gaps:
 class SimulationReport:
     """Seconds are of the simulated clock, until the last answer has ended.
 
-    requests: that came: answered; broken off by a replica's death; refused, since too long or too many waited.
-    asked_again: that a death had others answer. tokens: of answers; prompt_tokens, hit_tokens: of answered requests'
-    prompts, and those of them that blocks held already. ttft, itl: milliseconds to the first token and between
-    tokens. replica_s: of all replicas, from their start on; busy: the share of them in steps. replicas_mean, _most: at
-    a time. preempted: sequences that gave their blocks back. prefix_copies: replicas that a shared beginning was
-    computed on, on average. front_busy: of the front, by the tokens it passed on; above 1 a single one is too slow.
+    requests: all that came: answered; broken off by a replica's death; refused, since too long or too many
+    waited. asked_again: that a death had others answer. tokens: of answers; prompt_tokens, hit_tokens: of
+    answered requests' prompts, and those of them that blocks held already. ttft, itl: milliseconds to the
+    first token and between tokens. replica_s: of all replicas, from their start on; busy: the share of them
+    in steps. replicas_mean, _most: at a time. preempted: sequences that gave their blocks back.
+    prefix_copies: replicas that a shared beginning was computed on, on average. front_busy: of the front, by
+    the tokens it passed on; above 1 a single one is too slow.
     """
 
     requests: int
@@ -78,14 +79,20 @@ class SimulationReport:
         """What each line of a table is of, and what it says."""
         yield "requests", f"{self.requests:,}: {self.answered:,} answered, {self.refused:,} refused"
         if self.deaths:
-            yield "deaths", f"{self.deaths:,}: {self.asked_again:,} requests asked again, {self.broken:,} answers broken"
+            yield (
+                "deaths",
+                f"{self.deaths:,}: {self.asked_again:,} requests asked again, {self.broken:,} answers broken",
+            )
         yield "seconds", f"{self.seconds:,.1f}"
         yield "tokens", f"{self.tokens:,} generated, {self.tokens_per_s:,.1f} t/s"
         share = self.hit_tokens / max(1, self.prompt_tokens)
         yield "prompts", f"{self.prompt_tokens:,} tokens, {self.hit_tokens:,} of them found ({share:.0%})"
         yield "first token", f"{self.ttft_p50_ms:,.0f} ms (p50), {self.ttft_p99_ms:,.0f} ms (p99)"
         yield "between tokens", f"{self.itl_p50_ms:,.1f} ms (p50), {self.itl_p99_ms:,.1f} ms (p99)"
-        yield "replicas", f"{self.replicas_mean:,.1f} on average, {self.replicas_most:,} at most, {self.busy:.0%} busy"
+        yield (
+            "replicas",
+            f"{self.replicas_mean:,.1f} on average, {self.replicas_most:,} at most, {self.busy:.0%} busy",
+        )
         yield "cost", f"{self.replica_s:,.0f} replica-seconds"
         if self.prefix_copies:
             yield "beginnings", f"each on {self.prefix_copies:,.1f} replicas"
