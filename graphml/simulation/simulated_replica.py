@@ -182,7 +182,8 @@ class SimulatedReplica:
         while self.scheduler and (plan is None or not plan.all_rows):
             n_decoding = sum(sequence.n_behind <= 1 for sequence in running)
             plan = self.scheduler.schedule(self._budget.rows(n_decoding, self.scheduler.n_prompts))
-            assert plan is not None
+            if plan is None:
+                return
         if plan is not None:
             cells = contexts((rows.start, rows.count) for rows in plan.rows)
             self._plan, self._plan_s = plan, self._cost.step_s(plan.n_rows, plan.n_outputs, *cells)
