@@ -36,7 +36,7 @@ from graphml.simulation import Arrival, CostModel, Simulation, SimulationReport,
 from graphml.simulation.measuring import measure
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from tests.cluster.ray_nodes import RayNodes  # noqa: E402 - which ends its own processes alone
+from tests.cluster.ray_nodes import RayNodes  # which ends its own processes alone
 
 PORT = 18080
 PARALLEL, N_CTX = 8, 2048
@@ -62,7 +62,7 @@ def server(model: str, replicas: int) -> Iterator[str]:
     env = {**os.environ, "RAY_AUTH_MODE": "disabled"}
     nodes = RayNodes(Path(tempfile.mkdtemp(prefix="ray", dir="/tmp")), replicas)
     command = [sys.executable, "-m", "graphml", "serve", model, "--ray", nodes.address,
-               "--replicas", str(replicas), "--replica-cpus", "1", "-np", str(PARALLEL), "-c", str(N_CTX),
+               "--replicas", str(replicas), "--replica-cpus", "1", "-np", str(PARALLEL), "-c", str(N_CTX * PARALLEL),
                "--port", str(PORT)]  # fmt: skip
     with tempfile.TemporaryFile("w+") as log:
         serving = subprocess.Popen(command, stderr=log, stdout=log, env=env)
@@ -107,10 +107,10 @@ async def send(address: str, trace: Sequence[Arrival], first: int) -> list[Answe
 def read(sent_s: float, response: Any) -> Answer:
     """A response as it came."""
     status, lines = response.lines()
+    if status != 200:
+        raise RuntimeError(response.parts[-1][1])
     token_s, usage = [], {}
     for when, line in lines:
-        if status != 200:
-            raise RuntimeError(line)
         if line.startswith("data: {"):
             chunk = json.loads(line[6:])
             usage = chunk.get("usage") or usage

@@ -33,12 +33,12 @@ def simulate(
                        help="Cost model that --measure has written; with --measure the model."),
     ] = None,
     measure: Annotated[
-        bool, typer.Option("--measure", help="Run MODEL, measure its steps and write a cost model.")
+        bool, typer.Option("--measure", help="Run MODEL and measure its steps for the cost model.")
     ] = False,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="COST.json", show_default=False,
-                     help="File for the cost model."),
+                     help="File that keeps the cost model."),
     ] = None,
     replicas: Annotated[
         str,
@@ -60,7 +60,7 @@ def simulate(
     ] = None,
     trace: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", show_default=False,
+        typer.Option("--arrivals", metavar="FILE", show_default=False,
                      help="Requests: CSV or JSON lines of arrival_s, prompt, answer, prefix, prefix_tokens."),
     ] = None,
     rate: Annotated[float, typer.Option(help="Requests a second, on average.")] = 1.0,
@@ -89,68 +89,54 @@ def simulate(
     json: options.Json = False,
 ) -> None:  # fmt: skip
     """Simulate replicas of a server: requests, routing, deaths, autoscaling, with a measured cost model."""
-    from graphml.simulation import Failures, Simulation, Traffic, arrivals, read_arrivals
+    from graphml.simulation import CostModel, Failures, Simulation, Traffic, arrivals, read_arrivals
+    from graphml.simulation.replica_choices import choice_of
 
-    if measure:
-        _measure(opening, model, output, parallel, ctx, blocks, json)
-        return
-    if model is None or not model.endswith(".json"):
-        name = f"got {model!r:.80}" if model else "got none"
-        raise UsageError(
-            f"COST.json: wanted what graphml simulate MODEL --measure -o COST.json writes; {name}"
-        )
-    from graphml.simulation import CostModel
-
-    cost = _with_sizes(CostModel.read(Path(model)), parallel, ctx, blocks)
+    law = Traffic(
+        rate, seconds, shape, prompt_tokens, answer_tokens, tail, prefix_share, prefixes, prefix_tokens
+    )
     count = _replicas(replicas, start)
     failures = Failures(math.inf if fail_every is None else fail_every, restart, again=ask_again)
-    if trace is None:
-        law = Traffic(
-            rate, seconds, shape, prompt_tokens, answer_tokens, tail, prefix_share, prefixes, prefix_tokens
-        )
-        requests = arrivals(law, seed)
-    else:
-        requests = read_arrivals(trace)
-    simulation = Simulation(cost, requests, count, routing, failures, seed)
+    choice_of(routing)
+    check_target("--output", output)
+    requests = arrivals(law, seed) if trace is None else read_arrivals(trace)
     with Bars() as bars:
+        if measure:
+            cost = _measured(opening, model, parallel, ctx, bars)
+        elif model is None or not model.endswith(".json") or opening.named:
+            wanted = "wanted what graphml simulate MODEL --measure -o COST.json writes"
+            raise UsageError(f"COST.json: {wanted}; got {opening.named or model or 'none'!r:.80}")
+        else:
+            cost = CostModel.read(Path(model))
+        cost = _with_sizes(cost, parallel, ctx, blocks)
+        if output is not None:
+            cost.write(output)
+        simulation = Simulation(cost, requests, count, routing, failures, seed)
         report = simulation.run(lambda done, total: bars.report("simulate", done, total))
     if json:
         write_json(
-            {"cost": model, "replicas": replicas, "routing": routing, "seed": seed, **report.as_dict()}
+            {"model": cost.name, "replicas": replicas, "routing": routing, "seed": seed, **report.as_dict()}
         )
         return
     for line in columns(list(report.lines())):
         print(line)
 
 
-def _measure(
-    opening: options.Opening, model: str | None, output: Path | None, parallel: int | None, ctx: int | None,
-    blocks: int | None, json: bool,
-) -> None:  # fmt: skip
-    """Measure a model and keep what came."""
+def _measured(
+    opening: options.Opening, model: str | None, parallel: int | None, ctx: int | None, bars: Bars
+) -> CostModel:
+    """The cost model of a model on this machine."""
     from graphml.simulation.measuring import measure
 
-    if output is None:
-        raise UsageError(
-            "--output: wanted a file for the cost model: graphml simulate MODEL --measure -o COST.json"
-        )
-    check_target("--output", output)
-    with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
-        cost = _with_sizes(measure(opened, parallel or 8, ctx, bars.report), None, None, blocks)
-    cost.write(output)
+    with load(find(model, opening, bars), opening, bars) as opened:
+        cost = measure(opened, parallel or 8, ctx, bars.report)
     rows, step_s = cost.rows_s[-1]
-    values = {
-        "output": str(output), "prompt_tokens_per_s": rows / step_s, "step_ms": 1e3 * cost.step_s(1, 1, 1),
-        "full_step_ms": 1e3 * cost.step_s(cost.parallel, cost.parallel, cost.parallel), "error": cost.error,
-    }  # fmt: skip
-    if json:
-        write_json(values)
-        return
+    full_s = cost.step_s(cost.parallel, cost.parallel, cost.parallel)
     say(
-        f"graphml: {output}: a step of one sequence {values['step_ms']:.1f} ms, of {cost.parallel} "
-        f"{values['full_step_ms']:.1f} ms, prompts {values['prompt_tokens_per_s']:.0f} t/s; "
-        f"half of all steps within {cost.error:.0%}"
+        f"graphml: {cost.name}: a step of one sequence {1e3 * cost.step_s(1, 1, 1):.1f} ms, "
+        f"of {cost.parallel} {1e3 * full_s:.1f} ms, prompts {rows / step_s:.0f} t/s; half of all steps within {cost.error:.0%}"
     )
+    return cost
 
 
 def _with_sizes(cost: CostModel, parallel: int | None, ctx: int | None, blocks: int | None) -> CostModel:
@@ -167,4 +153,5 @@ def _replicas(text: str, start: float) -> int | Scaling:
     match = REPLICAS.fullmatch(text)
     if match is None:
         raise UsageError(f"--replicas: wanted N or LEAST-MOST; got {text!r:.80}")
-    return int(match[1]) if match[2] is None else Scaling(int(match[1]), int(match[2]), start)
+    scaling = Scaling(int(match[1]), int(match[2] or match[1]), start)
+    return scaling if match[2] else scaling.least

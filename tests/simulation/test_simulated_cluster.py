@@ -1,4 +1,4 @@
-"""Many simulated replicas: each request ends once, whatever dies; routing and autoscaling are the cluster's own."""
+"""Many simulated replicas: each request ends once, whatever dies; routing and scaling are the cluster's."""
 
 from __future__ import annotations
 
@@ -128,7 +128,11 @@ def scaled(trace: Sequence[Arrival], scaling: Scaling) -> SimulationReport:
 
 def test_replicas_come_with_the_load_and_go_after_it() -> None:
     busy = arrivals(Traffic(12, 120, "even", 200, 200), 1)
-    trace = [Arrival(0.0, 20, 5), *(Arrival(60 + a.at_s, a.n_prompt, a.n_answer) for a in busy), Arrival(500.0, 20, 5)]
+    trace = [
+        Arrival(0.0, 20, 5),
+        *(Arrival(60 + a.at_s, a.n_prompt, a.n_answer) for a in busy),
+        Arrival(500.0, 20, 5),
+    ]
     report = scaled(trace, Scaling(1, 8))
     assert 1 < report.replicas_most <= 8
     assert 1 < report.replicas_mean < report.replicas_most
@@ -155,14 +159,20 @@ def test_what_is_too_long_or_too_much_is_refused_and_ends() -> None:
     [
         (lambda: simulate(COST, TRACE, 0), "replicas: wanted a number from 1 to 100000; got 0"),
         (lambda: simulate(COST, TRACE, True), "replicas: wanted a number"),
-        (lambda: simulate(COST, TRACE, 1, "random"), "routing: wanted one of prefix, round-robin, least-loaded"),
+        (
+            lambda: simulate(COST, TRACE, 1, "random"),
+            "routing: wanted one of prefix, round-robin, least-loaded",
+        ),
         (lambda: Scaling(3, 2), "replicas: wanted N or LEAST-MOST from 1 on; got 3-2"),
         (lambda: Scaling(1, 2, start_s=-1), "start_s: wanted seconds from 0 on; got -1"),
         (lambda: Scaling(1, 2, interval_s=0), "interval_s: wanted seconds from 0.001"),
         (lambda: Failures(0), "every_s: wanted seconds above 0"),
         (lambda: Failures(float("nan")), "every_s: wanted seconds above 0"),
         (lambda: Failures(restart_s=float("inf")), "restart_s: wanted seconds"),
-        (lambda: simulate(COST, TRACE, 2, failures=Failures(at=((1, 2),))), "at: wanted the number of a replica"),
+        (
+            lambda: simulate(COST, TRACE, 2, failures=Failures(at=((1, 2),))),
+            "at: wanted the number of a replica",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_refused_by_name(make: object, words: str) -> None:

@@ -42,7 +42,9 @@ def test_steps_are_those_of_the_engine(load: str, model: graphml.Model) -> None:
     n_ctx, slots = 256, 4
     few = load == "too few blocks"
     memory = 9 * BLOCK_SIZE * _cell_bytes(model) if few else None
-    with model.engine(kv_memory=memory, max_sequences=slots, n_ctx=n_ctx, target_itl_ms=1e3 * UNBOUNDED_S) as engine:
+    with model.engine(
+        kv_memory=memory, max_sequences=slots, n_ctx=n_ctx, target_itl_ms=1e3 * UNBOUNDED_S
+    ) as engine:
         scheduler = engine._loop.scheduler
         cost = CostModel(
             COST.rows_s, 0, 0, 0, engine.n_ctx, scheduler.pool.n_blocks, slots, 64, model.executor.max_chunk, UNBOUNDED_S
@@ -50,9 +52,15 @@ def test_steps_are_those_of_the_engine(load: str, model: graphml.Model) -> None:
         assert not few or scheduler.pool.n_blocks < 5 * 4
         answers = [SimulatedAnswer(arrival, 100 + i, 7) for i, arrival in enumerate(LOADS[load])]
         scheduler.admission.held_back = lambda sequence: True
-        never = {id_: float("-inf") for id_ in model.tokenizer.eog_ids} if hasattr(model.tokenizer, "eog_ids") else {}
+        never = (
+            {id_: float("-inf") for id_ in model.tokenizer.eog_ids}
+            if hasattr(model.tokenizer, "eog_ids")
+            else {}
+        )
         handles = [
-            engine.submit(answer.ids().tolist(), max_tokens=answer.arrival.n_answer, temperature=0, logit_bias=never)
+            engine.submit(
+                answer.ids().tolist(), max_tokens=answer.arrival.n_answer, temperature=0, logit_bias=never
+            )
             for answer in answers
         ]
         with engine.timeline() as timeline:
@@ -76,7 +84,8 @@ def test_steps_are_those_of_the_engine(load: str, model: graphml.Model) -> None:
     while ended < len(answers):
         ended += len(replica.step())
     simulated = [
-        sorted((rows.sequence.order, rows.start, rows.count, rows.samples) for rows in plan.rows) for plan in plans
+        sorted((rows.sequence.order, rows.start, rows.count, rows.samples) for rows in plan.rows)
+        for plan in plans
     ]
     assert simulated == real
     assert replica.n_steps == len(real)
