@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,11 +36,13 @@ from graphml.simulation import Arrival, CostModel, Simulation, SimulationReport,
 from graphml.simulation.measuring import measure
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from tests.cluster.ray_nodes import RayNodes  # which ends its own processes alone
+from tests.cluster.ray_nodes import RayNodes, _family  # ends its own processes alone
 
 PORT = 18080
 PARALLEL, N_CTX = 8, 2048
 FIGURES = ("tokens_per_s", "ttft_p50_ms", "ttft_p99_ms", "itl_p50_ms", "itl_p99_ms", "hit_tokens")
+QUIET = 0.1
+"""The share of the machine that others may have."""
 ALONE = 12
 """Requests that come alone, and that come at once, to see what the server adds."""
 
@@ -62,8 +64,8 @@ def server(model: str, replicas: int) -> Iterator[str]:
     env = {**os.environ, "RAY_AUTH_MODE": "disabled"}
     nodes = RayNodes(Path(tempfile.mkdtemp(prefix="ray", dir="/tmp")), replicas)
     command = [sys.executable, "-m", "graphml", "serve", model, "--ray", nodes.address,
-               "--replicas", str(replicas), "--replica-cpus", "1", "-np", str(PARALLEL), "-c", str(N_CTX * PARALLEL),
-               "--port", str(PORT)]  # fmt: skip
+               "--replicas", str(replicas), "--replica-cpus", "1", "-np", str(PARALLEL),
+               "-c", str(N_CTX * PARALLEL), "--port", str(PORT)]  # fmt: skip
     with tempfile.TemporaryFile("w+") as log:
         serving = subprocess.Popen(command, stderr=log, stdout=log, env=env)
         try:
@@ -132,6 +134,32 @@ def figures(answers: Sequence[Answer]) -> dict[str, float]:
     return dict(zip(FIGURES, map(float, values), strict=True))
 
 
+def jiffies() -> tuple[int, int, int]:
+    """Of the machine: all, those in which it worked, and those of this process and what it has started."""
+    every = list(map(int, Path("/proc/stat").read_text().splitlines()[0].split()[1:9]))
+    own = 0
+    for process in _family(os.getpid()):
+        with suppress(OSError):
+            own += sum(map(int, Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]))
+    return sum(every), sum(every) - every[3] - every[4], own
+
+
+def others(since: tuple[int, int, int]) -> float:
+    """The share of the machine that other processes have had since then."""
+    total, busy, own = (now - then for now, then in zip(jiffies(), since, strict=True))
+    return max(0, busy - own) / max(1, total)
+
+
+def wait_for_quiet(seconds: float) -> None:
+    """Wait until other processes do next to nothing, at most so long."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        since = jiffies()
+        time.sleep(5)
+        if others(since) < QUIET:
+            return
+
+
 def measured(path: str, output: str) -> None:
     """Write the cost model of one thread."""
     with graphml.load(path, threads=1) as model:
@@ -181,18 +209,21 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=1.0)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--patience", type=float, default=600.0, help="seconds to wait for a quiet machine")
     parser.add_argument("--shape", default="poisson")
     parser.add_argument("--cost", type=Path, help="a cost model that was measured before")
     parser.add_argument("--save", type=Path, help="where to keep the cost model with what the server adds")
     asked = parser.parse_args()
     traffic = Traffic(asked.rate, asked.seconds, asked.shape, 160, 64, 0.6, 0.5, 4, 192)
     cost = CostModel.read(asked.cost) if asked.cost else None
+    wait_for_quiet(asked.patience)
     if cost is None:
         cost = measured_beside(asked.model, asked.replicas, Path(tempfile.mkdtemp()))
-    print(f"load average {os.getloadavg()[0]:.2f}; cost model: {cost}")
+    print(f"cost model: {cost}")
     ratios: dict[str, list[float]] = {name: [] for name in FIGURES}
     with server(asked.model, asked.replicas) as address:
         asyncio.run(send(address, [Arrival(0.0, 100, 16) for _ in range(32)], 3_000_000))
+        wait_for_quiet(asked.patience)
         cost = with_server(cost, address, asked.replicas)
         if asked.save:
             cost.write(asked.save)
@@ -202,14 +233,17 @@ def main() -> None:
                         prefix=f"{arrival.prefix} of {number}" * bool(arrival.prefix))
                 for arrival in arrivals(traffic, number)
             ]  # fmt: skip
+            wait_for_quiet(asked.patience)
+            since = jiffies()
             answers = asyncio.run(send(address, trace, 1_000 * number))
+            beside = others(since)
             real = figures(answers)
             counted = [
                 replace(arrival, n_prompt=answer.n_prompt, n_answer=answer.n_answer)
                 for arrival, answer in zip(trace, answers, strict=True)
             ]
             report: SimulationReport = Simulation(cost, counted, asked.replicas).run()
-            print(f"round {number}: {len(trace)} requests, load average {os.getloadavg()[0]:.2f}, "
+            print(f"round {number}: {len(trace)} requests, others had {beside:.0%} of the machine, "
                   f"simulated {report.busy:.0%} busy")  # fmt: skip
             for name in FIGURES:
                 said = getattr(report, name)

@@ -130,11 +130,11 @@ def _measured(
 
     with load(find(model, opening, bars), opening, bars) as opened:
         cost = measure(opened, parallel or 8, ctx, bars.report)
-    rows, step_s = cost.rows_s[-1]
-    full_s = cost.step_s(cost.parallel, cost.parallel, cost.parallel)
+    rows, prompt_s = cost.rows_s[-1]
+    alone_s, full_s = (cost.step_s(count, count, count) for count in (1, cost.parallel))
     say(
-        f"graphml: {cost.name}: a step of one sequence {1e3 * cost.step_s(1, 1, 1):.1f} ms, "
-        f"of {cost.parallel} {1e3 * full_s:.1f} ms, prompts {rows / step_s:.0f} t/s; half of all steps within {cost.error:.0%}"
+        f"graphml: {cost.name}: a step of one sequence {1e3 * alone_s:.1f} ms, of {cost.parallel} "
+        f"{1e3 * full_s:.1f} ms; prompts {rows / prompt_s:.0f} t/s; half of all steps within {cost.error:.0%}"
     )
     return cost
 

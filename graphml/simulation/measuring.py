@@ -65,15 +65,11 @@ def measure(
 def _loads(engine: Engine, n_batch: int, numbers: np.random.Generator) -> list[list[list[int]]]:
     """Prompts that are asked together: few and many, short and long, and all kinds beside each other."""
     most = max(2, engine.n_ctx - ANSWER - 1)
-    short, long = min(24, most), min(most, 4 * n_batch)
-    sizes = [
-        [short] * count
-        for count in sorted({1, 2, 3, 4, *range(0, engine.max_sequences + 1, 4)} - {0})
-        if count <= engine.max_sequences
-    ]
+    short, long, slots = min(24, most), min(most, 4 * n_batch), engine.max_sequences
+    few = sorted({1, 2, 3, slots, *range(4, slots, 4)})
+    sizes = [[short] * count for count in few if count <= slots]
     sizes += [[min(n_batch >> i, most)] for i in range(max(1, n_batch.bit_length() - 4))]
-    sizes += [[long], [long // 4] * engine.max_sequences]
-    sizes += [numbers.integers(short, long // 4 + 1, 3 * engine.max_sequences).tolist()]
+    sizes += [[long], [max(2, long // 4)] * slots, numbers.integers(2, max(3, long // 4), 3 * slots).tolist()]
     return [[numbers.integers(0, engine.n_vocab, size).tolist() for size in each] for each in sizes]
 
 

@@ -90,7 +90,8 @@ def test_the_same_seed_is_the_same_result_and_another_is_not() -> None:
     assert arrivals(law, 4) == arrivals(law, 4) != arrivals(law, 5)
     code = (
         "from tests.simulation.test_simulated_cluster import *; import sys;"
-        "print(simulate(COST, TRACE, Scaling(1, 4), 'prefix', Failures(20, 2), 1)); assert 'ray' not in sys.modules"
+        "print(simulate(COST, TRACE, Scaling(1, 4), 'prefix', Failures(20, 2), 1));"
+        "assert 'ray' not in sys.modules"
     )
     # Texts have other hashes there.
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""A simulated replica plans the steps that the real engine plans, and takes many at once with the same result."""
+"""A simulated replica plans the steps that the real engine plans; many at once have the same result."""
 
 from __future__ import annotations
 
@@ -38,29 +38,21 @@ LOADS = {
 
 @pytest.mark.parametrize("load", LOADS)
 def test_steps_are_those_of_the_engine(load: str, model: graphml.Model) -> None:
-    """Rows, output rows and who has them, step by step; the requests all wait when the first step is planned."""
+    """Rows and who has them, step by step; the requests all wait when the first step is planned."""
     n_ctx, slots = 256, 4
     few = load == "too few blocks"
     memory = 9 * BLOCK_SIZE * _cell_bytes(model) if few else None
-    with model.engine(
-        kv_memory=memory, max_sequences=slots, n_ctx=n_ctx, target_itl_ms=1e3 * UNBOUNDED_S
-    ) as engine:
+    with model.engine(memory, slots, 1e3 * UNBOUNDED_S, n_ctx=n_ctx) as engine:
         scheduler = engine._loop.scheduler
         cost = CostModel(
-            COST.rows_s, 0, 0, 0, engine.n_ctx, scheduler.pool.n_blocks, slots, 64, model.executor.max_chunk, UNBOUNDED_S
+            COST.rows_s, 0, 0, 0, engine.n_ctx, scheduler.pool.n_blocks, slots, 64, model.executor.max_chunk,
+            UNBOUNDED_S,
         )  # fmt: skip
         assert not few or scheduler.pool.n_blocks < 5 * 4
         answers = [SimulatedAnswer(arrival, 100 + i, 7) for i, arrival in enumerate(LOADS[load])]
         scheduler.admission.held_back = lambda sequence: True
-        never = (
-            {id_: float("-inf") for id_ in model.tokenizer.eog_ids}
-            if hasattr(model.tokenizer, "eog_ids")
-            else {}
-        )
         handles = [
-            engine.submit(
-                answer.ids().tolist(), max_tokens=answer.arrival.n_answer, temperature=0, logit_bias=never
-            )
+            engine.submit(answer.ids().tolist(), max_tokens=answer.arrival.n_answer, temperature=0)
             for answer in answers
         ]
         with engine.timeline() as timeline:
