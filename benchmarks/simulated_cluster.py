@@ -59,8 +59,8 @@ class Answer:
 
 
 @contextmanager
-def server(model: str, replicas: int) -> Iterator[str]:
-    """A Ray cluster with a node for each replica, and a server of these, one thread each; its address."""
+def server(model: str, replicas: int) -> Iterator[tuple[str, int]]:
+    """A Ray cluster with a node for each replica, and a server of these, one thread each; address and process."""
     env = {**os.environ, "RAY_AUTH_MODE": "disabled"}
     nodes = RayNodes(Path(tempfile.mkdtemp(prefix="ray", dir="/tmp")), replicas)
     command = [sys.executable, "-m", "graphml", "serve", model, "--ray", nodes.address,
@@ -76,7 +76,7 @@ def server(model: str, replicas: int) -> Iterator[str]:
                 if serving.poll() is not None:
                     raise RuntimeError(text[-2000:])
                 time.sleep(0.2)
-            yield f"http://127.0.0.1:{PORT}"
+            yield f"http://127.0.0.1:{PORT}", serving.pid
         finally:
             serving.terminate()
             serving.wait()
@@ -137,11 +137,15 @@ def figures(answers: Sequence[Answer]) -> dict[str, float]:
 def jiffies() -> tuple[int, int, int]:
     """Of the machine: all, those in which it worked, and those of this process and what it has started."""
     every = list(map(int, Path("/proc/stat").read_text().splitlines()[0].split()[1:9]))
-    own = 0
-    for process in _family(os.getpid()):
-        with suppress(OSError):
-            own += sum(map(int, Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]))
+    own = sum(map(used, _family(os.getpid())))
     return sum(every), sum(every) - every[3] - every[4], own
+
+
+def used(process: int) -> int:
+    """Those of a process."""
+    with suppress(OSError):
+        return sum(map(int, Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]))
+    return 0
 
 
 def others(since: tuple[int, int, int]) -> float:
@@ -187,18 +191,22 @@ def measured_beside(model: str, count: int, folder: Path) -> CostModel:
     return replace(costs[0], rows_s=tuple(rows_s), **{name: mean(name) for name in names})
 
 
-def with_server(cost: CostModel, address: str, replicas: int) -> CostModel:
+def with_server(cost: CostModel, address: str, front: int, replicas: int) -> CostModel:
     """The same with what the server adds to a request that comes alone, and to a token of full slots."""
     lone = [Arrival(0.8 * i, 40, 24) for i in range(ALONE)]
     answers = asyncio.run(send(address, lone, 1_000_000))
     waits = [answer.token_s[0] - answer.sent_s for answer in answers[2:]]
     request_s = statistics.median(waits) - Simulation(cost, lone[:1]).run().ttft_p50_ms / 1e3
     busy = [Arrival(0.0, 40, 96) for _ in range(replicas * PARALLEL)]
-    real = figures(asyncio.run(send(address, busy, 2_000_000)))["itl_p50_ms"] / 1e3
+    before = used(front)
+    answers = asyncio.run(send(address, busy, 2_000_000))
+    part_s = (used(front) - before) / os.sysconf("SC_CLK_TCK") / sum(each.n_answer for each in answers)
+    real = figures(answers)["itl_p50_ms"] / 1e3
     step_s = Simulation(cost, busy, replicas).run().itl_p50_ms / 1e3
     token_s = max(0.0, (real - step_s) / PARALLEL)
     print(f"the server adds {1e3 * request_s:.1f} ms to a request, {1e6 * token_s:.0f} us to a token")
-    return replace(cost, request_s=max(0.0, request_s), output_s=cost.output_s + token_s)
+    print(f"the front has {1e6 * part_s:.0f} us of CPU for a token that it passes on")
+    return replace(cost, request_s=max(0.0, request_s), output_s=cost.output_s + token_s, part_s=part_s)
 
 
 def main() -> None:
@@ -221,10 +229,10 @@ def main() -> None:
         cost = measured_beside(asked.model, asked.replicas, Path(tempfile.mkdtemp()))
     print(f"cost model: {cost}")
     ratios: dict[str, list[float]] = {name: [] for name in FIGURES}
-    with server(asked.model, asked.replicas) as address:
+    with server(asked.model, asked.replicas) as (address, front):
         asyncio.run(send(address, [Arrival(0.0, 100, 16) for _ in range(32)], 3_000_000))
         wait_for_quiet(asked.patience)
-        cost = with_server(cost, address, asked.replicas)
+        cost = with_server(cost, address, front, asked.replicas)
         if asked.save:
             cost.write(asked.save)
         for number in range(asked.rounds):

@@ -117,6 +117,12 @@ def test_turns_are_turns_and_the_least_loaded_is_chosen() -> None:
         names = [answer.replica.name for answer in run.answers if answer.replica is not None]
         assert names[:4] != names[1:5]
         assert names[:36] == names[4:]
+    # While one is busy, all others go to the other one.
+    run = Simulation(
+        COST, [Arrival(0.0, 20, 900), *(Arrival(0.5 * i, 20, 2) for i in range(1, 8))], 2, "least-loaded"
+    )
+    run.run()
+    assert len({answer.replica.name for answer in run.answers[1:] if answer.replica}) == 1
     long = [Arrival(0.0, 20, 900), *(Arrival(0.1 + 0.01 * i, 20, 900) for i in range(3))]
     run = Simulation(COST, long, 2, "least-loaded")
     run.run()
