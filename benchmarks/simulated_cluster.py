@@ -60,7 +60,7 @@ class Answer:
 
 @contextmanager
 def server(model: str, replicas: int) -> Iterator[tuple[str, int]]:
-    """A Ray cluster with a node for each replica, and a server of these, one thread each; address and process."""
+    """A Ray cluster with a node for each replica, and a server of one thread each; address, process."""
     env = {**os.environ, "RAY_AUTH_MODE": "disabled"}
     nodes = RayNodes(Path(tempfile.mkdtemp(prefix="ray", dir="/tmp")), replicas)
     command = [sys.executable, "-m", "graphml", "serve", model, "--ray", nodes.address,
