@@ -19,7 +19,7 @@ from graphml.errors import UsageError
 from graphml.ir.cells import BLOCK_SIZE
 
 if TYPE_CHECKING:
-    from graphml.simulation import CostModel, Scaling
+    from graphml.simulation import Autoscaling, CostModel
 
 REPLICAS = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
 
@@ -147,11 +147,11 @@ def _with_sizes(cost: CostModel, parallel: int | None, ctx: int | None, blocks: 
     return replace(cost, parallel=parallel, n_ctx=ctx, n_blocks=blocks or parallel * -(-ctx // BLOCK_SIZE))
 
 
-def _replicas(text: str, start: float) -> int | Scaling:
-    from graphml.simulation import Scaling
+def _replicas(text: str, start: float) -> int | Autoscaling:
+    from graphml.simulation import Autoscaling
 
     match = REPLICAS.fullmatch(text)
     if match is None:
         raise UsageError(f"--replicas: wanted N or LEAST-MOST; got {text!r:.80}")
-    scaling = Scaling(int(match[1]), int(match[2] or match[1]), start)
+    scaling = Autoscaling(int(match[1]), int(match[2] or match[1]), start)
     return scaling if match[2] else scaling.least

@@ -6,10 +6,18 @@ routing and autoscaling; only the seconds of a step are a model, measured by `me
 
 from graphml.simulation.arrivals import Arrival, Traffic, arrivals, read_arrivals
 from graphml.simulation.cost_model import CostModel
-from graphml.simulation.simulated_cluster import Failures, Scaling, Simulation, simulate
+from graphml.simulation.simulated_cluster import Autoscaling, Failures, Simulation, simulate
 from graphml.simulation.simulation_report import SimulationReport
 
 __all__ = [
-    "Arrival", "CostModel", "Failures", "Scaling", "Simulation", "SimulationReport", "Traffic", "arrivals",
-    "read_arrivals", "simulate",
+    "Arrival",
+    "Autoscaling",
+    "CostModel",
+    "Failures",
+    "Simulation",
+    "SimulationReport",
+    "Traffic",
+    "arrivals",
+    "read_arrivals",
+    "simulate",
 ]  # fmt: skip

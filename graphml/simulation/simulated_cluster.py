@@ -34,7 +34,7 @@ FIRST_ID = 1 << 24
 
 
 @dataclass(frozen=True)
-class Scaling:
+class Autoscaling:
     """Replicas from least to most, as `replicas_wanted` says at each interval.
 
     As Ray Serve: what is wanted must last up_s or down_s, of loads that are averaged over look_back_s.
@@ -83,7 +83,7 @@ def _check_seconds(name: str, value: Any, least: float) -> None:
 
 
 @dataclass
-class _Place:
+class _ReplicaPlace:
     """Where a replica runs: a name that outlives it. since_s: when it was begun; below 0: it does not run."""
 
     name: str
@@ -107,7 +107,7 @@ class _Totals:
 class Simulation:
     """Replicas by a cost model, which answer a trace.
 
-    replicas: how many, or a `Scaling`; routing: a name of `CHOICES`. answers: each request's, in order, once
+    replicas: how many, or `Autoscaling`; routing: a name of `CHOICES`. answers: of all requests, in order, once
     `run` has ended. at_once: as of `SimulatedReplica`; the result is the same.
     """
 
@@ -115,19 +115,19 @@ class Simulation:
         self,
         cost: CostModel,
         trace: Sequence[Arrival],
-        replicas: int | Scaling = 1,
+        replicas: int | Autoscaling = 1,
         routing: str = "prefix",
         failures: Failures | None = None,
         seed: int = 0,
         at_once: bool = True,
     ) -> None:
         self._cost, self._trace, self._at_once = cost, trace, at_once
-        count = replicas.least if isinstance(replicas, Scaling) else replicas
+        count = replicas.least if isinstance(replicas, Autoscaling) else replicas
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 100_000:
             raise UsageError(f"replicas: wanted a number from 1 to 100000; got {count!r}")
         if len(trace) >= FIRST_ID:
             raise UsageError(f"trace: wanted at most {FIRST_ID - 1} requests; got {len(trace)}")
-        self._scaling = replicas if isinstance(replicas, Scaling) else None
+        self._scaling = replicas if isinstance(replicas, Autoscaling) else None
         self._choice, self._failures = choice_of(routing), failures or Failures()
         for second, number in self._failures.at:
             _check_seconds("at", second, 0)
@@ -138,7 +138,7 @@ class Simulation:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order, self._names = itertools.count(), itertools.count()
         self._now = 0.0
-        self._places: dict[str, _Place] = {}
+        self._places: dict[str, _ReplicaPlace] = {}
         self._loads: dict[str, int] = {}
         self._queued: deque[SimulatedAnswer] = deque()
         self._left = len(trace)
@@ -205,7 +205,7 @@ class Simulation:
             self._totals.counts["prompt_tokens"] += answer.arrival.n_prompt
             self._totals.counts["hit_tokens"] += answer.n_cached
 
-    def _follow(self, place: _Place) -> None:
+    def _follow(self, place: _ReplicaPlace) -> None:
         """Have an event at the end of a replica's step."""
         replica = place.replica
         if replica is not None and replica.next_s != place.scheduled_s:
@@ -213,7 +213,7 @@ class Simulation:
             if when < math.inf:
                 self._at(when, lambda: self._step(place, life, when))
 
-    def _step(self, place: _Place, life: int, when: float) -> None:
+    def _step(self, place: _ReplicaPlace, life: int, when: float) -> None:
         replica = place.replica
         if replica is None or place.life != life or place.scheduled_s != when:
             return  # it has died, or its step ends at another time by now
@@ -229,11 +229,11 @@ class Simulation:
     # Replicas
 
     def _start(self, after_s: float) -> None:
-        place = _Place(f"replica {next(self._names)}", since_s=self._now)
+        place = _ReplicaPlace(f"replica {next(self._names)}", since_s=self._now)
         self._places[place.name] = place
         self._wait_for(place, after_s)
 
-    def _wait_for(self, place: _Place, after_s: float) -> None:
+    def _wait_for(self, place: _ReplicaPlace, after_s: float) -> None:
         """It runs from now on, and answers after so long."""
         place.since_s, place.life = self._now, place.life + 1
         life = place.life
@@ -244,7 +244,7 @@ class Simulation:
         else:
             self._ready(place, life)
 
-    def _ready(self, place: _Place, life: int) -> None:
+    def _ready(self, place: _ReplicaPlace, life: int) -> None:
         if place.life != life or place.since_s < 0:
             return
         place.replica, place.scheduled_s = (
@@ -259,7 +259,7 @@ class Simulation:
         for answer in queued:
             self._ask(answer)
 
-    def _stop(self, place: _Place) -> None:
+    def _stop(self, place: _ReplicaPlace) -> None:
         """It runs no more: what it was is counted."""
         self._totals.replica_s += self._now - place.since_s
         if self._left:
@@ -273,7 +273,7 @@ class Simulation:
             self._totals.busy_s += replica.busy_s
             self._totals.counts["preempted"] += replica.n_preempted
 
-    def _die(self, place: _Place, life: int | None = None) -> None:
+    def _die(self, place: _ReplicaPlace, life: int | None = None) -> None:
         """What it had not begun to answer is asked elsewhere; other answers break off, or are asked again."""
         if place.replica is None or (life is not None and place.life != life):
             return
@@ -354,7 +354,7 @@ class Simulation:
 def simulate(
     cost: CostModel,
     trace: Sequence[Arrival],
-    replicas: int | Scaling = 1,
+    replicas: int | Autoscaling = 1,
     routing: str = "prefix",
     failures: Failures | None = None,
     seed: int = 0,

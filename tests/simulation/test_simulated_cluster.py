@@ -12,9 +12,9 @@ import pytest
 from graphml.errors import UsageError
 from graphml.simulation import (
     Arrival,
+    Autoscaling,
     CostModel,
     Failures,
-    Scaling,
     Simulation,
     SimulationReport,
     Traffic,
@@ -83,14 +83,14 @@ def test_all_replicas_dead_is_a_wait_and_no_loss() -> None:
 
 def test_the_same_seed_is_the_same_result_and_another_is_not() -> None:
     failures = Failures(20, 2)
-    reports = [simulate(COST, TRACE, Scaling(1, 4), "prefix", failures, seed) for seed in (1, 1, 2)]
+    reports = [simulate(COST, TRACE, Autoscaling(1, 4), "prefix", failures, seed) for seed in (1, 1, 2)]
     assert reports[0] == reports[1]
     assert reports[0] != reports[2]
     law = Traffic(5, 50, "diurnal", tail=1.0, share=0.5)
     assert arrivals(law, 4) == arrivals(law, 4) != arrivals(law, 5)
     code = (
         "from tests.simulation.test_simulated_cluster import *; import sys;"
-        "print(simulate(COST, TRACE, Scaling(1, 4), 'prefix', Failures(20, 2), 1));"
+        "print(simulate(COST, TRACE, Autoscaling(1, 4), 'prefix', Failures(20, 2), 1));"
         "assert 'ray' not in sys.modules"
     )
     # Texts have other hashes there.
@@ -129,7 +129,7 @@ def test_turns_are_turns_and_the_least_loaded_is_chosen() -> None:
     assert Counter(answer.replica.name for answer in run.answers if answer.replica).most_common(1)[0][1] == 2
 
 
-def scaled(trace: Sequence[Arrival], scaling: Scaling) -> SimulationReport:
+def scaled(trace: Sequence[Arrival], scaling: Autoscaling) -> SimulationReport:
     return simulate(COST, trace, scaling)
 
 
@@ -140,7 +140,7 @@ def test_replicas_come_with_the_load_and_go_after_it() -> None:
         *(Arrival(60 + a.at_s, a.n_prompt, a.n_answer) for a in busy),
         Arrival(500.0, 20, 5),
     ]
-    report = scaled(trace, Scaling(1, 8))
+    report = scaled(trace, Autoscaling(1, 8))
     assert 1 < report.replicas_most <= 8
     assert 1 < report.replicas_mean < report.replicas_most
     assert report.answered == len(trace)
@@ -148,7 +148,7 @@ def test_replicas_come_with_the_load_and_go_after_it() -> None:
     assert alone.ttft_p99_ms > report.ttft_p99_ms > all_day.ttft_p99_ms
     assert alone.replica_s < report.replica_s < all_day.replica_s
     # What has just come for a peak answers after start_s alone.
-    assert scaled(trace, Scaling(1, 8, start_s=40)).ttft_p99_ms > report.ttft_p99_ms
+    assert scaled(trace, Autoscaling(1, 8, start_s=40)).ttft_p99_ms > report.ttft_p99_ms
 
 
 def test_what_is_too_long_or_too_much_is_refused_and_ends() -> None:
@@ -170,9 +170,9 @@ def test_what_is_too_long_or_too_much_is_refused_and_ends() -> None:
             lambda: simulate(COST, TRACE, 1, "random"),
             "routing: wanted one of prefix, round-robin, least-loaded",
         ),
-        (lambda: Scaling(3, 2), "replicas: wanted N or LEAST-MOST from 1 on; got 3-2"),
-        (lambda: Scaling(1, 2, start_s=-1), "start_s: wanted seconds from 0 on; got -1"),
-        (lambda: Scaling(1, 2, interval_s=0), "interval_s: wanted seconds from 0.001"),
+        (lambda: Autoscaling(3, 2), "replicas: wanted N or LEAST-MOST from 1 on; got 3-2"),
+        (lambda: Autoscaling(1, 2, start_s=-1), "start_s: wanted seconds from 0 on; got -1"),
+        (lambda: Autoscaling(1, 2, interval_s=0), "interval_s: wanted seconds from 0.001"),
         (lambda: Failures(0), "every_s: wanted seconds above 0"),
         (lambda: Failures(float("nan")), "every_s: wanted seconds above 0"),
         (lambda: Failures(restart_s=float("inf")), "restart_s: wanted seconds"),
