@@ -107,7 +107,7 @@ class _Totals:
 class Simulation:
     """Replicas by a cost model, which answer a trace.
 
-    replicas: how many, or `Autoscaling`; routing: a name of `CHOICES`. answers: of all requests, in order, once
+    replicas: how many, or `Autoscaling`; routing: one of `CHOICES`. answers: of each request, once
     `run` has ended. at_once: as of `SimulatedReplica`; the result is the same.
     """
 
