@@ -2,12 +2,11 @@
 
     python benchmarks/cluster.py MODEL [--lines N] [--tokens N] [--rounds N] [--cpus N]
 
-Needs the extra `ray`. Sides: one process with CPUS threads, one engine with CPUS of the cluster, CPUS
-engines with one each. Each round asks all the same requests; counted are the seconds between the tenth part
-of the lines and the last one, so that nobody's start counts. Then requests of a few long beginnings go to
-the engines by their beginnings and by turns: tokens that were found in caches, and seconds. Last an engine
-is killed in the middle of a job: the seconds until it answers again; each line has one answer, or this ends
-with an error.
+Needs the extra `ray`. Sides: one process with CPUS threads, one engine with CPUS of the cluster, CPUS engines
+with one each. Each round asks all the same requests; counted are the seconds between the tenth part of the
+lines and the last one, so that nobody's start counts. Then requests of a few long beginnings go to engines
+by their beginnings and by turns: tokens that were found in caches, and seconds. Last an engine is killed in
+the middle of a job: the seconds until it answers again; each line has one answer, or this ends with an error.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from graphml.errors import (
     NameNotFoundError,
     ServerError,
     ShapeError,
+    StatesLostError,
     TemplateError,
     TokenizerError,
     UsageError,
@@ -41,6 +42,7 @@ if _typing.TYPE_CHECKING:
     from graphml.api.load_model import load
     from graphml.api.model import Model
     from graphml.api.model_tokenizer import load_tokenizer
+    from graphml.api.quantize_plan import quantize_plan
     from graphml.api.request_handle import Handle
     from graphml.api.session import Session
     from graphml.api.token_stream import Result
@@ -80,6 +82,7 @@ __all__ = [
     "ServerError",
     "Session",
     "ShapeError",
+    "StatesLostError",
     "TemplateError",
     "Token",
     "Tokenizer",
@@ -96,6 +99,7 @@ __all__ = [
     "op",
     "perplexity",
     "profile",
+    "quantize_plan",
     "sampling",
     "to_torch",
 ]
@@ -124,6 +128,7 @@ _LAZY = {
     "op": "graphml.ops",
     "perplexity": "graphml.api.inspected_model",
     "profile": "graphml.api.inspected_model",
+    "quantize_plan": "graphml.api.quantize_plan",
     "to_torch": "graphml.torch_module",
 }
 

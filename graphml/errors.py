@@ -64,6 +64,10 @@ class BackendError(GraphmlError):
     """A backend cannot be used or cannot run a graph."""
 
 
+class StatesLostError(BackendError):
+    """A device has ended or started anew: what its states held is gone."""
+
+
 class TokenizerError(GraphmlError):
     """A vocabulary cannot be read or a text cannot be encoded with it."""
 

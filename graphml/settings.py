@@ -220,6 +220,11 @@ def ollama_folders() -> list[Path]:
     return [Path(folder).expanduser() for folder in folders]
 
 
+def ray_address() -> str:
+    """The Ray cluster that `RAY_ADDRESS` names; "auto": the one that this machine is a node of."""
+    return os.environ.get("RAY_ADDRESS") or "auto"
+
+
 def state_folder() -> Path:
     """Where the history of a person's inputs is kept: the platform's folder for the state of programs."""
     if sys.platform == "win32":

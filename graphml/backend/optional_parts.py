@@ -58,6 +58,14 @@ class CopyingState(Protocol):
         """Memory for `count` copies of a row, along the first dimension, of each of these arrays."""
 
 
+@runtime_checkable
+class RestartingState(Protocol):
+    """Optional part of a state: one on a device that may end, and whose steps then raise StatesLostError."""
+
+    def restart(self) -> None:
+        """Have zeroed arrays again, of a device that starts anew if it must; BackendError if it cannot."""
+
+
 @dataclass(frozen=True)
 class StepTime:
     """How long one piece of a run took: a kernel call, or a node worked out by one thread alone.

@@ -167,6 +167,7 @@ class BatchJob:
             failed = stack.enter_context(ResultFile(errors_file(self.output)))
             for file in (results, failed):
                 self._check_same_job(file)
+                stack.push(file.leave_nothing)
             if self.settings.retry:
                 failed.empty()
             run = _Run(self, results, failed, report)

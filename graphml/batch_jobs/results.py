@@ -114,6 +114,12 @@ class ResultFile(Closing):
                     file.seek(start)
                     sorted_file.write(file.read(length))
 
+    def leave_nothing(self, error: type[BaseException] | None, *rest: object) -> None:
+        """At the end of a `with` by an error: an empty file, which says nothing, is removed."""
+        if error is not None and not self._size:
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+
     def close(self) -> None:
         """Write what the system holds to the disk."""
         with contextlib.suppress(OSError):

@@ -219,6 +219,10 @@ class RunOptions:
         False, "Of several sides: do not compare their logits with the reference's.", "--no-check"
     )
     delay: float = option(0.0, "Seconds to wait before each test.", "--delay", range=Real(0, 3600))
+    ray: str | None = option(
+        None, "A node of each kind of a Ray cluster measures: its head node's address, or auto.", "--ray",
+        metavar="HOST:PORT",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         check(self, by_flag=True)

@@ -14,8 +14,8 @@ from typing import Any
 
 import graphml
 from graphml.backend import Progress, no_progress
-from graphml.bench.mixes import FILE_TYPES
 from graphml.weights import ModelFile
+from graphml.weights.type_mixes import FILE_TYPES
 
 CHUNK_BYTES = 8 << 20
 HASHING = "checksum"

@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 
 from graphml import settings
 from graphml.backend import Progress, no_progress
-from graphml.bench.mixes import FileType, ModelFacts, file_type, tensor_format
 from graphml.bench.shapes import Shape, Value, metadata, shape_named, tensors
 from graphml.errors import UsageError
 from graphml.loading.download.reports import with_progress
@@ -35,6 +34,7 @@ from graphml.loading.download.stored import is_locked
 from graphml.system import cache_access
 from graphml.system.pages import let_go
 from graphml.weights.random_blocks import random_blocks
+from graphml.weights.type_mixes import FileType, ModelFacts, file_type, tensor_format
 
 MADE = "making"
 ALIGNMENT = 32

@@ -45,6 +45,7 @@ class ResultRow:
     packages, the median of the rounds; 0: not known. others_busy: processors that other processes kept busy.
     side: 0 for the first. device, device_kind, driver: of the side ("": its backend does not report it).
     place, gpu_layers: of the setting; -1: all layers, or as many as fit.
+    node: of a cluster, its name; "": this machine.
     refused: the figures ("t/s", "ratio") that were too noisy to be quoted: their quartiles are further apart
     than the median.
     """
@@ -127,6 +128,7 @@ class ResultRow:
     joules_per_token: float = 0.0
     why_no_energy: str = ""
     others_busy: float = 0.0
+    node: str = ""
     samples_ns: tuple[int, ...] = ()
     samples_ts: tuple[float, ...] = ()
     samples_ratio: tuple[float, ...] = ()

@@ -6,9 +6,11 @@ two results, row by row.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import redirect_stdout
 from dataclasses import replace
 from itertools import tee
 from pathlib import Path
@@ -98,13 +100,39 @@ def run(
         check_places(rules)
     job = job_of(which, lengths, how, written)
     with Bars() as bars:
-        counts = list(setting.threads) or [default_threads()]
+        counts = list(setting.threads) or [default_threads() if how.ray is None else 0]
         paths = models_of(which, bars) or [default_model(which, bars)]
         settings = setting.combined(paths, counts)
         shown = _shown(settings, "ratio" if len(job.engines) > 1 else "")
-        ours, theirs = tee(replace(job, settings=settings).rows(bars.report))
+        job = replace(job, settings=settings)
+        if how.ray is not None:
+            _run_on_nodes(how.ray, job, shown, written, bars)
+            return
+        ours, theirs = tee(job.rows(bars.report))
         other = FORMATS[written.output_err](theirs, shown) if written.output_err else iter(())
         write_both(FORMATS[written.output](ours, shown), other)
+
+
+def _run_on_nodes(address: str, job: Job, shown: Sequence[str], written: OutputOptions, bars: Bars) -> None:
+    """Write a table for each node of a cluster, or in other forms the rows of all, each with its node."""
+    from graphml.cluster.node_benchmarks import rows_of_nodes
+
+    def texts() -> Iterator[str]:
+        of_nodes = rows_of_nodes(address, job, machine.cpu_name, bars.report)
+        if written.output == "md":
+            for node, rows in of_nodes:
+                yield f"node {node}\n\n"
+                yield from FORMATS["md"](rows, shown)
+                yield "\n"
+        else:
+            yield from FORMATS[written.output]((row for _, rows in of_nodes for row in rows), shown)
+
+    out = sys.stdout
+    # Ray prints the logs of nodes that end.
+    with Path(os.devnull).open("w") as nothing, redirect_stdout(nothing):
+        for text in texts():
+            out.write(text)
+            out.flush()
 
 
 def job_of(which: ModelOptions, lengths: LengthOptions, how: RunOptions, written: OutputOptions) -> Job:

@@ -6,6 +6,7 @@ Knows nodes, files and versions; nothing of engines.
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,9 +15,10 @@ from typing import Any
 
 import ray
 
-from graphml.cluster.model_copies import CHUNK, ModelFiles, code_digest, file_digest, local_copy
+from graphml.cluster.model_copies import CHUNK, ModelFiles, code_digest, facts_of, file_digest, local_copy
 from graphml.cluster.ray_cluster import NAMESPACE, RayCluster, RayNode, described, python_version
 from graphml.errors import GraphmlError, UsageError
+from graphml.runtime.programs.load_options import LoadOptions
 from graphml.system.pages import free_memory
 
 LOG = logging.getLogger(__name__)
@@ -51,6 +53,18 @@ class FileSource:
         with self._paths[number].open("rb") as file:
             file.seek(offset)
             return file.read(CHUNK)
+
+
+def wanted_files(path: Path, tensor_files: Sequence[Path], options: LoadOptions) -> Wanted:
+    """What nodes must have to open a model as options say. tensor_files: those that hold its tensors."""
+    others = [options.arch, options.draft_model, options.template]
+    others += [path for path, _ in (*(options.lora or ()), *(options.control_vectors or ()))]
+    paths = [Path(other) for other in others if isinstance(other, str | os.PathLike) and Path(other).exists()]
+    if folders := [other for other in paths if other.is_dir()]:
+        raise UsageError(f"--ray: {folders[0]}: wanted files besides the model; folders are not compared")
+    facts = facts_of(path, tensor_files)
+    hashes = tuple((str(other.resolve()), file_digest(other)) for other in paths)
+    return Wanted(code_digest(), python_version(), facts, hashes, facts.n_bytes)
 
 
 class FileSender:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from graphml import settings
 from graphml.errors import BackendError, UsageError
 from graphml.system.closing import Closing
 
@@ -53,6 +54,8 @@ class RayCluster(Closing):
     def __init__(self, address: str) -> None:
         if ray.is_initialized():
             raise UsageError("--ray: this process has joined a cluster already")
+        if address == "auto":
+            address = settings.ray_address()
         check_address(address)
         if address != "auto" and not _listens(address):
             raise UsageError(f"--ray: nothing listens at {address}; {START}")

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,9 @@ import ray
 
 from graphml.api.load_model import load_model
 from graphml.api.model import Model
-from graphml.cluster.model_copies import code_digest, facts_of, file_digest
-from graphml.cluster.node_check import FileSender, Wanted, prepared, ready_nodes
+from graphml.cluster.node_check import FileSender, Wanted, prepared, ready_nodes, wanted_files
 from graphml.cluster.prefix_routing import PrefixRouter, beginning
-from graphml.cluster.ray_cluster import RayCluster, check_address, described, python_version
+from graphml.cluster.ray_cluster import RayCluster, check_address, described
 from graphml.errors import BackendError, UsageError
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.server.local_server import LocalServer
@@ -239,18 +238,6 @@ def _opened_by(model: Model) -> LoadOptions:
     if model.opened_by is None:
         raise UsageError("engines: wanted a model that `graphml.load` has opened, to open it so on each node")
     return model.opened_by
-
-
-def wanted_files(path: Path, tensor_files: Sequence[Path], options: LoadOptions) -> Wanted:
-    """What nodes must have to open a model as options say. tensor_files: those that hold its tensors."""
-    others = [options.arch, options.draft_model, options.template]
-    others += [path for path, _ in (*(options.lora or ()), *(options.control_vectors or ()))]
-    paths = [Path(other) for other in others if isinstance(other, str | os.PathLike) and Path(other).exists()]
-    if folders := [other for other in paths if other.is_dir()]:
-        raise UsageError(f"--ray: {folders[0]}: wanted files besides the model; folders are not compared")
-    facts = facts_of(path, tensor_files)
-    hashes = tuple((str(other.resolve()), file_digest(other)) for other in paths)
-    return Wanted(code_digest(), python_version(), facts, hashes, facts.n_bytes)
 
 
 def _future(reference: Any) -> asyncio.Future[Any]:

@@ -19,9 +19,8 @@ from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, RequestRouter
 
 from graphml.cluster.autoscaling import replicas_wanted
 from graphml.cluster.front import Front
-from graphml.cluster.node_check import FileSender, Wanted, ready_nodes
+from graphml.cluster.node_check import FileSender, Wanted, ready_nodes, wanted_files
 from graphml.cluster.ray_cluster import RayCluster, check_address, described
-from graphml.cluster.ray_engines import wanted_files
 from graphml.cluster.replica import Replica
 from graphml.cluster.replica_router import PrefixAffinity
 from graphml.cluster.replica_set import ReplicaSet
@@ -40,6 +39,7 @@ REPLICA = "replica"
 """The name of the replicas' deployment."""
 ONGOING = 1 << 16
 """Requests of a replica that Ray Serve lets through: what is too much is the server's to refuse."""
+LOOK_S = 0.5
 SERVE_LOG = {"log_level": "ERROR", "enable_access_log": False}
 
 
@@ -119,24 +119,40 @@ def serve_replicas_until_stopped(
                 replica_set = ReplicaSet(handle, name)
                 where = f"graphml: {path.name} at {addresses(options, sockets)}"
                 listeners = [] if traces is None else [traces]
-                asyncio.run(
-                    _run(Front(options, replica_set), replica_set, sockets, connections, where, listeners)
-                )
+                front = Front(options, replica_set)
+                asyncio.run(_run(front, replica_set, cluster, sockets, connections, where, listeners))
             except (RuntimeError, ray.exceptions.RayError) as error:
                 raise BackendError(f"--ray: {described(error)}") from None
             finally:
-                serve.delete(name)
+                if not cluster.is_lost:
+                    serve.delete(name)
                 if traces is not None:
                     traces.close()
 
 
 async def _run(
-    front: Front, replica_set: ReplicaSet, sockets: list[Any], connections: OpenConnections, where: str,
-    listeners: Sequence[Ended],
+    front: Front, replica_set: ReplicaSet, cluster: RayCluster, sockets: list[Any],
+    connections: OpenConnections, where: str, listeners: Sequence[Ended],
 ) -> None:  # fmt: skip
     count = len(await replica_set.names())
 
     def ready() -> None:
         tell(f"{where} ({count} replicas of {front.options.parallel} slots)")
 
-    await run_application(front.app(listeners), front, front.keys, sockets, connections, ready)
+    async def lost() -> None:
+        while not cluster.is_lost:
+            await asyncio.sleep(LOOK_S)
+
+    app = run_application(front.app(listeners), front, front.keys, sockets, connections, ready)
+    running, losing = asyncio.ensure_future(app), asyncio.ensure_future(lost())
+    try:
+        await asyncio.wait({running, losing}, return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            front.drain()
+            front.cancel()
+            raise cluster.lost()
+        running.result()
+    finally:
+        for task in (running, losing):
+            task.cancel()
+        await asyncio.gather(running, losing, return_exceptions=True)

@@ -155,7 +155,7 @@ def prepare(graph: Graph, backend: Backend, device: Device, options: CompileOpti
     (graph,), log = _apply_passes([(graph, backend)], options, record, lambda graphs: graphs[0], {})
     if options.strict:
         refuse_fallbacks([(node.name, reason) for node, reason in refusals(graph, backend)])
-    plan = record.timed("plan", lambda: _planned(graph, device, _slack(graph)))
+    plan = record.timed("plan", lambda: _planned(graph, device, slack_of(graph)))
     return Prepared(graph, plan, log, record.snapshots, record.seconds, options)
 
 
@@ -170,7 +170,7 @@ def _prepare_parts(graph: Graph, device: PartsDevice, options: CompileOptions, r
 
     The recorded graphs are the parts joined again; the plan covers the arenas of all devices.
     """
-    names, outputs, slack = options.fusions(), list(graph.outputs), _slack(graph)
+    names, outputs, slack = options.fusions(), list(graph.outputs), slack_of(graph)
     backends = {backend.name: backend for backend in device.backends}
     rules = parse_rules(options.place, list(backends))
 
@@ -267,7 +267,8 @@ def _planned(graph: Graph, device: Device, slack: int) -> Plan:
     return check_plan(graph, plan_memory(graph, device, slack), device)
 
 
-def _slack(graph: Graph) -> int:
+def slack_of(graph: Graph) -> int:
+    """Steps for which a plan of this graph keeps a buffer reserved after its last reader."""
     tokens = [symbol for symbol in graph.symbols().values() if symbol.name == "T"]
     return _DECODE_SLACK if all(symbol.bound == 1 for symbol in tokens) else 0
 

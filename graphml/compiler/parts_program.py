@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphml.backend import Program, RowCopies, State, StepTime, TakeTimes, TimedProgram
+from graphml.backend import Program, RestartingState, RowCopies, State, StepTime, TakeTimes, TimedProgram
 from graphml.compiler.partitions import ReadyPart
 from graphml.compiler.row_copies import row_copies
 from graphml.errors import BackendError
@@ -34,6 +34,12 @@ class PartsState:
     def array(self, name: str) -> Array:
         """The array of one state, wherever it is."""
         return self.states[self.homes[name]].array(name)
+
+    def restart(self) -> None:
+        """See `graphml.backend.RestartingState`; those of devices that cannot end stay as they are."""
+        for state in self.states.values():
+            if isinstance(state, RestartingState):
+                state.restart()
 
     def row_copies(self, names: Sequence[str], count: int) -> PartsCopies:
         """See `graphml.backend.CopyingState`; each copy is on the device of its state."""

@@ -43,9 +43,24 @@ def backend_names() -> list[str]:
     return sorted(entry.name for entry in installed("graphml.backends"))
 
 
+def is_backend(name: str) -> bool:
+    """Whether a backend has this name, or is one of a kind: KIND.NAME."""
+    kind, _, of_kind = name.partition(".")
+    kinds = {entry.name for entry in installed("graphml.backend_kinds")}
+    return name in backend_names() or (kind in kinds and of_kind.isidentifier())
+
+
 @functools.cache
 def backend(name: str) -> Backend:
-    """The backend called `name`; a `BackendError` lists the installed ones."""
+    """The backend called `name`; a `BackendError` lists the installed ones.
+
+    KIND.NAME is one of several of a kind: the entry KIND of the group is a function from NAME to a backend.
+    """
+    kind, _, of_kind = name.partition(".")
+    for entry in installed("graphml.backend_kinds") if of_kind.isidentifier() else ():
+        if entry.name == kind:
+            one_of_kind: Backend = entry.load()(of_kind)
+            return one_of_kind
     for entry in installed("graphml.backends"):
         if entry.name != name:
             continue

@@ -267,7 +267,7 @@ def test_an_engine_that_ends_ends_the_job_with_its_results(
     monkeypatch.setattr(LocalServer, "answer", ending)
     with pytest.raises(BackendError, match="the engine has ended; the same command goes on"):
         run(stories, path)
-    assert not (tmp_path / "out.errors.jsonl").read_text()
+    assert not (tmp_path / "out.errors.jsonl").exists()
     monkeypatch.undo()
     assert run(stories, path).progress.done == 6
 

@@ -17,12 +17,12 @@ import pytest
 import graphml
 from graphml import settings
 from graphml.bench import made_models as model_file
-from graphml.bench import mixes
 from graphml.bench.describe import short_count
 from graphml.bench.made_models import bench_model
 from graphml.bench.shapes import SHAPES, Shape, tensors
 from graphml.errors import ArchitectureError, UsageError
 from graphml.weights import random_blocks as blocks
+from graphml.weights import type_mixes as mixes
 from tests.looped import looped
 
 # What llama_model_quantize of llama.cpp (llama-cpp-python 0.3.36, dry run) says of every file type it makes

@@ -13,10 +13,10 @@ from benchmarks.suite_run import Judged, run_cases
 from benchmarks.suites import DEFAULT_MODEL, SUITES, Case, Goal, suite_named
 from graphml.bench.describe import sha256
 from graphml.bench.job import Job
-from graphml.bench.mixes import file_type
 from graphml.bench.shapes import SHAPES
 from graphml.bench.test_plan import Test
 from graphml.errors import UsageError
+from graphml.weights.type_mixes import file_type
 from tests import tiny_model
 from tests.bench.results import ENVIRONMENT, row
 from tests.looped import looped

@@ -16,8 +16,7 @@ import pytest
 
 import graphml
 from graphml.batch_jobs import BatchDefaults, BatchJob, BatchProgress, BatchSettings, BatchSummary
-from graphml.cluster import EnginesOptions, RayEngines, engines_on_ray
-from graphml.cluster import ray_engines as engines_module
+from graphml.cluster import EnginesOptions, RayEngines, engines_on_ray, node_check
 from graphml.cluster.ray_engines import ray
 from graphml.errors import UsageError
 from graphml.server.options.server_options import ServerOptions
@@ -148,7 +147,8 @@ def test_what_cannot_be_is_refused_by_name(
     for bad in ({"count": 0}, {"cpus": 0.0}, {"gpus": -1.0}):
         with pytest.raises(UsageError, match="wanted"):
             EnginesOptions(nodes.address, **bad)  # type: ignore[arg-type]
-    monkeypatch.setattr(engines_module, "code_digest", lambda: "another")
+    assert list(tmp_path.iterdir()) == [path]  # no empty files of results
+    monkeypatch.setattr(node_check, "code_digest", lambda: "another")
     with pytest.raises(UsageError, match=r"node .*: wanted graphml of the same commit \(another\)"):
         run(stories, path, nodes.address)
     assert not ray.is_initialized()

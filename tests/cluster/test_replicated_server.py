@@ -48,9 +48,14 @@ class Running:
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
         self.ready = self.process.stderr.readline()
-        self.reader = threading.Thread(target=self.process.stderr.read, daemon=True)
+        self.said = ""
+        self.reader = threading.Thread(target=self._listen, daemon=True)
         self.reader.start()
         self.client = httpx2.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60, headers=ADMIN)
+
+    def _listen(self) -> None:
+        assert self.process.stderr is not None
+        self.said = self.process.stderr.read()
 
     def post(self, path: str = COMPLETIONS, key: str = "the-admin", **body: Any) -> httpx2.Response:
         headers = {"authorization": f"Bearer {key}"}
@@ -182,6 +187,19 @@ def test_a_client_that_leaves_ends_its_answer(server: Running) -> None:
     server.wait_until(lambda: not sum(server.metric("llamacpp:requests_processing").values()))
 
 
+def test_a_stream_with_a_name_is_read_on_from_its_replica(server: Running) -> None:
+    named = {"x-conversation-id": "story"}
+    body = {**LASTING, "stream": True, "max_tokens": 40}
+    with server.client.stream("POST", COMPLETIONS, json=body, headers=named) as response:
+        lines = response.iter_lines()
+        first = next(lines)
+    again = server.client.get("/v1/stream", params={"conv_id": "story", "from": 0}).text
+    assert first in again
+    assert again.endswith("data: [DONE]\n\n")
+    assert server.client.get("/v1/stream", params={"conv_id": "other"}).status_code == 404
+    assert server.client.delete("/v1/stream", params={"conv_id": "story"}).status_code == 204
+
+
 def test_the_death_of_a_replica_is_hidden_or_told(server: Running) -> None:
     server.wait_until(lambda: server.replicas() == 2)
     body = {**LASTING, "n": 16}
@@ -230,3 +248,16 @@ def test_replicas_come_and_go_with_requests_and_a_signal_ends_the_server(nodes: 
             assert server.stop() == 0
             assert len(last.result().json()["choices"][0]["text"]) > 100
     assert nodes.engines(f"ray::ServeReplica:graphml-{server.port}:") == []
+
+
+def test_a_server_ends_with_an_error_when_the_head_node_dies() -> None:
+    nodes = RayNodes(Path("/tmp") / f"graphml-serve-head-{os.getpid()}", 1)
+    try:
+        with serving(nodes) as server:
+            assert server.post(prompt="Once", max_tokens=2).status_code == 200
+            nodes.kill(0)
+            assert server.process.wait(40) == 1
+            server.reader.join(10)
+            assert "does not answer any more" in server.said
+    finally:
+        nodes.close()

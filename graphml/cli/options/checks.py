@@ -23,12 +23,10 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", re.IGNORECASE)
 
 def check_backends(option: str, names: str) -> None:
     """UsageError unless all these names, with commas between them, are those of installed backends."""
-    known = discovery.backend_names()
     for name in names.split(","):
-        if name.strip() not in known:
-            raise UsageError(
-                f"{option}: no backend {name.strip()!r} is installed; installed: {', '.join(known)}"
-            )
+        if not discovery.is_backend(name.strip()):
+            known = ", ".join(discovery.backend_names())
+            raise UsageError(f"{option}: no backend {name.strip()!r} is installed; installed: {known}")
 
 
 def check_places(rules: str) -> None:

@@ -90,6 +90,11 @@ class BlockPool:
             self.evicted += self._parts(block)
         self._forget(block)
 
+    def lose_all(self) -> None:
+        """What blocks held is gone: nothing is found any more, nor saved as evicted."""
+        for block in range(self.n_blocks):
+            self._forget(block)
+
     def held(self, ids: Array, prefix: Prefix) -> list[int]:
         """The blocks that hold the first ids after `prefix`, whether windows are there for them or not."""
         return self.longest(ids, prefix)[0]

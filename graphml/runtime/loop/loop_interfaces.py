@@ -16,6 +16,9 @@ class PlanRunner(SubmitsPlans, Protocol):
     def run(self, plan: StepPlan) -> Computed:
         """What follows each sequence of `plan.sampled`, in order, and the seconds that it took."""
 
+    def restart(self) -> None:
+        """Have zeroed states again after a StatesLostError; BackendError where its device cannot start."""
+
 
 class Prefixes(Protocol):
     """Blocks that are elsewhere: see `runtime.store.stored_prefixes`. Called by the engine's thread."""

@@ -103,6 +103,14 @@ class Scheduler:
         self._preempt(idle, preempted)
         return StepPlan((), tuple(preempted))
 
+    def states_lost(self) -> None:
+        """Running sequences wait again, to be computed from their first id; no prefix is found any more."""
+        for sequence in list(self.running):
+            self._preempt(sequence, [])
+        self.pool.lose_all()
+        if self._queues.checkpoints is not None:
+            self._queues.checkpoints.lose_all()
+
     def _scheduled(self, budget: int, kind: Company) -> StepPlan | None:
         rows, preempted = list[Rows](), list[Sequence]()
         self._chunks.begin_step()

@@ -5,6 +5,7 @@ Knows sequences and plans; nothing of text, and of a model only what a `Runner` 
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -13,7 +14,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from graphml.errors import BackendError, UsageError
+from graphml.errors import BackendError, StatesLostError, UsageError
 from graphml.runtime.blocks.sequence import Sequence, Status
 from graphml.runtime.loop.loop_interfaces import Listener, PlanRunner, Prefixes
 from graphml.runtime.loop.scheduler import Scheduler
@@ -59,6 +60,7 @@ class BetweenSteps:
             self._calls.get()[1].set_exception(error)
 
 
+LOG = logging.getLogger(__name__)
 RECENT_STEPS = 256
 """Steps whose rows and times are kept for `Engine.stats`."""
 
@@ -215,12 +217,30 @@ class StepLoop:
             while begun is not None:
                 plan = begun.plan
                 begun = self._finish(begun)
+        except StatesLostError as error:
+            self._start_again(plan, error)
         except Exception as error:  # of this step alone
             with self.lock:
                 if self.timeline is not None:
                     self.timeline.failed(self._clock())
                 for rows in plan.all_rows:
                     self._delivery.fail(rows.sequence, error)
+
+    def _start_again(self, plan: StepPlan, error: StatesLostError) -> None:
+        """A device has ended: it is started anew, and what its states held is computed again."""
+        assert self._runner is not None
+        LOG.warning("%s; its sequences are computed again", error)
+        try:
+            self._runner.restart()
+        except BackendError as failed:
+            with self.lock:
+                for rows in plan.all_rows:
+                    self._delivery.fail(rows.sequence, failed)
+            return
+        with self.lock:
+            if self.timeline is not None:
+                self.timeline.failed(self._clock())
+            self.scheduler.states_lost()
 
     def _finish(self, begun: BegunPlan) -> BegunPlan | None:
         """Finish a submitted step, before that submit the one after it, which is returned.

@@ -141,6 +141,13 @@ class Checkpoints:
             self._drop(checkpoint)
         return max((checkpoint.n for checkpoint in checkpoints), default=0)
 
+    def lose_all(self) -> None:
+        """What the copies held is gone."""
+        for checkpoint in list(self._kept):
+            self._drop(checkpoint)
+        if self.evicted is not None:
+            self.evicted.clear()
+
     def reserve(self) -> int | None:
         """The number of a copy for states that come from elsewhere: `put` or `put_back` follows."""
         if not self._free and self._kept:

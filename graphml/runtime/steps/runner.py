@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from graphml.backend import FilledStateDevice, Program, RowCopies, TopRowsDevice
+from graphml.backend import FilledStateDevice, Program, RestartingState, RowCopies, TopRowsDevice
 from graphml.compiler.compile import Compiled
 from graphml.compiler.options import CompileOptions
 from graphml.compiler.row_copies import row_copies
@@ -136,6 +136,12 @@ class Runner:
         self._undrafted: RowCopies | None = None  # see `prepare_drafts`
         self._drafts_ready: set[bool] = set()  # with hidden rows or without
         self.parts = StateParts(self.state, leaves, self.of_source, by_group, self._copies)
+
+    def restart(self) -> None:
+        """Have zeroed states again; BackendError where the device cannot be started."""
+        with self.executor.lock:
+            if isinstance(self.state, RestartingState):
+                self.state.restart()
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -1,7 +1,6 @@
 """Formats of the tensors of a file: llama-quantize's mixtures for each file type.
 
-The rules are those of llama.cpp's `src/llama-quant.cpp` without an importance matrix, for the kinds of
-tensors in the shapes of this folder. Knows names and numbers only.
+The rules are those of llama.cpp's `src/llama-quant.cpp`. Knows names and numbers only.
 """
 
 from __future__ import annotations
@@ -30,12 +29,19 @@ class FileType:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """The facts of a model for the rules. n_gqa: query heads per key-value head; tied: no output matrix."""
+    """The facts of a model for the rules. n_gqa: query heads per key-value head; tied: no output matrix.
+
+    falcon: of that architecture. is_70b: a llama of 80 layers with grouped heads. imatrix: an importance
+    matrix is there.
+    """
 
     n_layer: int
     n_gqa: int
     n_expert: int
     tied: bool
+    falcon: bool = False
+    is_70b: bool = False
+    imatrix: bool = False
 
 
 _TYPES = {
@@ -58,11 +64,18 @@ FILE_TYPES: Mapping[str, FileType] = {
 _UNQUANTISED = ("f32", "f16", "bf16")
 _TINY = ("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M")  # mixtures with rules of their own
 # Format -> replacement for rows that are no whole number of blocks.
-_FALLBACK = {
+FALLBACK = {
     "iq1_s": "iq4_nl", "iq1_m": "iq4_nl", "iq2_xxs": "iq4_nl", "iq2_xs": "iq4_nl", "iq2_s": "iq4_nl",
     "iq3_xxs": "iq4_nl", "iq3_s": "iq4_nl", "iq4_xs": "iq4_nl", "q2_0": "q4_0", "q2_k": "q4_0",
     "q3_k": "q4_0", "tq1_0": "q4_0", "tq2_0": "q4_0", "q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0",
 }  # fmt: skip
+KEPT = (
+    "_norm.weight", "ffn_gate_inp", "altup", "laurel", "per_layer_model_proj", "position_embd", "token_types",
+    "ssm_conv1d", "shortconv.conv", "time_mix_first", "time_mix_w0", "time_mix_w1", "time_mix_w2",
+    "time_mix_v0", "time_mix_v1", "time_mix_v2", "time_mix_a0", "time_mix_a1", "time_mix_a2", "time_mix_g1",
+    "time_mix_g2", "time_mix_decay_w1", "time_mix_decay_w2", "time_mix_lerp_fused", "attn_rel_b",
+)  # fmt: skip
+"""Parts of the names of matrices that llama-quantize leaves as they are."""
 _MORE_OUTPUT = (
     "Q2_K", "Q3_K_S", "Q3_K_M", "Q4_K_S", "Q4_K_M", "IQ3_XXS", "IQ3_XS", "IQ3_S", "IQ3_M", "IQ4_NL", "IQ4_XS",
 )  # fmt: skip
@@ -76,10 +89,14 @@ def file_type(name: str) -> FileType:
     return kind
 
 
+def is_kept(name: str, shape: tuple[int, ...]) -> bool:
+    """Whether a tensor is not quantised, whatever the file type: vectors, norms, routers, small matrices."""
+    return len(shape) < 2 or not name.endswith("weight") or any(part in name for part in KEPT)
+
+
 def tensor_format(kind: FileType, name: str, shape: tuple[int, ...], facts: ModelFacts) -> str:
     """The format of a tensor, by its name in `graphml_quant`. shape: NumPy order, the row last."""
-    small = any(part in name for part in ("_norm.", "ffn_gate_inp", "ssm_conv1d"))
-    if len(shape) < 2 or not name.endswith("weight") or small:
+    if is_kept(name, shape):
         return "f32"
     if kind.format in _UNQUANTISED:
         return kind.format
@@ -87,16 +104,16 @@ def tensor_format(kind: FileType, name: str, shape: tuple[int, ...], facts: Mode
     for _ in range(2):
         if shape[-1] % graphml_quant.by_name(chosen).block_elements == 0:
             return chosen
-        chosen = _FALLBACK.get(chosen, "f16")
+        chosen = FALLBACK.get(chosen, "f16")
     return "f16"
 
 
 def _chosen(kind: FileType, name: str, shape: tuple[int, ...], facts: ModelFacts) -> str:
     if name == "output.weight" or (name == "token_embd.weight" and facts.tied):
-        return _output(kind, shape)
+        return _output(kind, shape, facts)
     if kind.name == "MXFP4_MOE":
         return "mxfp4" if len(shape) > 2 else "q8_0"
-    if name == "token_embd.weight":
+    if name in ("token_embd.weight", "per_layer_token_embd.weight"):
         return _embedding(kind)
     match = re.match(r"blk\.(\d+)\.(\w+)\.weight$", name)
     if match is None:
@@ -108,8 +125,9 @@ def _chosen(kind: FileType, name: str, shape: tuple[int, ...], facts: ModelFacts
     return kind.format if rule is None else rule(kind, layer, facts)
 
 
-def _output(kind: FileType, shape: tuple[int, ...]) -> str:
-    if kind.name == "MXFP4_MOE" or shape[-1] % graphml_quant.by_name(kind.format).block_elements:
+def _output(kind: FileType, shape: tuple[int, ...], facts: ModelFacts) -> str:
+    odd = shape[-1] % graphml_quant.by_name(kind.format).block_elements
+    if kind.name == "MXFP4_MOE" or facts.falcon or odd:
         return "q8_0"
     if kind.name in (*_TINY, "IQ3_XXS"):
         return "q5_k"
@@ -148,13 +166,18 @@ def _more_bits(layer: int, n_layer: int) -> bool:
 
 
 def _value(kind: FileType, layer: int, facts: ModelFacts) -> str:
-    wide = facts.n_gqa >= 4
     if facts.n_expert == 8:
         return "q8_0"
+    chosen = _value_by_type(kind, layer, facts)
+    return "q5_k" if facts.is_70b and chosen in ("q3_k", "q4_k") else chosen
+
+
+def _value_by_type(kind: FileType, layer: int, facts: ModelFacts) -> str:
+    wide = facts.n_gqa >= 4
     better = {
         "Q2_K": "q4_k" if wide else "q3_k",
         "Q2_K_S": "q4_k" if wide else kind.format,
-        "IQ3_XXS": "q4_k" if wide else "iq3_s",
+        "IQ3_XXS": "q4_k" if wide else kind.format if facts.imatrix else "iq3_s",
         "IQ3_XS": "q4_k" if wide else kind.format,
         "IQ3_S": "q4_k" if wide else kind.format,
         "IQ3_M": "q4_k",
@@ -178,6 +201,8 @@ def _query(kind: FileType, layer: int, facts: ModelFacts) -> str:
 
 
 def _attention_output(kind: FileType, layer: int, facts: ModelFacts) -> str:
+    if facts.falcon:
+        return "q4_k" if kind.name == "Q3_K_L" else kind.format
     if facts.n_expert == 8:
         return "q5_k" if kind.name in _MORE_OUTPUT else kind.format
     better = {"Q2_K": "q3_k", "IQ3_XXS": "iq3_s", "Q3_K_M": "q4_k", "Q3_K_L": "q5_k", "IQ3_M": "q4_k"}
@@ -185,22 +210,28 @@ def _attention_output(kind: FileType, layer: int, facts: ModelFacts) -> str:
 
 
 def _down(kind: FileType, layer: int, facts: ModelFacts) -> str:
-    n_layer, eighth = facts.n_layer, facts.n_layer // 8
+    n_layer = facts.n_layer
+    first, more = layer < n_layer // 8, _more_bits(layer, n_layer)
+    sixteenth = layer < n_layer // 16
+    own, falcon, imatrix = kind.format, facts.falcon, facts.imatrix
     better = {
         "Q2_K": "q3_k",
-        "Q2_K_S": "q4_k" if layer < eighth else kind.format,
-        "IQ3_XXS": "q4_k" if layer < eighth else "q3_k",
-        "Q3_K_M": "q5_k" if layer < n_layer // 16 else "q4_k",
-        "Q3_K_L": "q5_k",
-        "IQ4_NL": "q5_k" if layer < eighth else kind.format,
-        "IQ4_XS": "q5_k" if layer < eighth else kind.format,
-        "Q4_K_S": "q5_k" if layer < eighth else kind.format,
+        "Q2_K_S": "q4_k" if first else own,
+        "IQ3_XXS": own if imatrix else "q4_k" if first else "q3_k",
+        "Q3_K_M": "q5_k" if sixteenth else "q4_k" if not falcon or more else own,
+        "Q3_K_L": "q4_k" if falcon else "q5_k",
+        "IQ3_M": "q4_k" if first or (facts.n_expert == 8 and more) else own,
+        "IQ4_NL": "q5_k" if first and not imatrix else own,
+        "IQ4_XS": "q5_k" if first and not imatrix else own,
+        "Q4_K_S": "q5_k" if first and not falcon else own,
+        "Q4_K_M": "q6_k" if more else own,
+        "Q5_K_M": "q6_k" if more else own,
+        "Q4_0": "q4_1" if first and imatrix else own,
+        "Q5_0": "q5_1" if first and imatrix else own,
     }
-    if kind.name in ("Q4_K_M", "Q5_K_M") and _more_bits(layer, n_layer):
-        return "q6_k"
-    if kind.name == "IQ3_M" and (layer < eighth or (facts.n_expert == 8 and _more_bits(layer, n_layer))):
-        return "q4_k"
-    return better.get(kind.name, kind.format)
+    if falcon and kind.name == "Q4_K_M":
+        return "q6_k" if sixteenth else "q5_k" if more else own
+    return better.get(kind.name, own)
 
 
 def _gate(kind: FileType, layer: int, facts: ModelFacts) -> str:

@@ -1,0 +1,83 @@
+"""Which type each tensor of a model gets, by llama-quantize's rules for a file type.
+
+Knows metadata and names; reads and writes no weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import graphml_quant
+
+from graphml.errors import UsageError
+from graphml.weights.type_mixes import FALLBACK, FileType, ModelFacts, file_type, is_kept, tensor_format
+
+OF_70B = {"llama": 80, "qwen2": 80, "deci": 80}
+"""Architectures whose models of so many layers llama.cpp takes for one of 70 billion parameters."""
+EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
+
+
+def quantize_plan(
+    metadata: Mapping[str, Any], tensors: Mapping[str, Sequence[int]], file_type_name: str,
+    imatrix: bool = False,
+) -> dict[str, str]:  # fmt: skip
+    """Name -> type of each tensor, such as "Q4_K", as `llama-quantize` of llama.cpp 0.5.0 gives it.
+
+    metadata: the file's, with `ARCH.block_count` and counts of heads and experts. tensors: name -> shape, as
+    NumPy has it [rows, columns] or as GGUF files write it [columns, rows]; which it is follows from the
+    embedding's rows. file_type_name: "Q4_K_M", "IQ2_XS", "MXFP4_MOE", ... imatrix: whether an importance
+    matrix is there. UsageError for another file type, for metadata that lack a count, and for a tensor whose
+    rows no type of this file type takes.
+    """
+    kind = file_type(file_type_name)
+    facts = _facts(metadata, tensors, imatrix)
+    reverse = _is_reversed(metadata, tensors)
+    plan = {}
+    for name, shape in tensors.items():
+        rows_last = tuple(int(size) for size in (reversed(shape) if reverse else shape))
+        _check_rows(kind, name, rows_last, facts)
+        plan[name] = tensor_format(kind, name, rows_last, facts).upper()
+    return plan
+
+
+def _facts(metadata: Mapping[str, Any], tensors: Mapping[str, Sequence[int]], imatrix: bool) -> ModelFacts:
+    arch = _architecture(metadata)
+
+    def count(key: str, default: int | None = None) -> int:
+        value = metadata.get(f"{arch}.{key}", default)
+        first = value[0] if isinstance(value, Sequence) and not isinstance(value, str) and value else value
+        if not isinstance(first, int) or isinstance(first, bool) or first < 0:
+            raise UsageError(f"metadata: {arch}.{key}: wanted a whole number; got {value!r:.60}")
+        return first
+
+    n_layer, n_head = count("block_count"), count("attention.head_count", 0)
+    n_head_kv = count("attention.head_count_kv", n_head)
+    n_gqa = n_head // n_head_kv if n_head_kv else 0
+    is_70b = OF_70B.get(arch) == n_layer and (arch != "llama" or n_head != n_head_kv)
+    tied = OUTPUT not in tensors
+    return ModelFacts(n_layer, n_gqa, count("expert_count", 0), tied, arch == "falcon", is_70b, imatrix)
+
+
+def _architecture(metadata: Mapping[str, Any]) -> str:
+    stated = metadata.get("general.architecture")
+    names = {key.removesuffix(".block_count") for key in metadata if key.endswith(".block_count")}
+    if isinstance(stated, str) or len(names) == 1:
+        return stated if isinstance(stated, str) else names.pop()
+    raise UsageError("metadata: wanted general.architecture, or one key ARCH.block_count")
+
+
+def _is_reversed(metadata: Mapping[str, Any], tensors: Mapping[str, Sequence[int]]) -> bool:
+    """Whether shapes have the row's length first, as GGUF files do."""
+    width = metadata.get(f"{_architecture(metadata)}.embedding_length")
+    shape = [int(size) for size in tensors.get(EMBEDDING, ())]
+    return len(shape) > 1 and shape[0] == width != shape[-1]
+
+
+def _check_rows(kind: FileType, name: str, shape: tuple[int, ...], facts: ModelFacts) -> None:
+    """llama-quantize refuses a file type without a type for such rows; float16 would be another."""
+    block = graphml_quant.by_name(kind.format).block_elements
+    if not is_kept(name, shape) and kind.format not in FALLBACK and shape[-1] % block:
+        raise UsageError(
+            f"{name}: rows of {shape[-1]} are no multiple of {block}, which {kind.format.upper()} wants"
+        )

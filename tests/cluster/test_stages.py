@@ -1,0 +1,155 @@
+"""A model in stages on the nodes of a Ray cluster: the bits of one machine, each stage with its own part."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import graphml
+from graphml.cluster.ray_engines import ray
+from graphml.cluster.stage_backend import StageDevice
+from graphml.errors import BackendError, StatesLostError, UsageError
+from tests.cluster.ray_nodes import RayNodes, free_port
+from tests.sample_models import MODELS, write_model
+from tests.stories import STORIES
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="nodes are found in /proc")
+PROMPTS = [f"{name} had a little dog" for name in ("Lily", "Tom", "Anna", "Ben")]
+PLACE = "ray.a:layers.0-1,ray.b:layers.2-4"
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[RayNodes]:
+    nodes = RayNodes(Path("/tmp") / f"graphml-stages-{os.getpid()}", 2)
+    yield nodes
+    nodes.close()
+
+
+@pytest.fixture(autouse=True)
+def address(nodes: RayNodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", nodes.address)
+
+
+def in_stages(path: Path, place: str, kv: str = "f16") -> graphml.Model:
+    return graphml.load(path, "ray.a,ray.b", threads=1, place=place, n_batch=64, kv=kv)
+
+
+def alone(path: Path, kv: str = "f16") -> graphml.Model:
+    return graphml.load(path, "cpu", threads=1, n_batch=64, kv=kv)
+
+
+def stage(model: graphml.Model, name: str) -> StageDevice:
+    device = model.executor.device.devices[name]  # type: ignore[attr-defined]
+    assert isinstance(device, StageDevice)
+    return device
+
+
+@pytest.mark.parametrize("kv", ["f16", "bf16"])
+def test_stages_compute_the_bits_of_one_machine(kv: str) -> None:
+    with alone(STORIES, kv) as model:
+        ids = model.prompt_ids("Once upon a time there was a girl")
+        wanted, answers = model.logits(ids), model.generate(PROMPTS, max_tokens=30, temperature=0)
+        with model.session() as session:
+            text = "".join(session.generate("Once upon", max_tokens=20, temperature=0))
+    with in_stages(STORIES, PLACE, kv) as model:
+        assert stage(model, "ray.a").node.id != stage(model, "ray.b").node.id
+        assert (model.logits(ids) == wanted).all()
+        same = model.generate(PROMPTS, max_tokens=30, temperature=0)
+        assert [result.ids for result in same] == [result.ids for result in answers]
+        with model.session() as session:
+            assert "".join(session.generate("Once upon", max_tokens=20, temperature=0)) == text
+        held = [{name for name, _ in stage(model, name)._sent} for name in ("ray.a", "ray.b")]
+    assert not ray.is_initialized()
+    assert [{name[:6] for name in names if name.startswith("blk.")} for names in held] == [
+        {"blk.0.", "blk.1."}, {"blk.2.", "blk.3.", "blk.4."},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["mamba-plain", "mamba2-groups"])
+def test_recurrent_states_are_kept_on_their_stages(name: str, tmp_path: Path) -> None:
+    """An engine goes back to copies of states where prompts begin alike."""
+    path = write_model(tmp_path / "model.gguf", *MODELS[name])
+    ids = (np.arange(80) * 7 % 31 + 1).tolist()
+    with alone(path) as model:
+        wanted = model.logits(ids)
+        n_layers = len({key.split(".")[1] for key in model.executor.file.tensors if key.startswith("blk.")})
+    place = f"ray.a:layers.0,ray.b:layers.1-{n_layers - 1}"
+    answers = []
+    for opened in (alone(path), in_stages(path, place)):
+        with opened as model, model.engine(n_ctx=128) as engine:
+            first = engine.submit(ids, max_tokens=6, temperature=0).result()
+            again = engine.submit([*ids, 3, 4], max_tokens=6, temperature=0).result()
+            answers.append((first.ids, again.ids))
+            assert again.n_cached > 0
+    assert answers[0] == answers[1]
+    with in_stages(path, place) as model:
+        assert (model.logits(ids) == wanted).all()
+
+
+def test_a_stage_that_dies_is_started_again_and_its_sequences_recomputed(
+    nodes: RayNodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    with alone(STORIES) as model:
+        wanted = [result.ids for result in model.generate(PROMPTS, max_tokens=60, temperature=0)]
+    with in_stages(STORIES, PLACE) as model, model.engine(n_ctx=128) as engine:
+        session = model.session()
+        session.eval(model.prompt_ids("Once"))
+        before = [engine.submit(prompt, max_tokens=5, temperature=0).result().ids for prompt in PROMPTS]
+        killed = threading.Event()
+        handles = [engine.submit(prompt, max_tokens=60, temperature=0) for prompt in PROMPTS]
+        for number, _ in enumerate(handles[0]):
+            if number == 10 and not killed.is_set():
+                killed.set()
+                os.kill(min(nodes.engines("ray::Stage")), signal.SIGKILL)
+        assert [handle.result().ids for handle in handles] == wanted
+        assert [ids[:5] for ids in wanted] == [ids[:5] for ids in before]
+        assert "its sequences are computed again" in caplog.text
+        # A session's own states are gone, and it says so whenever it is asked.
+        for _ in range(2):
+            with pytest.raises(StatesLostError, match=r"ray\.[ab]: the stage"):
+                session.eval(model.prompt_ids("upon"))
+        assert [
+            engine.submit(prompt, max_tokens=60, temperature=0).result().ids for prompt in PROMPTS
+        ] == wanted
+
+
+def test_a_command_runs_in_stages(nodes: RayNodes) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "graphml",
+        "run",
+        str(STORIES),
+        "--raw",
+        "-p",
+        "Once upon",
+        "-n",
+        "8",
+        "--temp",
+        "0",
+    ]
+    place = ["--temp", "0", "--backend", "ray.a,ray.b", "--place", PLACE, "-t", "1"]
+    said = [
+        subprocess.run([*command, *more], capture_output=True, text=True, timeout=120, check=True).stdout
+        for more in (["--temp", "0"], place)
+    ]
+    assert said[0] == said[1] != ""
+
+
+def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BackendError, match="no backend 'ray'"):
+        graphml.load(STORIES, "ray")
+    with pytest.raises(UsageError, match=r"wanted 3 CPUs of the cluster; [012] of its 2 are free"):
+        graphml.load(STORIES, "ray.a", threads=3)
+    assert not ray.is_initialized()
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{free_port()}")
+    with pytest.raises(UsageError, match="nothing listens at 127"):
+        graphml.load(STORIES, "ray.a")
