@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from typing import Any
@@ -44,16 +45,18 @@ class PrefixRouter:
         loads: requests under way by engine, of all that may be chosen; at least one.
         """
         limit = min(loads.values()) + max(SLACK, SPREAD * sum(loads.values()) / len(loads))
-        free = [name for name, load in loads.items() if load <= limit]
-        blocks = _chain(text)
-        n_read = dict.fromkeys(free, 0)
+        blocks, n_read = _chain(text), dict[str, int]()
         for block in blocks:
-            readers = self._readers.get(block, {})
-            if not any(name in readers for name in free):
+            readers = [name for name in self._readers.get(block, ()) if loads.get(name, math.inf) <= limit]
+            if not readers:
                 break
-            for name in free:
-                n_read[name] += name in readers
-        chosen = min(free, key=lambda name: (-n_read[name], loads[name], self._n_chosen[name]))
+            for name in readers:
+                n_read[name] = n_read.get(name, 0) + 1
+        most = max(n_read.values(), default=0)
+        names = [name for name, count in n_read.items() if count == most] or loads
+        # Steps of their own, since a cluster may have a thousand engines.
+        least = min(loads[name] for name in names)
+        chosen = min((name for name in names if loads[name] == least), key=self._n_chosen.__getitem__)
         self._n_chosen[chosen] += 1
         for block in blocks:
             self._readers.setdefault(block, {})[chosen] = None

@@ -52,6 +52,7 @@ WAYS: dict[str, list[object]] = {
     "diff": ["--fuse-a", "none"],
     "explain": ["--node", "layers.0.attention"],
     "profile": ["-p", 4, "-n", 2, "-r", 1],
+    "simulate": ["--measure", "-np", 1, "-c", 64, "--seconds", 9],
     "bench": ["-p", 4, "-n", 0, "-r", 1, "--backend", "reference", "-o", "json"],
     "tune": ["--backend", "cpu"],
     "compare": ["--backend", "reference", "--place", "cpu:layers.0", *SMALL],
