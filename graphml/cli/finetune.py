@@ -86,7 +86,9 @@ def finetune(
         return
     if done.validation is not None:
         print(f"validation: {done.validation[0]:.4f} before, {done.validation[1]:.4f} after")
-    print(f"{done.path}: {size(done.path.stat().st_size)}; graphml run {opened.path.name} --lora {done.path}")
+    own = f" --arch {opening.arch}" if opening.arch else " --trust-arch" if opening.trust_arch else ""
+    run = f"graphml run {opened.path.name}{own} --lora {done.path}"
+    print(f"{done.path}: {size(done.path.stat().st_size)}; {run}")
 
 
 def _announce(plan: FinetunePlan) -> None:

@@ -35,7 +35,7 @@ TITLES = {
     "Graphs and numbers": ("graph", "diff", "explain", "compare", "bisect"),
     "Train": ("finetune",),
     "Write architectures, ops and backends": (
-        "verify", "new-arch", "import", "test-backend", "test-op", "fuzz", "report",
+        "verify", "new-arch", "import", "convert", "test-backend", "test-op", "fuzz", "report",
     ),
 }  # fmt: skip
 _OUR_WORDS = "graphml.words"

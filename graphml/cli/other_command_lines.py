@@ -40,14 +40,12 @@ OTHER_COMMANDS: Final = {
     "create": "`--system`, `--template` and settings are options, or in graphml.toml; `graphml new-arch` "
     "drafts an architecture, `graphml import` writes one from PyTorch",
     "push": "a file is uploaded with the hub's own client, `hf upload`",
-    "convert": "folders of transformers are opened as they are, `graphml run FOLDER`; `graphml import` "
-    "writes an architecture from PyTorch",
     "eval": "`graphml perplexity` scores a text; other tests ask `graphml serve`",
     "inspect": "`graphml info` shows a file, `graphml graph` its graph",
     "login": "the hub's token is the variable HF_TOKEN",
     "perf": "`graphml bench` measures speed, `graphml profile` where the time goes",
     "ps": "a server tells its model at /v1/models and its requests at /slots; `graphml models` lists files",
-    "quantize": "weights are converted as a model is opened, `graphml run --quant q8`; no file is written",
+    "quantize": "`graphml convert --quant q8` writes a file; `graphml run --quant q8` converts as it opens",
     "search": "`graphml models --suggest` lists models that fit into memory",
     "stop": "a server ends with Ctrl-C, or when its process is ended",
     "ui": "`graphml serve` has a page at /",

@@ -59,6 +59,7 @@ RIGHT = [
     "plain-shared",
     "plain-past",
     "plain-maps",
+    "plain-powers",
     "plain-first",
     "plain-latent",
     "plain-linear",

@@ -242,3 +242,14 @@ def test_limits_of_experts_that_only_large_values_reach_are_seen(
         imported("plain-m", folder, change)
     monkeypatch.setattr(experts, "LARGE", 1.0)
     assert "experts" in imported("plain-m", folder, change).text
+
+
+def test_whole_powers_and_sums_of_three_operands_are_chains(folder: Path) -> None:
+    text = imported("plain-powers", folder).text
+    assert "g.mul(g.sqr(" in text
+    with pytest.raises(ArchitectureError, match=r"a power of 9"):
+        imported("plain-powers", folder, with_arguments("aten.pow.Tensor_Scalar", exponent=9))
+    # A dimension that one operand alone has would be summed before it is multiplied.
+    changed = with_arguments("aten.einsum.default", 1, equation="btef,efd,bte->btf")
+    with pytest.raises(ArchitectureError, match="wanted sums over dimensions of both operands alone"):
+        imported("plain-powers", folder, changed)

@@ -58,6 +58,7 @@ WAYS: dict[str, list[object]] = {
     "compare": ["--backend", "reference", "--place", "cpu:layers.0", *SMALL],
     "bisect": ["--backend", "reference", "--place", "cpu:layers.0", *SMALL],
     "verify": ["--record", "out.npz"],
+    "convert": ["-o", "out.gguf", "--force"],
     "report": ["-o", "report.zip"],
 }
 NAMED_BY_OPTION = {"bench": "-m"}

@@ -68,11 +68,11 @@ def run(
 def test_a_cluster_answers_as_one_process_does(
     nodes: RayNodes, stories: graphml.Model, tmp_path: Path
 ) -> None:
-    path = requests(tmp_path, 24)
+    path = requests(tmp_path, 150)  # both engines are up before the end
     used: set[int] = set()
     summary = run(stories, path, nodes.address, lambda progress: used.update(nodes.engines()))
     assert len(used) == 2
-    assert (summary.progress.done, summary.progress.failed) == (24, 0)
+    assert (summary.progress.done, summary.progress.failed) == (150, 0)
     alone = BatchJob(stories, path, tmp_path / "alone.jsonl", SETTINGS).run()
     assert answers(summary.output) == answers(alone.output)
     assert not ray.is_initialized()

@@ -32,6 +32,7 @@ from graphml.authoring.importing.numbers import Fields, Pins
 from graphml.authoring.importing.places import COMPUTED, ParameterPlace, StoredParameter, places, stored_as
 from graphml.authoring.importing.region import Recognised, Region, run
 from graphml.authoring.importing.rope_fields import other_rope_fields, rope_text
+from graphml.authoring.importing.simpler_ops import simpler_ops
 from graphml.authoring.importing.walk import Walk
 from graphml.authoring.importing.writing import Writer
 from graphml.errors import ArchitectureError
@@ -366,7 +367,7 @@ def import_description(description: TracedModule, held: Mapping[str, Callable[[]
 
 def understood(description: TracedModule, held: Mapping[str, Callable[[], Array]]) -> Understood:
     """What a traced module is; ArchitectureError names what is not known."""
-    description = split_tokens(joined_writes(joined_parameters(description, held)))
+    description = split_tokens(simpler_ops(joined_writes(joined_parameters(description, held))))
     dependence = classed(description)
     check_lengths(dependence)
     recognised_nodes = recognised(dependence)

@@ -250,3 +250,29 @@ class Looped(Net):
 def looped():
     torch.manual_seed(0)
     return Looped([Latent() for _ in range(L)])
+
+
+class Powers(nn.Module):
+    """Experts that a ReLU chooses, in one sum of three operands; normed powers as an activation."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.norm2 = nn.RMSNorm(D, 1e-6), nn.RMSNorm(D, 1e-6)
+        self.qkv, self.o = nn.Linear(D, 3 * D, bias=False), nn.Linear(D, D)
+        self.router, self.mix = nn.Linear(D, 3), nn.Parameter(torch.rand(3))
+        self.up, self.down = nn.Parameter(torch.randn(3, D, 12) / 6), nn.Parameter(torch.randn(3, 12, D) / 3)
+
+    def forward(self, x):
+        q, k, v = map(heads, self.qkv(self.norm(x)).chunk(3, -1))
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.o(y.transpose(1, 2).flatten(2))
+        h = self.norm2(x)
+        inner = einsum("btd,edf->btef", h, self.up)
+        normed = [p * torch.rsqrt(p.square().mean(-1, keepdim=True) + 1e-5) for p in (inner**3, inner**6)]
+        inner = self.mix[0] * normed[0] + self.mix[1] * normed[1] + self.mix[2] * torch.tanh(inner) ** 5
+        return x + einsum("btef,efd,bte->btd", inner, self.down, functional.relu(self.router(h)))
+
+
+def powers():
+    torch.manual_seed(0)
+    return Net([Powers() for _ in range(L)])
