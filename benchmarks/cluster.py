@@ -32,6 +32,9 @@ from graphml.cluster import EnginesOptions, engines_on_ray, ray_engines
 from graphml.cluster.prefix_routing import PrefixRouter
 from graphml.server.local_server import LocalServer
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tests.cluster.ray_nodes import RayNodes  # ends its own processes alone
+
 ENGINE = "ray::_Engine"
 
 
@@ -46,14 +49,11 @@ class Turns(PrefixRouter):
 @contextmanager
 def cluster(cpus: int) -> Iterator[str]:
     """A head node with so many CPUs; its address."""
-    ray, address = Path(sys.executable).with_name("ray"), "127.0.0.1:26379"
-    start = [str(ray), "start", "--head", "--port=26379", f"--num-cpus={cpus}", "--include-dashboard=false",
-             "--object-store-memory=78643200", "--disable-usage-stats"]  # fmt: skip
-    subprocess.run(start, check=True, capture_output=True, env={**os.environ, "RAY_AUTH_MODE": "disabled"})
+    nodes = RayNodes(Path(tempfile.mkdtemp(prefix="ray", dir="/tmp")), 1, cpus)
     try:
-        yield address
+        yield nodes.address
     finally:
-        subprocess.run([str(ray), "stop", "--force"], check=False, capture_output=True)
+        nodes.close()
 
 
 def requests(path: Path, count: int, beginnings: int = 0) -> Path:
@@ -120,7 +120,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cpus", type=int, default=2)
     asked = parser.parse_args()
-    os.environ["RAY_AUTH_MODE"] = "disabled"
     folder = Path(tempfile.mkdtemp())
     with cluster(asked.cpus) as address, graphml.load(asked.model, threads=asked.cpus) as model:
         opened = model.opened_by

@@ -35,10 +35,10 @@ def free_port() -> int:
 
 
 class RayNodes:
-    """A cluster of nodes with one CPU each; the first one is its head."""
+    """A cluster of nodes with so many CPUs each; the first one is its head."""
 
-    def __init__(self, folder: Path, count: int) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, count: int, cpus: int = 1) -> None:
+        self._folder, self._cpus = folder, cpus
         self.address = f"{HOST}:{free_port()}"
         self.nodes: list[subprocess.Popen[Any]] = []
         for _ in range(count):
@@ -51,7 +51,8 @@ class RayNodes:
             place = ("--head", f"--port={self.address.split(':')[1]}", f"--temp-dir={self._folder}")
         # A driver joins by the node that has its own address.
         host = HOST if hidden is None else "127.0.0.2"
-        command = [str(RAY), "start", *place, f"--node-ip-address={host}", "--num-cpus=1", "--block"]
+        command = [str(RAY), "start", *place, f"--node-ip-address={host}", "--block"]
+        command += [f"--num-cpus={self._cpus}"]
         command += [*FREE_PORTS, *(SMALL if not self.nodes else (*SMALL[:1], SMALL[2]))]
         if hidden is not None:
             mounted = 'mount -t tmpfs none "$0" && exec "$@"'

@@ -216,11 +216,13 @@ def _entry(ref: ArrayKernelRef, function: Any) -> Callable[[int, int, int], None
 
 
 _PLACE = re.compile(r'File "([^"<]+)", line (\d+)')
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # which numba writes where colorama is imported
 
 
 def _told(ref: ArrayKernelRef, error: Exception) -> str:
     """What numba says, with the author's line: the last one in its text is the innermost."""
     text = str(error) if isinstance(error, NumbaError) else f"{type(error).__name__}: {error}"
+    text = _COLOUR.sub("", text)
     places = _PLACE.findall(text)
     code = getattr(ref.function, "py_func", ref.function).__code__
     file, line = places[-1] if places else (code.co_filename, code.co_firstlineno)

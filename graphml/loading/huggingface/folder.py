@@ -185,9 +185,8 @@ def _family(path: Path, kind: Any, families: Mapping[str, Family], refused: Mapp
     if not isinstance(kind, str) or kind not in families:
         hint = did_you_mean(str(kind)[:64], families, 1)
         raise ArchitectureError(
-            f"{path}: model_type {str(kind)[:64]!r} is not known.{hint} "
-            f"Known: {', '.join(sorted(families))}. A GGUF file of the model may be; "
-            "docs/folders.md says how to add a family"
+            f"{path}: model_type {str(kind)[:64]!r} is not known.{hint} {len(families)} are, which "
+            "docs/folders.md lists; it says how to add a family. A GGUF file of the model may be known"
         )
     return families[kind]
 
