@@ -172,6 +172,7 @@ def uvicorn_config(
     protocol = functools.partial(TimedProtocol, options=options, connections=connections)
     return uvicorn.Config(
         app, log_level="error", access_log=False, lifespan="off", ws="none", server_header=False,
+        loop="asyncio",  # whose sockets accept as `open_connections` has them; uvloop's do not
         http=protocol,  # type: ignore[arg-type]
         h11_max_incomplete_event_size=LARGEST_HEAD, timeout_keep_alive=KEEP_ALIVE_S,
         ssl_keyfile=_text(options.ssl_key), ssl_certfile=_text(options.ssl_certificate),
