@@ -172,10 +172,11 @@ class StageDevice:
         self.started()
         self._forget()
         names = list(graph.leaves("weight"))
-        keys = {}
-        for i, name in enumerate(names):
-            progress(f"weights to {self.name}", i, len(names))
+        sizes, done, keys = [weights[name].nbytes for name in names], 0, dict[str, str]()
+        for name, n_bytes in zip(names, sizes, strict=True):
             keys[name] = self._key(name, weights[name])
+            done += n_bytes
+            progress("upload", done, sum(sizes))
         program = StageProgram(self, graph, keys, self.call("lower", str(graph), keys))
         self._programs.add(program)
         return program

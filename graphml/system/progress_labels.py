@@ -29,6 +29,9 @@ WORK: Final = {
     "tune": ("Tuning kernels", "products"),
     "training": ("Training", "steps"),
     "graphs": ("Random graphs", "graphs"),
+    "nodes": ("Measuring", "nodes"),
+    "steps": ("Measuring steps", "steps"),
+    "simulate": ("Simulating", "requests"),
 }
 """Name of the work -> its label, and the unit of its counts; "" for bytes."""
 
