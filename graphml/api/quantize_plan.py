@@ -36,7 +36,7 @@ def quantize_plan(
     plan = {}
     for name, shape in tensors.items():
         rows_last = tuple(int(size) for size in (reversed(shape) if reverse else shape))
-        _check_rows(kind, name, rows_last, facts)
+        _check_rows(kind, name, rows_last)
         plan[name] = tensor_format(kind, name, rows_last, facts).upper()
     return plan
 
@@ -74,7 +74,7 @@ def _is_reversed(metadata: Mapping[str, Any], tensors: Mapping[str, Sequence[int
     return len(shape) > 1 and shape[0] == width != shape[-1]
 
 
-def _check_rows(kind: FileType, name: str, shape: tuple[int, ...], facts: ModelFacts) -> None:
+def _check_rows(kind: FileType, name: str, shape: tuple[int, ...]) -> None:
     """llama-quantize refuses a file type without a type for such rows; float16 would be another."""
     block = graphml_quant.by_name(kind.format).block_elements
     if not is_kept(name, shape) and kind.format not in FALLBACK and shape[-1] % block:

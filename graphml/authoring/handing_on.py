@@ -34,6 +34,7 @@ FURTHEST, FURTHEST_PLAIN = 0.05, 1e-5
 _NUMBERS = {name: number for number, name in PLAIN_TYPES.items()}
 _TYPES = {"u": "UINT", "i": "INT", "f": "FLOAT"}
 _COMPARED = 24  # tokens
+PRE = "tokenizer.ggml.pre"
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def hand_on(model: Model, output: Path, source: Path | None, options: LoadOption
     merged = _merged(model)
     try:
         with replacing(output) as partial:
-            _write(model, partial, text, merged)
+            _write(model, partial, text, merged, options.pre)
             nmse = _compared(
                 model, partial, options, rounded=any(each.is_rounded for each in merged.values())
             )
@@ -128,8 +129,13 @@ def _check(adapter: Adapter, tensors: Mapping[str, Tensor]) -> None:
         raise UsageError(f"{adapter.name}: convert: cannot be merged: it {why}")
 
 
-def _write(model: Model, path: Path, text: str | None, merged: Mapping[str, _Merged]) -> None:
-    """The file: a definition's architecture has a name of its own, since it says what the tensors are."""
+def _write(
+    model: Model, path: Path, text: str | None, merged: Mapping[str, _Merged], pre: str | None
+) -> None:
+    """The file: a definition's architecture has a name of its own, since it says what the tensors are.
+
+    pre: of the tokenizer, in place of the file's; None: that.
+    """
     metadata = model.executor.file.metadata
     own = metadata.text("general.architecture")
     is_named = text is None or own.startswith(IMPORTED)
@@ -138,7 +144,7 @@ def _write(model: Model, path: Path, text: str | None, merged: Mapping[str, _Mer
     for key in metadata:
         if key == "general.architecture" or key.startswith(("split.", "GGUF.")):
             continue
-        if text is not None and key in (SOURCE, DEFINITION):
+        if (text is not None and key in (SOURCE, DEFINITION)) or (pre is not None and key == PRE):
             continue
         kind, count, _ = metadata.beginning(key, 0)
         renamed = f"{name}{key.removeprefix(own)}" if key.startswith(f"{own}.") else key
@@ -147,6 +153,8 @@ def _write(model: Model, path: Path, text: str | None, merged: Mapping[str, _Mer
             writer.add_key_value(renamed, metadata[key], of)
         elif count:
             writer.add_key_value(renamed, metadata[key], gguf.GGUFValueType.ARRAY, sub_type=of)
+    if pre is not None:
+        writer.add_string(PRE, pre)
     if text is not None:
         writer.add_string(DEFINITION, hashlib.sha256(text.encode()).hexdigest())
         writer.add_string(SOURCE, text)
@@ -178,9 +186,7 @@ def _type_of(kind: str) -> Any:
 
 def _compared(model: Model, path: Path, options: LoadOptions, rounded: bool) -> float:
     """The NMSE of the file's logits against the model's; GraphmlError where they are others."""
-    same = LoadOptions(
-        backend=options.backend, threads=options.threads, kv=options.kv, pre=options.pre, trust_arch=True
-    )
+    same = LoadOptions(backend=options.backend, threads=options.threads, kv=options.kv, trust_arch=True)
     count = min(_COMPARED, model.n_ctx)
     ids = np.random.default_rng(0).integers(0, model.executor.n_vocab, count).tolist()
     with load_model(path, same, no_progress) as other:

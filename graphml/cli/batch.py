@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
 from dataclasses import asdict, replace
 from json import loads
 from pathlib import Path
@@ -17,8 +15,10 @@ from graphml.cli.options import options
 from graphml.cli.options.checks import check_target
 from graphml.cli.options.opening import find, load, model_and_word
 from graphml.cli.options.typer_options import grouped, sources_by_field
-from graphml.cli.terminal.console import Bars, say, write_json
+from graphml.cli.terminal.console import Bars, own_output, say, write_json
+from graphml.cluster.cluster_options import EnginesOptions, importing_ray
 from graphml.errors import UsageError
+from graphml.options.option_fields import options_of
 from graphml.sampling import SamplingParams
 from graphml.sampling.chain.sampler import sampler_of
 from graphml.sampling.structured.params_structure import matcher_of
@@ -35,6 +35,7 @@ def batch(
     context: typer.Context,
     opening: options.Talking,
     params: SamplingParams,
+    cluster: EnginesOptions,
     model: options.Model = None,
     requests: Annotated[
         str | None,
@@ -68,23 +69,6 @@ def batch(
         bool, typer.Option("--in-order", help="Sort the results by their requests at the end.")
     ] = False,
     retry: Annotated[bool, typer.Option("--retry", help="Ask lines again that failed before.")] = False,
-    ray: Annotated[
-        str | None,
-        typer.Option("--ray", metavar="HOST:PORT", show_default=False,
-                     help="Engines on the nodes of a Ray cluster: the address of its head node, or auto."),
-    ] = None,
-    engines: Annotated[
-        int | None,
-        typer.Option(min=1, show_default=False, help="Engines on the cluster; one a node by default."),
-    ] = None,
-    engine_cpus: Annotated[
-        float | None,
-        typer.Option("--engine-cpus", show_default=False,
-                     help="CPUs of a node for each engine, which may be a fraction; by default all."),
-    ] = None,
-    engine_gpus: Annotated[
-        float, typer.Option("--engine-gpus", min=0, help="GPUs of a node for each engine.")
-    ] = 0.0,
     json: options.Json = False,
 ) -> None:  # fmt: skip
     """Answer the requests of a file, as many together as fit; the same command goes on after a kill."""
@@ -107,9 +91,9 @@ def batch(
     asked |= {} if seed < 0 else {"seed": seed}
     defaults = BatchDefaults(_fields(body), None if max_tokens < 0 else max_tokens, asked)
     settings = BatchSettings(parallel, ctx, url, defaults, in_order, retry)
-    answering = _engines(ray, engines, engine_cpus, engine_gpus)
+    answering = _engines(cluster)
     # Engines on other machines read the weights there.
-    here = opening if ray is None else replace(opening, pages="map", numa="first-touch")
+    here = opening if cluster.ray is None else replace(opening, pages="map", numa="first-touch")
     with Bars() as bars, load(find(model, opening, bars), here, bars) as opened:
         opened.opened_by = opening
         # What is wrong in every request is told once.
@@ -120,11 +104,7 @@ def batch(
         server = ServerOptions(short_name=model or opening.named or "")
         job = BatchJob(opened, requests, output, settings, server, answering)
         try:
-            # Ray prints the logs of nodes that end.
-            with (
-                Path(os.devnull).open("w") as nothing,
-                redirect_stdout(sys.stdout if ray is None else nothing),
-            ):
+            with own_output(alone=cluster.ray is not None):
                 summary = job.run(shown.line)
         except KeyboardInterrupt:
             bars.close()
@@ -139,18 +119,19 @@ def batch(
         sys.exit(1)
 
 
-def _engines(address: str | None, count: int | None, cpus: float | None, gpus: float) -> Engines:
+def _engines(cluster: EnginesOptions) -> Engines:
     """What answers: an engine of this process, or those of a cluster."""
-    if address is None:
-        stated = {"--engines": count, "--engine-cpus": cpus, "--engine-gpus": gpus or None}
-        for flag in (flag for flag, value in stated.items() if value is not None):
-            raise UsageError(f"{flag}: wanted --ray ADDRESS with it")
+    if cluster.ray is None:
+        for name, stated in options_of(EnginesOptions).items():
+            if getattr(cluster, name):
+                raise UsageError(f"{stated.flags[-1]}: wanted --ray ADDRESS with it")
         from graphml.server.local_server import LocalServer
 
         return LocalServer
-    from graphml.cluster import EnginesOptions, engines_on_ray
+    with importing_ray():
+        from graphml.cluster.ray_engines import engines_on_ray
 
-    return engines_on_ray(EnginesOptions(address, count, cpus, gpus))
+        return engines_on_ray(cluster)
 
 
 def _say_what_came(summary: BatchSummary) -> None:

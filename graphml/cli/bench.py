@@ -6,11 +6,9 @@ two results, row by row.
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import redirect_stdout
 from dataclasses import replace
 from itertools import tee
 from pathlib import Path
@@ -43,7 +41,8 @@ from graphml.cli.options.opening import find
 from graphml.cli.options.options import Json, ModelSource
 from graphml.cli.options.typer_options import flags_given, grouped
 from graphml.cli.terminal import machine
-from graphml.cli.terminal.console import Bars, write_both, write_json
+from graphml.cli.terminal.console import Bars, own_output, write_both, write_json
+from graphml.cluster.cluster_options import importing_ray
 from graphml.errors import UsageError
 from graphml.loading import discovery, fetch
 
@@ -115,7 +114,8 @@ def run(
 
 def _run_on_nodes(address: str, job: Job, shown: Sequence[str], written: OutputOptions, bars: Bars) -> None:
     """Write a table for each node of a cluster, or in other forms the rows of all, each with its node."""
-    from graphml.cluster.node_benchmarks import rows_of_nodes
+    with importing_ray():
+        from graphml.cluster.node_benchmarks import rows_of_nodes
 
     def texts() -> Iterator[str]:
         of_nodes = rows_of_nodes(address, job, machine.cpu_name, bars.report)
@@ -127,9 +127,7 @@ def _run_on_nodes(address: str, job: Job, shown: Sequence[str], written: OutputO
         else:
             yield from FORMATS[written.output]((row for _, rows in of_nodes for row in rows), shown)
 
-    out = sys.stdout
-    # Ray prints the logs of nodes that end.
-    with Path(os.devnull).open("w") as nothing, redirect_stdout(nothing):
+    with own_output() as out:
         for text in texts():
             out.write(text)
             out.flush()

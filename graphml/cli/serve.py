@@ -13,7 +13,7 @@ import sys
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -25,7 +25,8 @@ from graphml.api.model import Model
 from graphml.backend import Progress, no_progress
 from graphml.cli.options.checks import text_or_file
 from graphml.cli.options.typer_options import CONFIG_FILE
-from graphml.cli.terminal.console import Bars, write
+from graphml.cli.terminal.console import Bars, own_output, write
+from graphml.cluster.cluster_options import ReplicaOptions, importing_ray, least_and_most
 from graphml.errors import UsageError
 from graphml.ir.cache_types import of_all_layers
 from graphml.loading import fetch
@@ -64,9 +65,6 @@ from graphml.system.log_output import show_log
 from graphml.system.pages import free_memory
 from graphml.system.read_files import plain_text
 from graphml.text.template_process import PROCESSES
-
-if TYPE_CHECKING:
-    from graphml.cluster.replicated_server import ReplicaOptions
 
 DEFAULT_PARALLEL = 8
 SAME_OF_LOAD = (
@@ -137,7 +135,7 @@ def on_cluster(values: dict[str, Any]) -> bool:
     if "ray" not in values:
         for name in ("replicas", "replica_cpus", "replica_gpus"):
             if name in values:
-                raise UsageError(f"--{name.replace('_', '-')}: wanted --ray ADDRESS with it")
+                raise by_flag(UsageError(f"{name}: wanted --ray ADDRESS with it"))
     return "ray" in values
 
 
@@ -145,21 +143,16 @@ def refuse_with_replicas(command: Parsed) -> None:
     """UsageError for what a replica cannot have."""
     for name in ("models_dir", "models_preset", "slot_save_path", "mcp", "sleep_idle"):
         if name in command.values:
-            raise UsageError(f"--{name.replace('_', '-')}: wanted a server without replicas")
+            raise by_flag(UsageError(f"{name}: wanted a server without replicas"))
     if command.others:
         raise UsageError(f"--ray: wanted one model; got {command.others[0]!r} too")
 
 
 def replica_options(values: dict[str, Any], address: str) -> ReplicaOptions:
     """How many replicas there are, and where."""
-    from graphml.cluster.replicated_server import ReplicaOptions
-
-    count = values.get("replicas", "1")
-    least, _, most = count.partition("-")
-    if not (least.isdecimal() and (most or least).isdecimal()):
-        raise UsageError(f"--replicas: wanted N or LEAST-MOST; got {count!r:.40}")
+    counts = least_and_most(values.get("replicas", "1"))
     cpus, gpus = values.get("replica_cpus", 1.0), values.get("replica_gpus", 0.0)
-    return ReplicaOptions(address, int(least), int(most or least), cpus, gpus)
+    return ReplicaOptions(address, *counts, cpus, gpus)
 
 
 def _serve_replicas(command: Parsed, options: ServerOptions, opening: LoadOptions) -> None:
@@ -171,15 +164,15 @@ def _serve_replicas(command: Parsed, options: ServerOptions, opening: LoadOption
             raise UsageError(f"--ray: wanted an address beside --replicas; got {address!r}")
         address, values["replicas"] = "auto", address
     replicas = replica_options(values, address)
-    from graphml.cluster.replicated_server import serve_replicas_until_stopped
+    with importing_ray():
+        from graphml.cluster.replicated_server import serve_replicas_until_stopped
 
     with Bars(sys.stderr) as bars:
         path = _path(command, opening, bars.report)
     with contextlib.closing(open_path(path)) as file:
         tensor_files = [Path(part) for part in file.paths]
     opening = replace(opening, threads=opening.threads or max(1, int(replicas.cpus)))
-    # Ray prints the logs of nodes that end.
-    with Path(os.devnull).open("w") as nothing, contextlib.redirect_stdout(nothing):
+    with own_output():
         serve_replicas_until_stopped(path, tensor_files, opening, options, replicas)
 
 

@@ -23,7 +23,7 @@ from graphml.cluster.front import Front
 from graphml.cluster.replica_set import ReplicaSet
 from graphml.cluster.replicated_server import ONGOING, REPLICA, SERVE_LOG, deployment
 from graphml.errors import UsageError
-from graphml.server.options.command_line import parsed
+from graphml.server.options.command_line import by_flag, parsed
 
 OF_PROXY = ("host", "port", "ssl_key", "ssl_certificate", "ray")
 """Flags of where a server listens: Ray Serve's proxies do."""
@@ -40,7 +40,8 @@ def app(args: Mapping[str, str]) -> Any:
     command = parsed(shlex.split(args["command"]))
     for name in OF_PROXY:
         if name in command.values:
-            raise UsageError(f"args: command: --{name.replace('_', '-')}: Ray Serve's proxies listen")
+            flag = by_flag(UsageError(f"{name}: Ray Serve's proxies listen"))
+            raise UsageError(f"args: command: {flag}")
     refuse_with_replicas(command)
     options, opening = replace(server_options(command), hosts=("0.0.0.0",)), load_options(command)
     check_binding(options)

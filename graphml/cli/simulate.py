@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,13 +14,12 @@ from graphml.cli.options.checks import check_target
 from graphml.cli.options.opening import find, load
 from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import Bars, columns, say, write_json
+from graphml.cluster.cluster_options import least_and_most
 from graphml.errors import UsageError
 from graphml.ir.cells import BLOCK_SIZE
 
 if TYPE_CHECKING:
     from graphml.simulation import Autoscaling, CostModel
-
-REPLICAS = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
 
 
 @grouped
@@ -150,8 +148,6 @@ def _with_sizes(cost: CostModel, parallel: int | None, ctx: int | None, blocks: 
 def _replicas(text: str, start: float) -> int | Autoscaling:
     from graphml.simulation import Autoscaling
 
-    match = REPLICAS.fullmatch(text)
-    if match is None:
-        raise UsageError(f"--replicas: wanted N or LEAST-MOST; got {text!r:.80}")
-    scaling = Autoscaling(int(match[1]), int(match[2] or match[1]), start)
-    return scaling if match[2] else scaling.least
+    least, most = least_and_most(text)
+    scaling = Autoscaling(least, most, start)
+    return scaling if "-" in text else least

@@ -1,23 +1,25 @@
-"""Several machines by Ray: engines of a batch job on the nodes of a cluster, and replicas of a server.
+"""Several machines by Ray: engines of batch jobs, replicas of servers, stages of models, benchmarks of nodes.
 
-Needs the extra `ray`, but for routing and autoscaling, which know nothing of it. `graphml batch --ray` and
-`graphml serve --ray` are this package.
+Needs the extra `ray`, but for options, routing and autoscaling, which know nothing of it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from graphml.cluster.cluster_options import EnginesOptions, importing_ray
+
 if TYPE_CHECKING:
-    from graphml.cluster.ray_engines import EnginesOptions, RayEngines, engines_on_ray
+    from graphml.cluster.ray_engines import RayEngines, engines_on_ray
 
 __all__ = ["EnginesOptions", "RayEngines", "engines_on_ray"]
 
 
 def __getattr__(name: str) -> Any:
-    """A name of `__all__`, which imports Ray."""
+    """A name of `__all__` that imports Ray; UsageError without it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from graphml.cluster import ray_engines
+    with importing_ray():
+        from graphml.cluster import ray_engines
 
     return getattr(ray_engines, name)

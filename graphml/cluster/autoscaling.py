@@ -10,6 +10,10 @@ from typing import Any
 
 FULL = 0.9
 """Share of the blocks of all caches from which on another replica is wanted."""
+UP_S, DOWN_S = 5.0, 60.0
+"""Seconds for which more, or fewer, must be wanted."""
+INTERVAL_S, LOOK_BACK_S = 1.0, 5.0
+"""Seconds between two reports of a load, and of those over which loads are averaged."""
 
 
 def replicas_wanted(context: Any) -> tuple[int, dict[str, Any]]:

@@ -59,12 +59,3 @@ class ReplyEnd:
 
     n_prompt: int = 0
     n_generated: int = 0
-
-
-@dataclass
-class ReplicaLoad:
-    """What a replica has to do: answers that wait, that run, and the share of its cache's blocks in use."""
-
-    waiting: int = 0
-    running: int = 0
-    blocks: float = 0.0

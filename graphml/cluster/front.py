@@ -1,8 +1,8 @@
 """The front of a server of several replicas: an ASGI application that lets requests in and passes them on.
 
 Keys, their limits and the sizes of bodies are checked here, over all replicas. A request goes to the replica
-that has read its beginning; what a replica keeps (responses, streams) is found where it is. Knows paths and
-the names of bodies' fields; nothing of answers.
+that has read its beginning; what a replica keeps (responses, streams) is found where it is. Knows paths;
+nothing of answers.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from graphml.cluster.beginnings import Beginning
 from graphml.cluster.forwarded import FORWARDED, ForwardedRequest, KeyOwner, ReplyEnd
-from graphml.cluster.prefix_routing import BLOCK, MOST_BLOCKS
 from graphml.cluster.replica_set import ReplicaSet, Reply
 from graphml.server.observing.request_log import Ended
 from graphml.server.observing.server_metrics import key_metrics
@@ -34,16 +34,8 @@ from graphml.server.protocols.request_body import limited_body
 from graphml.server.responses.api_errors import ApiError, as_api_error, style_of
 from graphml.server.responses.event_stream import client_left, error_event
 from graphml.server.responses.json_response import error_response, json_response
-from graphml.server.server_app import guards
+from graphml.server.server_app import COUNTED, guards
 
-GENERATING = frozenset({
-    "/v1/chat/completions", "/chat/completions", "/v1/completions", "/completions", "/completion", "/infill",
-    "/v1/fim/completions", "/fim/completions", "/v1/responses", "/responses", "/v1/messages", "/api/chat",
-    "/api/generate",
-    "/v1/embeddings", "/embeddings", "/embedding", "/v1/rerank", "/rerank", "/reranking", "/v1/reranking",
-    "/api/embed", "/api/embeddings",
-})  # fmt: skip
-"""Paths whose requests count among those of a key."""
 KEPT = re.compile(r"/v1/responses/[^/]+(/cancel|/input_items)?|/v1/stream|/v1/chat/completions/control")
 """What one replica alone knows."""
 OF_ONE = "needs a server of one replica: each has {} of its own"
@@ -52,27 +44,6 @@ REFUSED = {
     ("POST", "/slots"): OF_ONE.format("slots"),
 }
 SAMPLE = re.compile(r"^([A-Za-z_:][A-Za-z0-9_:]*)(\{)?", re.ASCII)
-
-
-class Beginning(msgspec.Struct):
-    """Of a body what chooses a replica, and how many answers it wants; texts are not decoded."""
-
-    tools: msgspec.Raw = msgspec.Raw()
-    system: msgspec.Raw = msgspec.Raw()
-    instructions: msgspec.Raw = msgspec.Raw()
-    messages: msgspec.Raw = msgspec.Raw()
-    prompt: msgspec.Raw = msgspec.Raw()
-    input: msgspec.Raw = msgspec.Raw()
-    n: Any = 1
-    previous_response_id: Any = None
-
-    @property
-    def text(self) -> str:
-        """What the prompt begins with, as it is written."""
-        parts = (self.tools, self.system, self.instructions, self.messages, self.prompt, self.input)
-        return b"\n".join(bytes(part) for part in parts if part)[: BLOCK * MOST_BLOCKS].decode(
-            "utf-8", "replace"
-        )
 
 
 class Front:
@@ -122,7 +93,7 @@ class Front:
             gathered = self._metrics if asked.path == "/metrics" else self._slots
             await (await gathered(asked))(scope, receive, send)
             return
-        beginning = _beginning(body) if asked.method == "POST" else Beginning()
+        beginning = Beginning.of(body) if asked.method == "POST" else Beginning()
         async with self._counted(asked, beginning):
             reply = await self._unless_left(receive, self._begun(asked, beginning))
             if reply is not None:
@@ -193,7 +164,7 @@ class Front:
     async def _counted(self, asked: ForwardedRequest, beginning: Beginning) -> AsyncIterator[None]:
         """Within, a request is one of its key's; ApiError where that is too much."""
         key = None if asked.owner is None else asked.owner.name
-        use = self.keys.use_of(key) if asked.path in GENERATING and asked.method == "POST" else None
+        use = self.keys.use_of(key) if asked.path in COUNTED and asked.method == "POST" else None
         n_answers = beginning.n if type(beginning.n) is int and beginning.n > 0 else 1
         if use is not None:
             use.begin(0, n_answers, self._running[key])
@@ -297,13 +268,6 @@ def labelled(texts: dict[str, str]) -> str:
                 joined = f"{name}{{{label},{rest}" if sample[2] else f"{name}{{{label}}}{rest}"
                 samples.setdefault(family, []).append(joined)
     return "".join(f"{line}\n" for family in samples for line in (*about.get(family, ()), *samples[family]))
-
-
-def _beginning(body: bytes) -> Beginning:
-    try:
-        return msgspec.json.decode(body, type=Beginning)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return Beginning()  # its replica says what is wrong
 
 
 def _own_headers(headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

@@ -107,6 +107,8 @@ def ready_nodes(
         if problem:
             raise UsageError(f"--ray: node {node}: {problem}")
         ready.append(node)
+    if not ready:
+        raise UsageError("--ray: all nodes have left the cluster")
     return ready
 
 

@@ -6,11 +6,9 @@ Knows beginnings as texts, and engines by name and load; nothing of Ray, request
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
-from typing import Any
 
 BLOCK = 128
 """Characters of a text that are compared at once: about the 32 tokens of a block of the cache."""
@@ -21,15 +19,6 @@ MOST_KNOWN = 65_536
 SPREAD, SLACK = 0.25, 1
 """An engine gets no further request for its beginnings when it has more requests than the least busy one and
 SPREAD x the mean, or SLACK where that is more: so none is left out."""
-FIRST = ("tools", "functions", "system", "instructions")
-TEXTS = ("messages", "prompt", "input", "content")
-
-
-def beginning(body: Mapping[str, Any]) -> str:
-    """What a request's prompt begins with, as its body says: tools, system, then messages or prompt."""
-    parts = [body[name] for name in (*FIRST, *TEXTS) if body.get(name)]
-    texts = (part if isinstance(part, str) else json.dumps(part, ensure_ascii=False) for part in parts)
-    return "\n".join(texts)[: BLOCK * MOST_BLOCKS]
 
 
 class PrefixRouter:

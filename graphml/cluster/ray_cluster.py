@@ -13,15 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
 from graphml import settings
+from graphml.cluster.cluster_options import check_address
 from graphml.errors import BackendError, UsageError
 from graphml.system.closing import Closing
-
-try:
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-except ModuleNotFoundError:
-    raise UsageError("ray is missing; pip install '.[ray]' in a clone") from None
 
 NAMESPACE = "graphml"
 """Where this package's actors have their names."""
@@ -84,6 +82,16 @@ class RayCluster(Closing):
             for node in ray.nodes()
             if node["Alive"] and (cpus := node["Resources"].get("CPU", 0.0)) > 0
         ]
+
+    def nodes_for(self, count: int, cpus: float, flag: str) -> list[RayNode]:
+        """Nodes that have so many CPUs; UsageError where as many actors with these never fit on them."""
+        large = [node for node in self.nodes if node.cpus >= cpus]
+        if not large:
+            raise UsageError(f"{flag}: no node of the cluster has {cpus:g} CPUs")
+        most = sum(int(node.cpus / cpus + 1e-6) for node in large) if cpus else count
+        if most < count:
+            raise UsageError(f"{flag}: wanted {count} times {cpus:g} CPUs, of a node each; {most} fit")
+        return large
 
     @staticmethod
     def check_free(needed: Mapping[str, float]) -> None:
@@ -154,16 +162,6 @@ def described(error: BaseException) -> str:
 def _one_line(error: object) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines)[:600] if lines else type(error).__name__
-
-
-def check_address(address: str) -> None:
-    """UsageError for what names no cluster."""
-    host, _, port = address.rpartition(":")
-    is_pair = host and "://" not in address and port.isdecimal() and 0 < int(port) < 65536
-    if address != "auto" and not is_pair:
-        raise UsageError(
-            f"--ray: wanted HOST:PORT of a head node or 'auto', on a node of its cluster; got {address!r:.80}"
-        )
 
 
 def _listens(address: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import time
@@ -20,9 +21,11 @@ import ray
 
 from graphml.api.load_model import load_model
 from graphml.api.model import Model
+from graphml.cluster.beginnings import Beginning
+from graphml.cluster.cluster_options import EnginesOptions
 from graphml.cluster.node_check import FileSender, Wanted, prepared, ready_nodes, wanted_files
-from graphml.cluster.prefix_routing import PrefixRouter, beginning
-from graphml.cluster.ray_cluster import RayCluster, check_address, described
+from graphml.cluster.prefix_routing import PrefixRouter
+from graphml.cluster.ray_cluster import RayCluster, described
 from graphml.errors import BackendError, UsageError
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.server.local_server import LocalServer
@@ -35,30 +38,6 @@ DEATHS = 3
 PATIENCE_S = 300.0
 """Seconds for which a job waits when no engine is alive any more."""
 POLL_S = 0.5
-
-
-@dataclass(frozen=True)
-class EnginesOptions:
-    """Where engines run.
-
-    address: HOST:PORT of the head node, or "auto". count: engines; None: one a node. cpus: of a node for each
-    engine, which are its threads too, and may be a fraction; None: all of the node, or of several engines
-    their share. gpus: of a node for each engine.
-    """
-
-    address: str = "auto"
-    count: int | None = None
-    cpus: float | None = None
-    gpus: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_address(self.address)
-        if self.count is not None and self.count < 1:
-            raise UsageError(f"--engines: wanted at least 1; got {self.count}")
-        if self.cpus is not None and not self.cpus > 0:
-            raise UsageError(f"--engine-cpus: wanted a number above 0; got {self.cpus}")
-        if not self.gpus >= 0:
-            raise UsageError(f"--engine-gpus: wanted 0 or more; got {self.gpus}")
 
 
 class _Engine:
@@ -95,7 +74,7 @@ class RayEngines(Closing):
     """
 
     def __init__(self, model: Model, server: ServerOptions, options: EnginesOptions) -> None:
-        self._cluster = RayCluster(options.address)
+        self._cluster = RayCluster(options.ray or "auto")
         self._begun = False
         self._router = PrefixRouter()
         self._watches: set[asyncio.Task[None]] = set()
@@ -109,20 +88,18 @@ class RayEngines(Closing):
     def _started(self, model: Model, server: ServerOptions, options: EnginesOptions) -> dict[str, _State]:
         opened = _opened_by(model)
         wanted = wanted_files(model.path, [*map(Path, model.executor.file.paths)], opened)
-        large = [node for node in self._cluster.nodes if node.cpus >= (options.cpus or 0)]
-        if not large:
-            raise UsageError(f"--engine-cpus: no node of the cluster has {options.cpus or 0:g} CPUs")
+        large = self._cluster.nodes_for(options.engines or 1, options.engine_cpus or 0, "--engine-cpus")
         self._source = FileSender(self._cluster, wanted.model)
         nodes = ready_nodes(self._cluster, large, wanted, self._source)
-        count = len(nodes) if options.count is None else options.count
+        count = options.engines or len(nodes)
         share = -(-count // len(nodes))  # engines of the first node
-        sizes = [options.cpus or nodes[i % len(nodes)].cpus / share for i in range(count)]
-        self._cluster.check_free({"CPU": sum(sizes), "GPU": options.gpus * count})
+        sizes = [options.engine_cpus or nodes[i % len(nodes)].cpus / share for i in range(count)]
+        self._cluster.check_free({"CPU": sum(sizes), "GPU": options.engine_gpus * count})
         engines = {}
         for i, cpus in enumerate(sizes):
             opened_by = replace(opened, threads=opened.threads or max(1, int(cpus)))
             actor = ray.remote(_Engine).options(
-                num_cpus=cpus, num_gpus=options.gpus, max_restarts=-1, max_task_retries=0,
+                num_cpus=cpus, num_gpus=options.engine_gpus, max_restarts=-1, max_task_retries=0,
                 max_concurrency=server.parallel + server.limits.waiting,
                 scheduling_strategy=RayCluster.near(nodes[i % len(nodes)]),
             )  # fmt: skip
@@ -147,7 +124,7 @@ class RayEngines(Closing):
             self._begun = True
             for state in self._engines.values():
                 self._watch(state)
-        text = beginning(body)
+        text = Beginning.of(json.dumps(body).encode()).text
         for _ in range(DEATHS):
             name = await self._choose(text)
             state = self._engines[name]

@@ -17,14 +17,14 @@ from starlette.middleware import Middleware
 from starlette.types import Message
 
 from graphml.api.load_model import load_model
-from graphml.cluster.forwarded import ForwardedRequest, KeyOwner, ReplicaLoad, ReplyEnd, ReplyHead
+from graphml.cluster.forwarded import ForwardedRequest, KeyOwner, ReplyEnd, ReplyHead
 from graphml.cluster.node_check import Wanted, prepared
 from graphml.errors import BackendError
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.server.access.text_limits import Held
 from graphml.server.engine.served_models import ServedModels
 from graphml.server.engine.service import Service, SharedParts
-from graphml.server.local_server import http_scope
+from graphml.server.local_server import call, http_scope
 from graphml.server.observing.request_log import RequestLog
 from graphml.server.options.server_options import ServerOptions
 from graphml.server.responses.json_response import ANSWERS
@@ -59,17 +59,13 @@ class Replica:
         """The replica's name, and that it answers."""
         return self._name
 
-    async def load(self) -> ReplicaLoad:
-        """What it has to do now."""
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """What `replicas_wanted` counts with: answers that wait, that run, the share of blocks in use."""
         stats = self._service.stats()
         if stats is None:
-            return ReplicaLoad()
+            return {}
         blocks = stats.blocks_used / max(1, stats.blocks_used + stats.blocks_free)
-        return ReplicaLoad(stats.waiting, stats.running, blocks)
-
-    async def record_autoscaling_stats(self) -> dict[str, float]:
-        """What `replicas_wanted` counts with."""
-        return {name: float(value) for name, value in vars(await self.load()).items()}
+        return {"waiting": float(stats.waiting), "running": float(stats.running), "blocks": blocks}
 
     async def check_health(self) -> None:
         """Ray Serve starts a replica again that raises here."""
@@ -104,19 +100,12 @@ class Replica:
         scope: dict[str, Any] = http_scope(asked.method, asked.path, headers, asked.body, asked.query)
         scope |= {"graphml.arrived": time.monotonic(), "graphml.key": self._adopted(asked.owner)}
         scope[ANSWERS] = self._answers
-        bodies: list[Message] = [{"type": "http.request", "body": asked.body, "more_body": False}]
-
-        async def receive() -> Message:
-            if bodies:
-                return bodies.pop()
-            await asyncio.Event().wait()  # this task is cancelled where the client leaves
-            raise AssertionError
 
         async def send(message: Message) -> None:
             messages.put_nowait(message)
 
         try:
-            await self._app(scope, receive, send)
+            await call(self._app, scope, asked.body, send)
         finally:
             messages.put_nowait(None)
 

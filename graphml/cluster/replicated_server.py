@@ -6,10 +6,10 @@ Knows Ray Serve and sockets; what is asked is the front's.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,15 @@ import ray
 from ray import serve
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, RequestRouterConfig
 
-from graphml.cluster.autoscaling import replicas_wanted
+from graphml.cluster.autoscaling import DOWN_S, INTERVAL_S, LOOK_BACK_S, UP_S, replicas_wanted
+from graphml.cluster.cluster_options import ReplicaOptions
 from graphml.cluster.front import Front
 from graphml.cluster.node_check import FileSender, Wanted, ready_nodes, wanted_files
-from graphml.cluster.ray_cluster import RayCluster, check_address, described
+from graphml.cluster.ray_cluster import RayCluster, described
 from graphml.cluster.replica import Replica
 from graphml.cluster.replica_router import PrefixAffinity
 from graphml.cluster.replica_set import ReplicaSet
-from graphml.errors import BackendError, UsageError
+from graphml.errors import BackendError
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.server.access.connections import check_certificate
 from graphml.server.access.open_connections import OpenConnections
@@ -43,29 +44,6 @@ LOOK_S = 0.5
 SERVE_LOG = {"log_level": "ERROR", "enable_access_log": False}
 
 
-@dataclass(frozen=True)
-class ReplicaOptions:
-    """Where replicas run, and how many: from least to most, as requests want them.
-
-    cpus, gpus: of a node for each; cpus are its threads, too.
-    """
-
-    address: str = "auto"
-    least: int = 1
-    most: int = 1
-    cpus: float = 1.0
-    gpus: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_address(self.address)
-        if not 1 <= self.least <= self.most:
-            raise UsageError(f"--replicas: wanted N or LEAST-MOST from 1 on; got {self.least}-{self.most}")
-        if not self.cpus > 0 or not self.gpus >= 0:
-            raise UsageError(
-                f"--replica-cpus, --replica-gpus: wanted above 0, and 0 or more; got {self.cpus}, {self.gpus}"
-            )
-
-
 def deployment(
     path: Path | str, wanted: Wanted | None, source: str, opening: LoadOptions, options: ServerOptions,
     replicas: ReplicaOptions,
@@ -76,8 +54,8 @@ def deployment(
         scaling = {
             "autoscaling_config": AutoscalingConfig(
                 min_replicas=replicas.least, max_replicas=replicas.most, initial_replicas=replicas.least,
-                target_ongoing_requests=options.parallel, upscale_delay_s=5, downscale_delay_s=60,
-                metrics_interval_s=1, look_back_period_s=5,
+                target_ongoing_requests=options.parallel, upscale_delay_s=UP_S, downscale_delay_s=DOWN_S,
+                metrics_interval_s=INTERVAL_S, look_back_period_s=LOOK_BACK_S,
                 policy=AutoscalingPolicy(policy_function=replicas_wanted),
             )
         }  # fmt: skip
@@ -102,23 +80,27 @@ def serve_replicas_until_stopped(
     """
     check_certificate(options)
     sys.setswitchinterval(SWITCH_S)
-    traces = None if options.otlp_endpoint is None else TraceExport(options.otlp_endpoint)
     name = f"graphml-{options.port}"
-    with RayCluster(replicas.address) as cluster:
+    with RayCluster(replicas.address) as cluster, contextlib.ExitStack() as stack:
         wanted = wanted_files(path, tensor_files, opening)
         sender = FileSender(cluster, wanted.model)
-        ready_nodes(cluster, [n for n in cluster.nodes if n.cpus >= replicas.cpus], wanted, sender)
+        nodes = cluster.nodes_for(replicas.least, replicas.cpus, "--replica-cpus")
+        ready_nodes(cluster, nodes, wanted, sender)
         cluster.check_free({"CPU": replicas.least * replicas.cpus, "GPU": replicas.least * replicas.gpus})
         connections = OpenConnections(max(options.limits.connections, 2 * options.limits.waiting), tell)
         with listening(options.hosts, options.port, connections) as sockets:
             logging.getLogger("ray.serve").setLevel(logging.ERROR)
             serve.start(proxy_location="Disabled", logging_config=SERVE_LOG)
             bound = deployment(path, wanted, sender.name, opening, options, replicas)
+            listeners: list[Ended] = []
+            if options.otlp_endpoint is not None:
+                traces = TraceExport(options.otlp_endpoint)
+                stack.callback(traces.close)
+                listeners.append(traces)
             try:
                 handle = serve.run(bound, name=name, route_prefix=None, logging_config=SERVE_LOG)
                 replica_set = ReplicaSet(handle, name)
                 where = f"graphml: {path.name} at {addresses(options, sockets)}"
-                listeners = [] if traces is None else [traces]
                 front = Front(options, replica_set)
                 asyncio.run(_run(front, replica_set, cluster, sockets, connections, where, listeners))
             except (RuntimeError, ray.exceptions.RayError) as error:
@@ -126,8 +108,6 @@ def serve_replicas_until_stopped(
             finally:
                 if not cluster.is_lost:
                     serve.delete(name)
-                if traces is not None:
-                    traces.close()
 
 
 async def _run(

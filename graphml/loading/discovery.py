@@ -59,22 +59,24 @@ def backend(name: str) -> Backend:
     kind, _, of_kind = name.partition(".")
     for entry in installed("graphml.backend_kinds") if of_kind.isidentifier() else ():
         if entry.name == kind:
-            one_of_kind: Backend = entry.load()(of_kind)
-            return one_of_kind
+            return _loaded(entry, name, lambda function: function(of_kind))
     for entry in installed("graphml.backends"):
-        if entry.name != name:
-            continue
-        try:
-            loaded = entry.load()
-        except (ImportError, OSError) as error:  # a dependency is not installed or cannot be loaded
-            raise BackendError(f"backend {name!r} cannot be imported: {error}") from error
-        if not isinstance(loaded, Backend):
-            raise BackendError(f"entry point {entry.value!r} of backend {name!r} is no Backend: {loaded!r}")
-        return loaded
+        if entry.name == name:
+            return _loaded(entry, name, lambda value: value)
     raise BackendError(
         f"no backend {name!r} is installed; installed: {', '.join(backend_names())}. "
         "docs/gpu.md says what to install for a GPU"
     )
+
+
+def _loaded(entry: EntryPoint, name: str, backend_of: Callable[[Any], Any]) -> Backend:
+    try:
+        loaded = backend_of(entry.load())
+    except (ImportError, OSError) as error:  # a dependency is not installed or cannot be loaded
+        raise BackendError(f"backend {name!r} cannot be imported: {error}") from error
+    if not isinstance(loaded, Backend):
+        raise BackendError(f"entry point {entry.value!r} of backend {name!r} is no Backend: {loaded!r}")
+    return loaded
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ import json
 from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any
 
+from starlette.types import ASGIApp, Message, Send
+
 from graphml.api.model import Model
 from graphml.server.engine.served_models import ServedModels
 from graphml.server.engine.service import Service, SharedParts
@@ -38,23 +40,14 @@ class LocalServer(Closing):
         """The status and the JSON that a POST is answered with; cancelled, the request ends."""
         content = json.dumps(body).encode()
         scope = http_scope("POST", path, [(b"content-type", b"application/json")], content)
-        messages: list[MutableMapping[str, Any]] = [
-            {"type": "http.request", "body": content, "more_body": False}
-        ]
-        never, status, parts = asyncio.Event(), 0, list[bytes]()
-
-        async def receive() -> MutableMapping[str, Any]:
-            if messages:
-                return messages.pop()
-            await never.wait()  # a client that stays
-            return {"type": "http.disconnect"}
+        status, parts = 0, list[bytes]()
 
         async def send(message: MutableMapping[str, Any]) -> None:
             nonlocal status
             status = message.get("status", status)
             parts.append(message.get("body", b""))
 
-        await self._app(scope, receive, send)
+        await call(self._app, scope, content, send)
         return status, json.loads(b"".join(parts))
 
     def cancel(self) -> None:
@@ -76,3 +69,16 @@ def http_scope(
         "headers": [*headers, (b"content-length", str(len(body)).encode())],
         "client": ("127.0.0.1", 0), "server": ("127.0.0.1", 0), "state": {},
     }  # fmt: skip
+
+
+async def call(app: ASGIApp, scope: dict[str, Any], body: bytes, send: Send) -> None:
+    """Have an application answer a request of a client that stays; where this is cancelled, it has left."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Message:
+        if messages:
+            return messages.pop()
+        await asyncio.Event().wait()
+        return {"type": "http.disconnect"}
+
+    await app(scope, receive, send)

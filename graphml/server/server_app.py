@@ -111,6 +111,19 @@ HANDLERS: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/lora-adapters", llama_state.set_lora_adapters),
 )
 """Method, paths and handler of each endpoint of a model."""
+UNCOUNTED: frozenset[Handler] = frozenset((
+    openai_chat.input_tokens, openai_chat.apply_template, openai_responses.input_tokens,
+    anthropic_messages.count_tokens, ollama.show, llama_tokens.tokenize, llama_tokens.detokenize,
+    llama_state.set_props, llama_state.change_slot, llama_state.set_lora_adapters,
+))  # fmt: skip
+"""Handlers of POST requests that use nothing of what a key may use."""
+COUNTED: frozenset[str] = frozenset(
+    path
+    for method, paths, handler in HANDLERS
+    if method == "POST" and handler not in UNCOUNTED
+    for path in paths.split()
+)
+"""Paths whose POST requests count among those of a key."""
 
 
 async def openapi(models: ServedModels, request: Request) -> Any:
@@ -332,10 +345,9 @@ def server_app(
     ]
     if options.page:
         routes += page_routes()
-    usual = guards(options, models.shared.keys, listeners)
     return Starlette(
         routes=routes,
-        middleware=usual if middleware is None else middleware,
+        middleware=guards(options, models.shared.keys, listeners) if middleware is None else middleware,
         exception_handlers={HTTPException: _not_found},
     )
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from graphml.cluster.autoscaling import replicas_wanted
+from graphml.cluster.autoscaling import DOWN_S, INTERVAL_S, LOOK_BACK_S, UP_S, replicas_wanted
 from graphml.errors import UsageError
 from graphml.server.options.server_options import RequestLimits
 from graphml.simulation.arrivals import Arrival
@@ -44,10 +44,10 @@ class Autoscaling:
     least: int
     most: int
     start_s: float = 10.0
-    up_s: float = 5.0
-    down_s: float = 60.0
-    interval_s: float = 1.0
-    look_back_s: float = 5.0
+    up_s: float = UP_S
+    down_s: float = DOWN_S
+    interval_s: float = INTERVAL_S
+    look_back_s: float = LOOK_BACK_S
 
     def __post_init__(self) -> None:
         if not 1 <= self.least <= self.most:

@@ -13,6 +13,7 @@ import graphml
 from graphml.authoring import handing_on
 from graphml.cli.main import app
 from graphml.errors import ArchitectureError, GraphmlError, UsageError
+from graphml.loading import fetch
 from graphml.weights import open_model
 from tests import golden, tiny_model
 from tests.adapter_files import random_pairs, write_adapter
@@ -88,6 +89,17 @@ def test_a_plain_copy_has_the_same_metadata_tensors_and_types(tmp_path: Path) ->
     for first, second in zip(readers[0].tensors, readers[1].tensors, strict=True):
         assert (first.name, first.tensor_type) == (second.name, second.tensor_type)
         assert np.array_equal(first.data, second.data)
+
+
+def test_another_pre_tokenizer_goes_into_the_file(tmp_path: Path) -> None:
+    model, whole = fetch.resolve("smollm2"), tmp_path / "whole.gguf"
+    done = CliRunner().invoke(app, ["convert", str(model), "-o", str(whole), "--pre", "qwen2"])
+    assert done.exit_code == 0, done.output
+    with open_model(model) as before, open_model(whole) as after:
+        assert (
+            before.metadata.text("tokenizer.ggml.pre") != after.metadata.text("tokenizer.ggml.pre") == "qwen2"
+        )
+        assert len(list(before.metadata)) == len(list(after.metadata))
 
 
 @pytest.mark.parametrize("quant", ["q8", "q4"])

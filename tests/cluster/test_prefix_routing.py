@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import random
+from typing import Any
 
 import pytest
 
 from graphml.cluster import prefix_routing
-from graphml.cluster.prefix_routing import BLOCK, SLACK, SPREAD, PrefixRouter, beginning
+from graphml.cluster.beginnings import Beginning
+from graphml.cluster.prefix_routing import BLOCK, SLACK, SPREAD, PrefixRouter
 
 A, B = "a" * 4 * BLOCK, "b" * 4 * BLOCK
 
@@ -61,10 +64,16 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(router._readers) == 10
 
 
+def text_of(**body: Any) -> str:
+    return Beginning.of(json.dumps(body).encode()).text
+
+
 def test_the_beginning_of_a_request_is_its_tools_then_its_messages_or_prompt() -> None:
     messages = [{"role": "user", "content": "Hello"}]
-    assert beginning({"messages": messages, "tools": [1], "model": "m"}).startswith('[1]\n[{"role": "user"')
-    assert beginning({"prompt": "Once", "temperature": 0}) == beginning({"prompt": "Once", "seed": 2})
-    assert beginning({"prompt": [1, 2, 3]}) == "[1, 2, 3]"
-    assert beginning({}) == ""
-    assert len(beginning({"prompt": "x" * 10_000_000})) == BLOCK * prefix_routing.MOST_BLOCKS
+    assert text_of(messages=messages, tools=[1], model="m").startswith('[1]\n[{"role": "user"')
+    assert text_of(prompt="Once", temperature=0) == text_of(prompt="Once", seed=2) != text_of(prompt="Two")
+    assert text_of(prompt=[1, 2, 3]) == "[1, 2, 3]"
+    assert text_of(content="a text that llama.cpp's endpoint embeds") != ""
+    assert text_of() == Beginning.of(b"[1").text == Beginning.of(b"[]").text == ""
+    assert len(text_of(prompt="x" * 10_000_000)) == BLOCK * prefix_routing.MOST_BLOCKS
+    assert Beginning.of(b'{"n": 3, "previous_response_id": "r"}').n == 3

@@ -135,16 +135,24 @@ def test_what_cannot_be_is_refused_by_name(
         with pytest.raises(UsageError, match="wanted HOST:PORT"):
             run(stories, path, address)
     for options, wanted in (
-        (EnginesOptions(nodes.address, cpus=3), "no node of the cluster has 3 CPUs"),
+        (EnginesOptions(nodes.address, engine_cpus=3), "no node of the cluster has 3 CPUs"),
         (
-            EnginesOptions(nodes.address, count=4, cpus=1),
-            r"wanted 4 CPUs of the cluster; [23] of its [23] are",
+            EnginesOptions(nodes.address, engines=4, engine_cpus=1),
+            r"wanted 4 times 1 CPUs, of a node each; [23] fit",
         ),
-        (EnginesOptions(nodes.address, gpus=1), r"wanted [23] GPUs of the cluster; 0 of its 0 are free"),
+        # As many CPUs as there are, but no node has those of two engines.
+        (
+            EnginesOptions(nodes.address, engines=4, engine_cpus=0.7),
+            r"wanted 4 times 0\.7 CPUs, of a node each; [23] fit",
+        ),
+        (
+            EnginesOptions(nodes.address, engine_gpus=1),
+            r"wanted [23] GPUs of the cluster; 0 of its 0 are free",
+        ),
     ):
         with pytest.raises(UsageError, match=wanted):
             RayEngines(stories, ServerOptions(), options)
-    for bad in ({"count": 0}, {"cpus": 0.0}, {"gpus": -1.0}):
+    for bad in ({"engines": 0}, {"engine_cpus": 0.0}, {"engine_gpus": -1.0}):
         with pytest.raises(UsageError, match="wanted"):
             EnginesOptions(nodes.address, **bad)  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == [path]  # no empty files of results
@@ -155,7 +163,7 @@ def test_what_cannot_be_is_refused_by_name(
 
 
 def test_a_request_that_ends_engines_fails_alone(nodes: RayNodes, stories: graphml.Model) -> None:
-    options = EnginesOptions(nodes.address, count=2, cpus=0.5)
+    options = EnginesOptions(nodes.address, engines=2, engine_cpus=0.5)
     with RayEngines(stories, ServerOptions(parallel=2), options) as engines:
 
         class Ends:

@@ -73,6 +73,25 @@ def test_stages_compute_the_bits_of_one_machine(kv: str) -> None:
     ]  # fmt: skip
 
 
+def test_without_rules_the_first_stage_has_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    with in_stages(STORIES, "") as model:
+        _ = model.logits([1, 2, 3])
+        assert {part.backend for part in model.executor.compiled(1, 1).parts} == {"ray.a"}
+        room = sum(tensor.n_bytes for tensor in model.executor.file.tensors.values())
+    started = StageDevice._start
+
+    def small(device: StageDevice) -> None:
+        started(device)
+        device.memory_bytes = room  # of which a fifth is kept free
+
+    monkeypatch.setattr(StageDevice, "_start", small)
+    with alone(STORIES) as model:
+        wanted = model.logits([1, 2, 3])
+    with in_stages(STORIES, "") as model:
+        assert (model.logits([1, 2, 3]) == wanted).all()
+        assert {part.backend for part in model.executor.compiled(1, 1).parts} == {"ray.a", "ray.b"}
+
+
 @pytest.mark.parametrize("name", ["mamba-plain", "mamba2-groups"])
 def test_recurrent_states_are_kept_on_their_stages(name: str, tmp_path: Path) -> None:
     """An engine goes back to copies of states where prompts begin alike."""

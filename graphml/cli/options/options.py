@@ -153,22 +153,8 @@ Tokenizing = Annotated[Opening, Shown("named", "hf", "offline", "pre")]
 """For commands that read no more than a file's vocabulary."""
 Trained = Annotated[Opening, Shown("named", "hf", "offline", *_ARCHITECTURE, "pre", "template", *OVERRIDES)]
 """For the command that trains adapters."""
-Converted = Annotated[
-    Opening,
-    Shown(
-        "named",
-        "hf",
-        "offline",
-        "backend",
-        "threads",
-        "kv",
-        "quant",
-        *_ARCHITECTURE,
-        "lora",
-        "pre",
-        *OVERRIDES,
-    ),
-]
+_CONVERTED = ("named", "hf", "offline", "backend", "threads", "kv", "quant", *_ARCHITECTURE, "lora", "pre")
+Converted = Annotated[Opening, Shown(*_CONVERTED, *OVERRIDES)]
 """For the command that writes a model's file."""
 Compared = Annotated[
     Opening, Shown("named", "hf", "offline", "kv", "threads", *_ARCHITECTURE, "place", *OVERRIDES)

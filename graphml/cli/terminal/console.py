@@ -11,6 +11,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from itertools import zip_longest
 from pathlib import Path
 from textwrap import fill
@@ -165,6 +166,20 @@ def columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+@contextmanager
+def own_output(alone: bool = True) -> Iterator[TextIO]:
+    """Stdout for what is ours; within, what libraries print there is dropped, as Ray prints logs of nodes.
+
+    alone: False: nothing is dropped.
+    """
+    out = sys.stdout
+    if not alone:
+        yield out
+        return
+    with Path(os.devnull).open("w") as nothing, redirect_stdout(nothing):
+        yield out
 
 
 def write_both(out: Iterator[str], error: Iterator[str]) -> None:
