@@ -11,13 +11,13 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphml.api.session import Session
 from graphml.errors import UsageError, WeightsError
+from graphml.ir.op import Floats
 from graphml.sampling.candidates.logprobs import log_sums
 from graphml.sampling.chain.next_logits import no_numbers
 from graphml.sampling.chain.sampler import flaw_of
@@ -46,6 +46,27 @@ def chunk_of(n_ids: int, n_ctx: int | None, most: int) -> int:
     return min(512, most, max(LEAST, n_ids // 2)) if n_ctx is None else n_ctx
 
 
+def n_chunks_of(session: Session, n_ids: int, n_ctx: int, chunks: int | None) -> int:
+    """Chunks of `n_ctx` in a text of `n_ids`, at most `chunks`; see `perplexity` for what is refused."""
+    architecture = session._executor.architecture
+    if not architecture.causal:
+        raise UsageError(
+            f"perplexity: in {architecture.name} tokens see those after them: wanted a model that gives each "
+            "token a probability by those before it"
+        )
+    if n_ctx < LEAST:
+        raise UsageError(f"n_ctx: wanted at least {LEAST} tokens per chunk, got {n_ctx}")
+    if n_ids < 2 * LEAST:
+        raise UsageError(f"text: wanted at least {2 * LEAST} tokens, got {n_ids}")
+    if n_ids < 2 * n_ctx:
+        raise UsageError(
+            f"n_ctx: wanted at most {n_ids // 2}, half of the text's {n_ids} tokens; got {n_ctx}"
+        )
+    if chunks is not None and chunks < 1:
+        raise UsageError(f"chunks: wanted at least 1 or None for all, got {chunks}")
+    return n_ids // n_ctx if chunks is None else min(chunks, n_ids // n_ctx)
+
+
 def perplexity(
     session: Session, ids: Sequence[int], n_ctx: int, chunks: int | None = None, bos: int | None = None
 ) -> Iterator[Perplexity]:
@@ -55,59 +76,63 @@ def perplexity(
     than 2 * n_ctx ids, as llama-perplexity does, an n_ctx below 4, chunks below 1 or a model whose tokens see
     those after them; WeightsError where the model's logits are no numbers, or make the text impossible.
     """
-    architecture = session._executor.architecture
-    if not architecture.causal:
-        raise UsageError(
-            f"perplexity: in {architecture.name} tokens see those after them: wanted a model that gives each "
-            "token a probability by those before it"
-        )
-    if n_ctx < LEAST:
-        raise UsageError(f"n_ctx: wanted at least {LEAST} tokens per chunk, got {n_ctx}")
-    if len(ids) < 2 * LEAST:
-        raise UsageError(f"text: wanted at least {2 * LEAST} tokens, got {len(ids)}")
-    if len(ids) < 2 * n_ctx:
-        raise UsageError(
-            f"n_ctx: wanted at most {len(ids) // 2}, half of the text's {len(ids)} tokens; got {n_ctx}"
-        )
-    if chunks is not None and chunks < 1:
-        raise UsageError(f"chunks: wanted at least 1 or None for all, got {chunks}")
-    n_chunks = len(ids) // n_ctx if chunks is None else min(chunks, len(ids) // n_ctx)
-    total, squares, count = 0.0, 0.0, 0
+    n_chunks = n_chunks_of(session, len(ids), n_ctx, chunks)
+    sums = LossSums(n_ctx, n_chunks)
     for index in range(n_chunks):
-        chunk = list(ids[index * n_ctx : (index + 1) * n_ctx])
-        losses = _losses(session, chunk if bos is None else [bos, *chunk[1:]])
-        total += float(losses.sum())
-        squares += float((losses**2).sum())
-        count += len(losses)
-        mean = total / count
+        chunk = ids[index * n_ctx : (index + 1) * n_ctx]
+        for targets, logits in scored_rows(session, chunk, bos):
+            sums.add(losses(logits, targets))
+        yield sums.estimate(index + 1)
+
+
+class LossSums:
+    """Negative log-likelihoods of a text's tokens, added up for its `Perplexity`."""
+
+    def __init__(self, n_ctx: int, n_chunks: int) -> None:
+        self._n_ctx, self._n_chunks = n_ctx, n_chunks
+        self._total, self._squares, self._count = 0.0, 0.0, 0
+
+    def add(self, values: NDArray[np.float64]) -> None:
+        """Those of further tokens."""
+        self._total += float(values.sum())
+        self._squares += float((values**2).sum())
+        self._count += len(values)
+
+    def estimate(self, chunks: int) -> Perplexity:
+        """The estimate after so many chunks; WeightsError where the text has no probability."""
+        mean = self._total / self._count
         if mean > _MOST_LOSS:
             raise WeightsError(
-                f"chunk {index + 1}: the model gives the text no probability: a mean loss of {mean:.4g} a "
+                f"chunk {chunks}: the model gives the text no probability: a mean loss of {mean:.4g} a "
                 "token. Its tensors are damaged or not those of this architecture"
             )
-        variance = squares / count - mean**2
-        error = math.sqrt(max(variance, 0.0) / max(count - 1, 1))
-        yield Perplexity(math.exp(mean), error * math.exp(mean), index + 1, count, n_ctx, n_chunks)
+        variance = self._squares / self._count - mean**2
+        error = math.sqrt(max(variance, 0.0) / max(self._count - 1, 1))
+        value = math.exp(mean)
+        return Perplexity(value, error * value, chunks, self._count, self._n_ctx, self._n_chunks)
 
 
-def _losses(session: Session, chunk: list[int], rows: int = 256) -> NDArray[np.float64]:
-    """Negative log-likelihoods of the second half's tokens but the first; `rows` logits at a time."""
+def scored_rows(
+    session: Session, chunk: Sequence[int], bos: int | None, rows: int = 256
+) -> Iterator[tuple[NDArray[np.integer], Floats]]:
+    """Ids of a chunk's second half but its first one, and the logits that predict them.
+
+    Gives ids [n] and logits [n, vocabulary], at most `rows` at a time; see `perplexity` for `bos` and errors.
+    """
+    ids = list(chunk) if bos is None else [bos, *chunk[1:]]
     session.rewind(0)
-    first = len(chunk) // 2
-    session.eval(chunk[:first])
-    parts = []
-    for start in range(first, len(chunk) - 1, rows):
-        end = min(start + rows, len(chunk) - 1)
-        logits = session.eval(chunk[start:end], all_logits=True)
-        path = session._executor.file.path
-        parts.append(_loss(logits, np.asarray(chunk[start + 1 : end + 1]), path))
-    return np.concatenate(parts)
+    first = len(ids) // 2
+    session.eval(ids[:first])
+    for start in range(first, len(ids) - 1, rows):
+        end = min(start + rows, len(ids) - 1)
+        logits = session.eval(ids[start:end], all_logits=True)
+        flaw = next((row_flaw for row in logits if (row_flaw := flaw_of(row)) is not None), None)
+        if flaw is not None:
+            raise WeightsError(no_numbers(session._executor.file.path, flaw))
+        yield np.asarray(ids[start + 1 : end + 1]), logits
 
 
-def _loss(logits: NDArray[np.float32], targets: NDArray[np.integer], path: Path) -> NDArray[np.float64]:
+def losses(logits: Floats, targets: NDArray[np.integer]) -> NDArray[np.float64]:
     """Logits [n, vocabulary] and the ids that really came [n] -> negative log-likelihoods [n]."""
-    flaw = next((row_flaw for row in logits if (row_flaw := flaw_of(row)) is not None), None)
-    if flaw is not None:
-        raise WeightsError(no_numbers(path, flaw))
-    losses: NDArray[np.float64] = log_sums(logits) - logits[np.arange(len(targets)), targets]
-    return losses
+    values: NDArray[np.float64] = log_sums(logits) - logits[np.arange(len(targets)), targets]
+    return values

@@ -31,7 +31,7 @@ TITLES = {
     "Models and this machine": (
         "info", "plan", "placement", "doctor", "pull", "models", "rm", "cache",
     ),
-    "Measure": ("perplexity", "profile", "bench", "simulate", "tune"),
+    "Measure": ("perplexity", "imatrix", "profile", "bench", "simulate", "tune"),
     "Graphs and numbers": ("graph", "diff", "explain", "compare", "bisect"),
     "Train": ("finetune",),
     "Write architectures, ops and backends": (

@@ -11,12 +11,16 @@ import typer
 from graphml.api.perplexity import LEAST, chunk_of
 from graphml.api.perplexity import perplexity as estimates
 from graphml.cli.options import options
-from graphml.cli.options.checks import text_of
+from graphml.cli.options.checks import check_target
+from graphml.cli.options.measured_text import ids_and_beginning, text_to_measure
 from graphml.cli.options.opening import find, load, model_and_word
 from graphml.cli.options.prompts import STDIN
 from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import Bars, write_json
-from graphml.errors import TokenizerError, UsageError
+from graphml.errors import UsageError
+from graphml.workshop.base_logits import open_base
+from graphml.workshop.divergence import Figure
+from graphml.workshop.text_scores import divergences, write_base
 
 
 @grouped
@@ -40,50 +44,102 @@ def perplexity(
         ),
     ] = None,
     chunks: Annotated[int, typer.Option("--chunks", min=-1, help="Maximum number of chunks; -1: all.")] = -1,
+    base: Annotated[
+        Path | None,
+        typer.Option(
+            "--kl-divergence-base", metavar="FILE", show_default=False,
+            help="File of log-probabilities of a base model: written, or read with --kl-divergence.",
+        ),
+    ] = None,
+    compare: Annotated[
+        bool, typer.Option("--kl-divergence", help="Compare with the base model whose file is there.")
+    ] = False,
     json: options.Json = False,
 ) -> None:  # fmt: skip
-    """Compute the perplexity of a text by chunks, whose second half is scored, as llama-perplexity."""
+    """Compute the perplexity of a text by chunks, whose second half is scored, as llama-perplexity.
+
+    --kl-divergence-base FILE keeps what the model says to each position; of another model, --kl-divergence
+    then says how far it is from that.
+    """
     if chunks == 0:
         raise UsageError("--chunks: wanted at least 1, or -1 for all; got 0")
     model, word = model_and_word(model, word, opening)
     if word is not None and file is not None:
         raise UsageError(f"--file: wanted one text; got {word!r:.80} and {str(file)!r:.80}")
     file = file if word is None else Path(word)
-    text = _read(file)
+    limit = None if chunks < 0 else chunks
+    if compare:
+        _compare(opening, model, file, n_ctx, limit, base, json)
+        return
+    check_target("--kl-divergence-base", base)
+    text = text_to_measure(file)
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
-        if opened.tokenizer is None:
-            raise TokenizerError(f"{opened.path}: wanted a model with a vocabulary, to encode the text")
-        ids = opened.encode(text)
-        begins = opened.tokenizer.bos if ids[:1] == [opened.tokenizer.bos] else None
+        ids, begins = ids_and_beginning(opened, text)
         ctx = chunk_of(len(ids), n_ctx, opened.n_ctx)
-        limit = None if chunks < 0 else chunks
         estimate = None
         bars.report("perplexity", 0, 0)
-        for estimate in estimates(opened.session(ctx), ids, ctx, limit, begins):
+        session = opened.session(ctx)
+        steps = (
+            estimates(session, ids, ctx, limit, begins) if base is None
+            else write_base(session, ids, ctx, base, limit, begins)
+        )  # fmt: skip
+        for estimate in steps:
             bars.report("perplexity", estimate.chunks, estimate.n_chunks)
         assert estimate is not None
-        if json:
-            write_json(
-                {
-                    "model": str(opened.path), "file": str(file or STDIN), "perplexity": estimate.value,
-                    "error": estimate.error, "chunks": estimate.chunks, "n_ctx": ctx,
-                    "scored": estimate.count,
-                }
-            )  # fmt: skip
-            return
-        half = ", half of the text" if n_ctx is None and ctx == len(ids) // 2 else ""
-        said = f"{estimate.chunks} chunks of {ctx}{half}: {estimate.value:.4f} +/- {estimate.error:.5f}"
-        print(said, file=sys.stderr)
-        print(f"{estimate.value:.4f}")
+    if json:
+        write_json(
+            {
+                "model": str(opened.path), "file": str(file or STDIN), "perplexity": estimate.value,
+                "error": estimate.error, "chunks": estimate.chunks, "n_ctx": ctx,
+                "scored": estimate.count,
+            }
+        )  # fmt: skip
+        return
+    half = ", half of the text" if n_ctx is None and ctx == len(ids) // 2 else ""
+    said = f"{estimate.chunks} chunks of {ctx}{half}: {estimate.value:.4f} +/- {estimate.error:.5f}"
+    print(said, file=sys.stderr)
+    print(f"{estimate.value:.4f}")
 
 
-MOST_OF_TEXT = 1 << 30
+def _compare(
+    opening: options.Running, model: str | None, file: Path | None, n_ctx: int | None, limit: int | None,
+    path: Path | None, json: bool,
+) -> None:  # fmt: skip
+    """`--kl-divergence`: the text is the base's; one that is named has to be the same."""
+    if path is None:
+        raise UsageError("--kl-divergence: wanted --kl-divergence-base FILE, written with the base model")
+    base = open_base(path)
+    if n_ctx is not None and n_ctx != base.n_ctx:
+        raise UsageError(f"--ctx-size: the base has chunks of {base.n_ctx}; got {n_ctx}")
+    text = None if file is None else text_to_measure(file)
+    with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
+        ids, begins = ids_and_beginning(opened, text or "")
+        if text is not None and ids[: base.ids.size] != base.ids.ravel().tolist():
+            raise UsageError(f"{path}: is of another text than {file}, or of other tokens")
+        n_chunks = len(base.ids) if limit is None else min(limit, len(base.ids))
+        bars.report("perplexity", 0, n_chunks)
+        running = []
+        for divergence in divergences(opened.session(base.n_ctx), base, limit, begins):
+            running.append(divergence.running())
+            bars.report("perplexity", len(running), n_chunks)
+    statistics = divergence.statistics()
+    if json:
+        write_json(
+            {
+                "model": str(opened.path), "base": str(path), "n_ctx": base.n_ctx, "scored": divergence.count,
+                "statistics": {name: _numbers(figure) for name, figure in statistics.items()},
+                "chunks": [
+                    {"after": number + 1, **{name: _numbers(figure) for name, figure in figures.items()}}
+                    for number, figures in enumerate(running)
+                ],
+            }
+        )  # fmt: skip
+        return
+    for name, figure in statistics.items():
+        unit = " %" if name.endswith((" p", "base)))")) else ""
+        error = "" if figure.error is None else f" +/- {figure.error:.6f}"
+        print(f"{name:31}{figure.value:12.6f}{error}{unit}")
 
 
-def _read(file: Path | None) -> str:
-    if file is None or str(file) == STDIN:
-        text = "" if sys.stdin.isatty() else sys.stdin.read()
-        if not text:
-            raise UsageError("--file: wanted a text file, or a text on stdin")
-        return text
-    return text_of(file, MOST_OF_TEXT, "--file ")
+def _numbers(figure: Figure) -> list[float]:
+    return [figure.value] if figure.error is None else [figure.value, figure.error]

@@ -22,6 +22,7 @@ WORK: Final = {
     "embed": ("Embedding", "texts"),
     "batch": ("Answering", "lines"),
     "perplexity": ("Perplexity", "chunks"),
+    "imatrix": ("Importance", "chunks"),
     "comparing logits": ("Comparing logits", "engines"),
     "bench": ("Measuring", "rounds"),
     "testing": ("Testing ops", "groups of cases"),

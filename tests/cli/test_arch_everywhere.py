@@ -48,6 +48,7 @@ WAYS: dict[str, list[object]] = {
     "plan": [],
     "placement": [],
     "perplexity": ["-f", "text.txt", "-c", 16],
+    "imatrix": ["-f", "text.txt", "-c", 16, "-o", "seen.gguf", "--force"],
     "graph": [],
     "diff": ["--fuse-a", "none"],
     "explain": ["--node", "layers.0.attention"],
