@@ -56,3 +56,21 @@ def sum_of_squares(x: int, count: int) -> Vector:
         value = load(F32, x + i * F32_BYTES)
         total += value * value
     return total
+
+
+@inline
+def pack_quarters(levels: int, out: int) -> None:
+    """256 bytes below 4 -> 64 bytes: of each half of a block, element i, 32 + i, 64 + i and 96 + i."""
+    for part in range(2):
+        for i in range(32):
+            packed = zero(U8)
+            for plane in range(4):
+                packed = (packed >> 2) | (load(U8, levels + (part * 128 + plane * 32 + i) * LANES) << 6)
+            store(out + (part * 32 + i) * LANES, packed)
+
+
+@inline
+def pack_nibbles(levels: int, out: int) -> None:
+    """32 bytes below 16 -> 16 bytes, low nibbles first."""
+    for i in range(16):
+        store(out + i * LANES, load(U8, levels + i * LANES) | (load(U8, levels + (16 + i) * LANES) << 4))
