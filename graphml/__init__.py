@@ -42,6 +42,7 @@ if _typing.TYPE_CHECKING:
     from graphml.api.load_model import load
     from graphml.api.model import Model
     from graphml.api.model_tokenizer import load_tokenizer
+    from graphml.api.quantize import dequantize, quantize
     from graphml.api.quantize_plan import quantize_plan
     from graphml.api.request_handle import Handle
     from graphml.api.session import Session
@@ -91,6 +92,7 @@ __all__ = [
     "WeightsError",
     "compare",
     "compile",
+    "dequantize",
     "explain",
     "fill",
     "finetune",
@@ -99,6 +101,7 @@ __all__ = [
     "op",
     "perplexity",
     "profile",
+    "quantize",
     "quantize_plan",
     "sampling",
     "to_torch",
@@ -120,6 +123,7 @@ _LAZY = {
     "Tokenizer": "graphml.text.tokenizer",
     "compare": "graphml.api.inspected_model",
     "compile": "graphml.api.compiling",
+    "dequantize": "graphml.api.quantize",
     "explain": "graphml.api.inspected_model",
     "fill": "graphml.api.fill_gap",
     "finetune": "graphml.finetuning.run",
@@ -128,6 +132,7 @@ _LAZY = {
     "op": "graphml.ops",
     "perplexity": "graphml.api.inspected_model",
     "profile": "graphml.api.inspected_model",
+    "quantize": "graphml.api.quantize",
     "quantize_plan": "graphml.api.quantize_plan",
     "to_torch": "graphml.torch_module",
 }
@@ -170,7 +175,8 @@ _INSTEAD = {
     "stream": "graphml.load(path).stream(text)", "session": "graphml.load(path).session()",
     "engine": "graphml.load(path).engine()", "rerank": "graphml.load(path).rank(query, texts)",
     **dict.fromkeys(("logits", "capture", "viewer"), "graphml.load(path), whose methods these are"),
-    **dict.fromkeys(("quantize", "quantise"), "graphml.load(path, quant='q8'); no file is written"),
+    "quantise": "graphml.quantize(array, type), or graphml.load(path, quant='q8')",
+    "dequantise": "graphml.dequantize(blocks, type, shape)",
 }  # fmt: skip
 """Names that other libraries have -> what does the same here."""
 

@@ -9,6 +9,7 @@ from graphml.backend import Backend
 from graphml.errors import BackendError
 from graphml_cpu import row_order, target
 from graphml_cpu.device import SUPPORT, CpuDevice
+from graphml_cpu.encoders import encoder
 from graphml_cpu.lowering import table
 from graphml_cpu.lowering.attention import product_dtype
 from graphml_cpu.lowering.linear import activation
@@ -44,4 +45,5 @@ BACKEND = Backend(
     unavailable=_unavailable,
     describe=_describe,
     row_order=row_order,
+    encoder=encoder,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 MAX_CHUNKS = 16
 """Most chunks that one token's positions are cut into by decoding attention."""
 
@@ -21,6 +23,8 @@ RECORD_BYTES = 24
 """What is noted about each of these rows: the addresses of the row, of its outputs, of its residuals."""
 PANEL_SUMS_BYTES = 2048
 """Sums of one register tile of at most 16 tokens, at the widest vectors."""
+ENCODER_FREE = 2048
+"""Bytes of scratch that an encoder of a weight format may use for each block that it works on."""
 
 
 def attention_record_bytes(d_v: int) -> int:
@@ -153,3 +157,30 @@ def row_chunks(n: int) -> int:
 def row_blocks(n: int) -> int:
     """How many blocks of ROW_BLOCK a row of n elements has."""
     return -(-n // ROW_BLOCK)
+
+
+def encoder_lanes(width: int) -> int:
+    """Blocks that an encoder works on at once, for registers of `width` float32.
+
+    Two registers, so that sums wait for each other less; and tiles of 16 are transposed.
+    """
+    return max(16, 2 * width)
+
+
+class EncoderScratch(NamedTuple):
+    """Where in a thread's scratch memory an encoder has what; `free`: whatever else its format wants."""
+
+    values: int
+    weights: int
+    encoded: int
+    free: int
+    n_bytes: int
+
+
+def encoder_scratch(elements: int, size: int, lanes: int) -> EncoderScratch:
+    """For blocks of so many elements and bytes; first of all come tables of a block's addresses."""
+    values = lanes * 28
+    weights = values + elements * lanes * 4
+    encoded = weights + elements * lanes * 4
+    free = -(-(encoded + size * lanes) // 64) * 64
+    return EncoderScratch(values, weights, encoded, free, free + ENCODER_FREE * lanes)

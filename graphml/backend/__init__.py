@@ -11,6 +11,7 @@ from graphml.backend.contract import (
     Progress,
     RowOrder,
     State,
+    WeightEncoder,
     no_progress,
 )
 from graphml.backend.optional_parts import (
@@ -72,6 +73,7 @@ __all__ = [
     "TopRowsDevice",
     "TunableDevice",
     "Tuned",
+    "WeightEncoder",
     "no_progress",
     "on_device",
 ]

@@ -111,6 +111,17 @@ class RowOrder(Protocol):
         """
 
 
+class WeightEncoder(Protocol):
+    """A compiled encoder of a weight format, for whole matrices on several threads."""
+
+    def __call__(self, values: Array, importance: Array | None, out: Array, threads: int | None) -> bool:
+        """Encode values, float32 [rows, columns of whole blocks], into out, uint8 [rows, bytes of a row].
+
+        importance: float32 [columns], the weight of each column's squared errors. All arrays are contiguous.
+        False if a value is not finite; `out` means nothing then. The bytes do not depend on the threads.
+        """
+
+
 @dataclass(frozen=True)
 class Backend:
     """What a backend can do, before anything is opened.
@@ -123,7 +134,7 @@ class Backend:
     products of a node of attention), unavailable (why the backend cannot be used on this machine), describe
     (facts for `graphml doctor`), reads_back (whether outputs are in memory of a device: the top-k ids of a
     row are outputs then, too, so that the row need not be read), row_order (compiled loops for samplers,
-    called by any thread).
+    called by any thread), encoder (by the name of a format; None where the format has none).
     """
 
     name: str
@@ -136,3 +147,4 @@ class Backend:
     describe: Callable[[], Mapping[str, Any]] = dict
     reads_back: bool = False
     row_order: RowOrder | None = None
+    encoder: Callable[[str], WeightEncoder | None] = lambda format: None

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from mmap import mmap
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,9 +33,11 @@ class Format:
     `decode` turns uint8 [n_blocks, block_bytes], of any strides and any content, into a new float32
     [n_blocks, block_elements] without warnings: the bits of ggml's scalar decoder, a NaN's payload aside.
     `encode` turns float32 [n_blocks, block_elements] into uint8 [n_blocks, block_bytes]; None where it is
-    not written yet. `activation` names the format that ggml converts an activation to when it is multiplied
-    with a weight of this one; None means that such a product is taken in float32, or never (ggml has an f16
-    weight meet f16 activations; these stay as they are here, at no cost and more exact).
+    not written here. `importance` says what a weight for each column's squared errors is to the encoder of
+    files: "unused", "used", or "needed". `activation` names the format that ggml converts an activation to
+    when it is multiplied with a weight of this one; None means that such a product is taken in float32, or
+    never (ggml has an f16 weight meet f16 activations; these stay as they are here, at no cost and more
+    exact).
     """
 
     name: str
@@ -44,6 +47,7 @@ class Format:
     decode: Callable[[NDArray[np.uint8]], NDArray[np.float32]] = field(repr=False)
     encode: Callable[[NDArray[np.float32]], NDArray[np.uint8]] | None = field(default=None, repr=False)
     activation: str | None = None
+    importance: Literal["unused", "used", "needed"] = "unused"
 
     @property
     def bits_per_element(self) -> float:

@@ -29,4 +29,12 @@ def decode(blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
     return scaled(values.reshape(-1, 16, 16), scale[:, :, None]).reshape(-1, 256)
 
 
-IQ1_M = Format("iq1_m", ggml_type=29, block_elements=256, block_bytes=56, decode=decode, activation="q8_k")
+IQ1_M = Format(
+    "iq1_m",
+    ggml_type=29,
+    block_elements=256,
+    block_bytes=56,
+    decode=decode,
+    activation="q8_k",
+    importance="used",
+)

@@ -27,4 +27,12 @@ def decode(blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
     return scaled(values, scale[:, :, None]).reshape(-1, 256)
 
 
-IQ1_S = Format("iq1_s", ggml_type=19, block_elements=256, block_bytes=50, decode=decode, activation="q8_k")
+IQ1_S = Format(
+    "iq1_s",
+    ggml_type=19,
+    block_elements=256,
+    block_bytes=50,
+    decode=decode,
+    activation="q8_k",
+    importance="needed",
+)

@@ -22,4 +22,12 @@ def decode(blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
     return scaled(vectors.reshape(-1, 16, 16), scale[:, :, None]).reshape(-1, 256)
 
 
-IQ2_S = Format("iq2_s", ggml_type=22, block_elements=256, block_bytes=82, decode=decode, activation="q8_k")
+IQ2_S = Format(
+    "iq2_s",
+    ggml_type=22,
+    block_elements=256,
+    block_bytes=82,
+    decode=decode,
+    activation="q8_k",
+    importance="used",
+)

@@ -21,4 +21,12 @@ def decode(blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
     return scaled(vectors.reshape(-1, 16, 16), scale[:, :, None]).reshape(-1, 256)
 
 
-IQ2_XS = Format("iq2_xs", ggml_type=17, block_elements=256, block_bytes=74, decode=decode, activation="q8_k")
+IQ2_XS = Format(
+    "iq2_xs",
+    ggml_type=17,
+    block_elements=256,
+    block_bytes=74,
+    decode=decode,
+    activation="q8_k",
+    importance="needed",
+)

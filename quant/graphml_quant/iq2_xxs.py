@@ -22,5 +22,11 @@ def decode(blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 
 IQ2_XXS = Format(
-    "iq2_xxs", ggml_type=16, block_elements=256, block_bytes=66, decode=decode, activation="q8_k"
+    "iq2_xxs",
+    ggml_type=16,
+    block_elements=256,
+    block_bytes=66,
+    decode=decode,
+    activation="q8_k",
+    importance="needed",
 )

@@ -22,4 +22,12 @@ def decode(blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
     return scaled(vectors.reshape(-1, 8, 32), scale[:, :, None]).reshape(-1, 256)
 
 
-IQ3_S = Format("iq3_s", ggml_type=21, block_elements=256, block_bytes=110, decode=decode, activation="q8_k")
+IQ3_S = Format(
+    "iq3_s",
+    ggml_type=21,
+    block_elements=256,
+    block_bytes=110,
+    decode=decode,
+    activation="q8_k",
+    importance="used",
+)

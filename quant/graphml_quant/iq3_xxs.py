@@ -22,5 +22,11 @@ def decode(blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 
 IQ3_XXS = Format(
-    "iq3_xxs", ggml_type=18, block_elements=256, block_bytes=98, decode=decode, activation="q8_k"
+    "iq3_xxs",
+    ggml_type=18,
+    block_elements=256,
+    block_bytes=98,
+    decode=decode,
+    activation="q8_k",
+    importance="used",
 )

@@ -41,5 +41,12 @@ def encode(values: NDArray[np.float32]) -> NDArray[np.uint8]:
 
 
 IQ4_NL = Format(
-    "iq4_nl", ggml_type=20, block_elements=32, block_bytes=18, decode=decode, encode=encode, activation="q8_0"
+    "iq4_nl",
+    ggml_type=20,
+    block_elements=32,
+    block_bytes=18,
+    decode=decode,
+    encode=encode,
+    activation="q8_0",
+    importance="used",
 )

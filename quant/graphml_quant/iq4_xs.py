@@ -20,4 +20,12 @@ def decode(blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
     return scaled(np.take(LEVELS, index), scale[:, :, None]).reshape(-1, 256)
 
 
-IQ4_XS = Format("iq4_xs", ggml_type=23, block_elements=256, block_bytes=136, decode=decode, activation="q8_k")
+IQ4_XS = Format(
+    "iq4_xs",
+    ggml_type=23,
+    block_elements=256,
+    block_bytes=136,
+    decode=decode,
+    activation="q8_k",
+    importance="used",
+)

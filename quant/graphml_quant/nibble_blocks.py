@@ -65,4 +65,4 @@ def nibble_format(name: str, ggml_type: int, minimum: bool = False, fifth: bool 
         return np.concatenate([*parts, low_and_high(numbers)], axis=1)
 
     activation = "q8_1" if minimum else "q8_0"
-    return Format(name, ggml_type, 32, nibbles_at + 16, decode, encode, activation)
+    return Format(name, ggml_type, 32, nibbles_at + 16, decode, encode, activation, importance="used")

@@ -22,4 +22,12 @@ def decode(blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
     return values.reshape(-1, 256)
 
 
-Q2_K = Format("q2_k", ggml_type=10, block_elements=256, block_bytes=84, decode=decode, activation="q8_k")
+Q2_K = Format(
+    "q2_k",
+    ggml_type=10,
+    block_elements=256,
+    block_bytes=84,
+    decode=decode,
+    activation="q8_k",
+    importance="used",
+)

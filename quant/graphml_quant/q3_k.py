@@ -27,4 +27,12 @@ def decode(blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
     return scaled(signed.reshape(-1, 16, 16), scale[:, :, None]).reshape(-1, 256)
 
 
-Q3_K = Format("q3_k", ggml_type=11, block_elements=256, block_bytes=110, decode=decode, activation="q8_k")
+Q3_K = Format(
+    "q3_k",
+    ggml_type=11,
+    block_elements=256,
+    block_bytes=110,
+    decode=decode,
+    activation="q8_k",
+    importance="used",
+)

@@ -33,4 +33,12 @@ def decode(blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
     return values.reshape(-1, 256)
 
 
-Q4_K = Format("q4_k", ggml_type=12, block_elements=256, block_bytes=144, decode=decode, activation="q8_k")
+Q4_K = Format(
+    "q4_k",
+    ggml_type=12,
+    block_elements=256,
+    block_bytes=144,
+    decode=decode,
+    activation="q8_k",
+    importance="used",
+)

@@ -19,4 +19,12 @@ def decode(blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
     return values.reshape(-1, 256)
 
 
-Q5_K = Format("q5_k", ggml_type=13, block_elements=256, block_bytes=176, decode=decode, activation="q8_k")
+Q5_K = Format(
+    "q5_k",
+    ggml_type=13,
+    block_elements=256,
+    block_bytes=176,
+    decode=decode,
+    activation="q8_k",
+    importance="used",
+)

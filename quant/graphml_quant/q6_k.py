@@ -20,4 +20,12 @@ def decode(blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
     return scaled(signed.reshape(-1, 16, 16), scale[:, :, None]).reshape(-1, 256)
 
 
-Q6_K = Format("q6_k", ggml_type=14, block_elements=256, block_bytes=210, decode=decode, activation="q8_k")
+Q6_K = Format(
+    "q6_k",
+    ggml_type=14,
+    block_elements=256,
+    block_bytes=210,
+    decode=decode,
+    activation="q8_k",
+    importance="used",
+)

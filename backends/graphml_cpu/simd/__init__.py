@@ -92,6 +92,7 @@ from graphml_cpu.simd.memory import (
     store_partial,
 )
 from graphml_cpu.simd.tables import constant_table, word_lookup
+from graphml_cpu.simd.tiles import load_columns, store_columns
 from graphml_cpu.simd.types import VectorType, vector
 
 f32: Any = float32

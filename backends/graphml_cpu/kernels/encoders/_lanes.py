@@ -1,0 +1,76 @@
+"""Vectors of encoders, a block in each lane, and what formats do with them: rounding, bytes, halves."""
+
+from __future__ import annotations
+
+from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.share import Vector
+from graphml_cpu.layouts import encoder_lanes
+from graphml_cpu.simd import WIDTH, bitcast, convert, load, maximum, minimum, store, vector, zero
+
+LANES = encoder_lanes(WIDTH)
+F32, I32, U8, U16, F16 = (vector(element, LANES) for element in ("f32", "i32", "u8", "u16", "f16"))
+F32_BYTES = LANES * 4
+# Added to a number below 2^22, it leaves no bits for a fraction: the sum is rounded, halves to even.
+_ROUNDER = 1.5 * 2.0**23
+
+
+@inline
+def nearest(x: Vector) -> Vector:
+    """The nearest whole number, halves to even, of numbers below 2^22."""
+    return (x + _ROUNDER) - _ROUNDER
+
+
+@inline
+def clamped(x: Vector, low: float, high: float) -> Vector:
+    """Numbers no less than low and no more than high; low if they are no numbers."""
+    return minimum(maximum(x, low), high)
+
+
+@inline
+def level(x: Vector, low: float, high: float) -> Vector:
+    """The nearest of the whole numbers from low to high, as floats."""
+    return clamped(nearest(x), low, high)
+
+
+@inline
+def as_bytes(x: Vector) -> Vector:
+    """Whole numbers from 0 to 255, or their lowest byte, as bytes."""
+    return convert(U8, convert(I32, x))
+
+
+@inline
+def store_half(to: int, x: Vector) -> Vector:
+    """Two bytes, x as a half; returns what the half is."""
+    half = convert(F16, x)
+    bits = bitcast(U16, half)
+    store(to, convert(U8, bits))
+    store(to + LANES, convert(U8, bits >> 8))
+    return convert(F32, half)
+
+
+@inline
+def sum_of_squares(x: int, count: int) -> Vector:
+    """Of `count` elements, added from the first to the last."""
+    total = zero(F32)
+    for i in range(count):
+        value = load(F32, x + i * F32_BYTES)
+        total += value * value
+    return total
+
+
+@inline
+def pack_quarters(levels: int, out: int) -> None:
+    """256 bytes below 4 -> 64 bytes: of each half of a block, element i, 32 + i, 64 + i and 96 + i."""
+    for part in range(2):
+        for i in range(32):
+            packed = zero(U8)
+            for plane in range(4):
+                packed = (packed >> 2) | (load(U8, levels + (part * 128 + plane * 32 + i) * LANES) << 6)
+            store(out + (part * 32 + i) * LANES, packed)
+
+
+@inline
+def pack_nibbles(levels: int, out: int) -> None:
+    """32 bytes below 16 -> 16 bytes, low nibbles first."""
+    for i in range(16):
+        store(out + i * LANES, load(U8, levels + i * LANES) | (load(U8, levels + (16 + i) * LANES) << 4))

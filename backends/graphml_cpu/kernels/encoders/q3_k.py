@@ -1,0 +1,124 @@
+"""Q3_K: 16 groups of 16 with a signed scale of 6 bits, levels of 3 bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.encoders import _scales
+from graphml_cpu.kernels.encoders._lanes import (
+    F32,
+    F32_BYTES,
+    LANES,
+    U8,
+    as_bytes,
+    level,
+    pack_quarters,
+    store_half,
+    sum_of_squares,
+)
+from graphml_cpu.kernels.share import Vector
+from graphml_cpu.simd import load, select, splat, square_root, store, zero
+
+HALVES = (108,)
+_GROUPS, _SIZE, _HALF, _HALF_SCALE = 16, 16, 4, 32
+_HIGH, _Q, _SCALES, _D = 0, 32, 96, 108
+# What scratch holds: three numbers of each group, weights, and the levels of the search and those kept.
+_SCALE, _SUM, _SCALE_LEVEL, _WEIGHTS, _TRIED = (place * _GROUPS * F32_BYTES for place in range(5))
+_LEVELS = _TRIED + _SIZE * F32_BYTES
+_LOW_LEVELS = _LEVELS + 256 * LANES
+
+
+@inline
+def _rounded_scales(values: int, levels: int) -> Vector:
+    """Levels of a scale of the value of largest magnitude, which becomes -32; returns the scale."""
+    most, magnitude = _scales.largest(values, _GROUPS)
+    inverse = select(magnitude > 0.0, float(-_HALF_SCALE) / most, zero(F32))
+    for group in range(_GROUPS):
+        value = load(F32, values + group * F32_BYTES)
+        number = level(inverse * value, float(-_HALF_SCALE), float(_HALF_SCALE - 1))
+        stored = select(magnitude > 0.0, number + float(_HALF_SCALE), zero(F32))
+        store(levels + group * F32_BYTES, stored)
+    return select(magnitude > 0.0, 1.0 / inverse, zero(F32))
+
+
+@inline
+def _store_scales(levels: int, out: int) -> None:
+    """12 bytes: the low nibbles of two groups in each of 8, the upper bits of four in each of 4."""
+    for i in range(4):
+        first = as_bytes(load(F32, levels + i * F32_BYTES))
+        second = as_bytes(load(F32, levels + (4 + i) * F32_BYTES))
+        third = as_bytes(load(F32, levels + (8 + i) * F32_BYTES))
+        fourth = as_bytes(load(F32, levels + (12 + i) * F32_BYTES))
+        store(out + i * LANES, (first & 15) | (third << 4))
+        store(out + (4 + i) * LANES, (second & 15) | (fourth << 4))
+        upper = (first >> 4) | ((second >> 4) << 2) | ((third >> 4) << 4) | ((fourth >> 4) << 6)
+        store(out + (8 + i) * LANES, upper)
+
+
+def make_encode(weighted: bool) -> Any:
+    """See the package."""
+    search = _scales.make_search(_SIZE, _HALF)
+    descent = _scales.make_descent(_SIZE, _HALF)
+    scale_search = _scales.make_search(_GROUPS, _HALF_SCALE)
+    low, high, half = float(-_HALF), float(_HALF - 1), float(_HALF)
+
+    @inline
+    def searched_levels(x: int, weights: int, mean: Vector, scratch: int, here: int) -> None:
+        """Scale, sum of weights and levels of a group, by its importance."""
+        total = zero(F32)
+        for i in range(_SIZE):
+            value = load(F32, x + i * F32_BYTES)
+            weight = load(F32, weights + i * F32_BYTES) * square_root(mean + value * value)
+            store(scratch + _WEIGHTS + i * F32_BYTES, weight)
+            total += weight
+        scale, inverse = search(x, scratch + _WEIGHTS)
+        store(here + _SCALE, scale)
+        store(here + _SUM, total)
+        for i in range(_SIZE):
+            number = level(inverse * load(F32, x + i * F32_BYTES), low, high)
+            store(scratch + _TRIED + i * F32_BYTES, select(inverse == 0.0, splat(F32, low), number))
+
+    @inline
+    def encode(x: int, weights: int, row_mean: Vector, scratch: int, out: int) -> None:
+        mean = 2.0 * sum_of_squares(x, 256) / 256.0 if weighted else zero(F32)
+        for group in range(_GROUPS):
+            here, first = scratch + group * F32_BYTES, group * _SIZE * F32_BYTES
+            if weighted:
+                searched_levels(x + first, weights + first, mean, scratch, here)
+            else:
+                store(here + _SCALE, descent(x + first, scratch + _TRIED))
+            for i in range(_SIZE):
+                number = load(F32, scratch + _TRIED + i * F32_BYTES)
+                store(scratch + _LEVELS + (group * _SIZE + i) * LANES, as_bytes(number + half))
+        if weighted:
+            scale, inverse = scale_search(scratch + _SCALE, scratch + _SUM)
+            for group in range(_GROUPS):
+                value = load(F32, scratch + _SCALE + group * F32_BYTES)
+                number = level(inverse * value, float(-_HALF_SCALE), float(_HALF_SCALE - 1))
+                number = select(inverse == 0.0, zero(F32), number + float(_HALF_SCALE))
+                store(scratch + _SCALE_LEVEL + group * F32_BYTES, number)
+        else:
+            scale = _rounded_scales(scratch + _SCALE, scratch + _SCALE_LEVEL)
+        scale = store_half(out + _D * LANES, scale)
+        _store_scales(scratch + _SCALE_LEVEL, out + _SCALES * LANES)
+        for group in range(_GROUPS):
+            d = scale * (load(F32, scratch + _SCALE_LEVEL + group * F32_BYTES) - float(_HALF_SCALE))
+            is_zero = d == 0.0  # the levels of the search stay
+            divisor = select(is_zero, splat(F32, 1.0), d)
+            for i in range(_SIZE):
+                at = group * _SIZE + i
+                number = as_bytes(level(load(F32, x + at * F32_BYTES) / divisor, low, high) + half)
+                kept = load(U8, scratch + _LEVELS + at * LANES)
+                number = select(is_zero, kept, number)
+                store(scratch + _LEVELS + at * LANES, number)
+                store(scratch + _LOW_LEVELS + at * LANES, number & 3)
+        for i in range(32):
+            thirds = zero(U8)
+            for plane in range(8):
+                number = load(U8, scratch + _LEVELS + (plane * 32 + i) * LANES)
+                thirds = (thirds >> 1) | ((number >> 2) << 7)
+            store(out + (_HIGH + i) * LANES, thirds)
+        pack_quarters(scratch + _LOW_LEVELS, out + _Q * LANES)
+
+    return encode
