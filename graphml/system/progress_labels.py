@@ -23,6 +23,7 @@ WORK: Final = {
     "batch": ("Answering", "lines"),
     "perplexity": ("Perplexity", "chunks"),
     "imatrix": ("Importance", "chunks"),
+    "quantize": ("Quantising", ""),
     "comparing logits": ("Comparing logits", "engines"),
     "bench": ("Measuring", "rounds"),
     "testing": ("Testing ops", "groups of cases"),

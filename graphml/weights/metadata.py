@@ -46,11 +46,14 @@ class StoredValue:
 _KINDS: Mapping[type, str] = {bool: "bool", int: "i64", float: "f64", str: "string"}
 
 
-def stored(value: Any) -> StoredValue:
-    """A value that is in memory: a bool, int, float or str, or a list of one of these, not empty."""
+def stored(value: Any, kind: str | None = None) -> StoredValue:
+    """A value that is in memory: a bool, int, float or str, or a list of one of these.
+
+    kind: its type, or that of a list's elements; None by the value's own, of a list that is not empty.
+    """
     if isinstance(value, list):
-        return StoredValue(_KINDS[type(value[0])], len(value), lambda limit: value[:limit])
-    return StoredValue(_KINDS[type(value)], None, lambda _: value)
+        return StoredValue(kind or _KINDS[type(value[0])], len(value), lambda limit: value[:limit])
+    return StoredValue(kind or _KINDS[type(value)], None, lambda _: value)
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,7 @@ FALLBACK = {
 }  # fmt: skip
 KEPT = (
     "_norm.weight", "ffn_gate_inp", "altup", "laurel", "per_layer_model_proj", "position_embd", "token_types",
+    "ffn_gate_tid2eid", "indexer.k_proj", "indexer.q_proj",
     "ssm_conv1d", "shortconv.conv", "time_mix_first", "time_mix_w0", "time_mix_w1", "time_mix_w2",
     "time_mix_v0", "time_mix_v1", "time_mix_v2", "time_mix_a0", "time_mix_a1", "time_mix_a2", "time_mix_g1",
     "time_mix_g2", "time_mix_decay_w1", "time_mix_decay_w2", "time_mix_lerp_fused", "attn_rel_b",
@@ -91,7 +92,8 @@ def file_type(name: str) -> FileType:
 
 def is_kept(name: str, shape: tuple[int, ...]) -> bool:
     """Whether a tensor is not quantised, whatever the file type: vectors, norms, routers, small matrices."""
-    return len(shape) < 2 or not name.endswith("weight") or any(part in name for part in KEPT)
+    is_vector = all(size == 1 for size in shape[:-1])
+    return is_vector or not name.endswith("weight") or any(part in name for part in KEPT)
 
 
 def tensor_format(kind: FileType, name: str, shape: tuple[int, ...], facts: ModelFacts) -> str:
@@ -100,11 +102,15 @@ def tensor_format(kind: FileType, name: str, shape: tuple[int, ...], facts: Mode
         return "f32"
     if kind.format in _UNQUANTISED:
         return kind.format
-    chosen = kind.format if kind.pure else _chosen(kind, name, shape, facts)
+    return fitting(kind.format if kind.pure else _chosen(kind, name, shape, facts), shape[-1])
+
+
+def fitting(format: str, columns: int) -> str:
+    """The format, or what takes its place for rows that are no whole number of its blocks."""
     for _ in range(2):
-        if shape[-1] % graphml_quant.by_name(chosen).block_elements == 0:
-            return chosen
-        chosen = FALLBACK.get(chosen, "f16")
+        if columns % graphml_quant.by_name(format).block_elements == 0:
+            return format
+        format = FALLBACK.get(format, "f16")
     return "f16"
 
 

@@ -1,0 +1,172 @@
+"""`graphml quantize`: a model's file with its tensors in other types, by llama-quantize's mixtures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphml.cli.bench import default_threads
+from graphml.cli.options import options
+from graphml.cli.options.checks import check_target
+from graphml.cli.options.opening import find
+from graphml.cli.options.typer_options import grouped
+from graphml.cli.terminal.console import Bars, write_json
+from graphml.errors import UsageError
+from graphml.system.progress_labels import size
+from graphml.weights import ModelFile, open_model
+from graphml.weights.metadata import Metadata
+from graphml.weights.type_mixes import file_type
+from graphml.workshop.importance import Importance
+from graphml.workshop.importance_file import read_importance
+from graphml.workshop.quantized_file import Change, Wanted, changes, write_quantized
+
+Texts = list[str]
+
+
+@grouped
+def quantize(
+    source: options.ModelSource,
+    words: Annotated[
+        Texts,
+        typer.Argument(
+            metavar="[MODEL] OUTPUT TYPE", show_default=False,
+            help="The model, the file to write, and its file type, such as Q4_K_M.",
+        ),
+    ],
+    imatrix: Annotated[
+        Path | None,
+        typer.Option("--imatrix", metavar="FILE", show_default=False, help="Importance of columns."),
+    ] = None,
+    tensor_type: Annotated[
+        Texts | None,
+        typer.Option(
+            "--tensor-type", metavar="REGEX=TYPE", show_default=False,
+            help="The type of matrices whose name has it; the first that fits. May be given again.",
+        ),
+    ] = None,
+    pure: Annotated[bool, typer.Option("--pure", help="All matrices in one type, no mixture.")] = False,
+    keep_output: Annotated[
+        bool, typer.Option("--leave-output-tensor", help="The output matrix stays as it is.")
+    ] = False,
+    requantise: Annotated[
+        bool, typer.Option("--allow-requantize", help="Of a file that is quantised already.")
+    ] = False,
+    keep_split: Annotated[
+        bool, typer.Option("--keep-split", help="In as many parts as the model has.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what each tensor would become, and write nothing.")
+    ] = False,
+    threads: Annotated[
+        int | None, typer.Option("--threads", "-t", min=1, show_default="all processors", help="Threads.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    json: options.Json = False,
+) -> None:  # fmt: skip
+    """Write a model's GGUF file with its tensors in other types, chosen as llama-quantize chooses them."""
+    model, output, kind = _words(words, source, dry_run)
+    wanted = Wanted(kind, tuple(map(_rule, tensor_type or ())), pure, keep_output, requantise)
+    file_type(kind)
+    if output is not None:
+        check_target("OUTPUT", output, ".gguf")
+        if output.exists() and not (force or dry_run):
+            raise UsageError(f"OUTPUT: {output} is there already; --force overwrites it")
+    seen = None if imatrix is None else read_importance(imatrix)
+    with Bars() as bars:
+        path = find(model, source, bars)
+        if path.is_dir():
+            raise UsageError(f"{path}: wanted a GGUF file; `graphml convert` writes one of a folder")
+        with open_model(path) as file:
+            _check_keys(file.metadata)
+            plan = changes(file, wanted, seen)
+            if dry_run:
+                _print(file, plan, kind, json)
+                return
+            assert output is not None
+            paths = write_quantized(
+                file, plan, kind, output, seen, str(imatrix or ""), threads or default_threads(), keep_split,
+                bars.report,
+            )  # fmt: skip
+            _summary(plan, paths, seen, json)
+
+
+def _words(
+    words: list[str], source: options.ModelSource, dry_run: bool
+) -> tuple[str | None, Path | None, str]:
+    """MODEL, OUTPUT and TYPE; a dry run may be without OUTPUT, and the model may be named by an option."""
+    names = ["OUTPUT"] if source.named is not None or source.hf is not None else ["MODEL", "OUTPUT"]
+    if dry_run and len(words) == len(names):
+        names.remove("OUTPUT")
+    if len(words) != len(names) + 1:
+        raise UsageError(f"wanted {' '.join(names)} TYPE; got {' '.join(words)!r:.120}")
+    by_name = dict(zip(names, words, strict=False))
+    output = by_name.get("OUTPUT")
+    return by_name.get("MODEL"), None if output is None else Path(output), words[-1]
+
+
+def _rule(text: str) -> tuple[str, str]:
+    """REGEX=TYPE; a regular expression may have an equals sign, a type has none."""
+    expression, equals, dtype = text.rpartition("=")
+    if not equals or not expression or not dtype:
+        raise UsageError(f"--tensor-type: wanted REGEX=TYPE, such as ffn_down=Q6_K; got {text!r:.80}")
+    return expression, dtype
+
+
+def _check_keys(metadata: Metadata) -> None:
+    if not metadata.has("general.architecture"):
+        raise UsageError(f"{metadata.path}: wanted a GGUF file of a model, with general.architecture")
+
+
+def _print(file: ModelFile, plan: list[Change], kind: str, json: bool) -> None:
+    total = sum(change.n_bytes for change in plan)
+    before = sum(change.tensor.n_bytes for change in plan)
+    if json:
+        tensors = [
+            {"name": change.tensor.name, "shape": list(change.tensor.shape), "before": change.tensor.dtype,
+             "type": change.dtype, "bytes": change.n_bytes, "reason": change.reason}
+            for change in plan
+        ]  # fmt: skip
+        write_json(
+            {"model": str(file.path), "file_type": file_type(kind).name, "bytes_before": before,
+             "bytes": total, "tensors": tensors}
+        )  # fmt: skip
+        return
+    width = max(len(change.tensor.name) for change in plan)
+    for change in plan:
+        shape = " x ".join(map(str, change.tensor.shape))
+        before_it = f"{change.tensor.dtype} -> " if change.dtype != change.tensor.dtype else ""
+        types = f"{before_it}{change.dtype}"
+        reason = f"  {change.reason}" if change.reason else ""
+        print(f"{change.tensor.name:{width}}  {shape:>16}  {types:18} {size(change.n_bytes):>10}{reason}")
+    print(f"{size(before)} -> {size(total)}, {_bits(plan):.2f} bits a weight")
+
+
+def _summary(plan: list[Change], paths: list[Path], seen: Importance | None, json: bool) -> None:
+    n_bytes = sum(path.stat().st_size for path in paths)
+    changed = [change for change in plan if change.dtype != change.tensor.dtype]
+    unseen = [c.tensor.name for c in changed if seen is not None and c.tensor.name not in seen.sums]
+    others = {change.tensor.name: change for change in plan if change.reason}
+    if json:
+        write_json(
+            {"files": [str(path) for path in paths], "bytes": n_bytes, "bits_per_weight": _bits(plan),
+             "without_importance": unseen,
+             "other_types": {name: [change.dtype, change.reason] for name, change in others.items()}}
+        )  # fmt: skip
+        return
+    mix = Counter(change.dtype for change in plan if len(change.tensor.shape) > 1)
+    types = ", ".join(f"{count} {name.upper()}" for name, count in mix.most_common())
+    print(f"{paths[0]}: {size(n_bytes)}, {_bits(plan):.2f} bits a weight; {types}")
+    if len(paths) > 1:
+        print(f"{len(paths)} parts")
+    for (reason, dtype), count in Counter((c.reason, c.dtype) for c in others.values()).items():
+        print(f"{count} {dtype.upper()}: {reason}")
+    if unseen:
+        print(f"without importance: {', '.join(unseen[:4])}{', ...' if len(unseen) > 4 else ''}")
+
+
+def _bits(plan: list[Change]) -> float:
+    elements = sum(change.tensor.n_elements for change in plan)
+    return 8 * sum(change.n_bytes for change in plan) / elements if elements else 0.0

@@ -1,0 +1,273 @@
+"""A model's file with its tensors in other types: which gets which, and the file.
+
+Decoded and encoded by pieces of rows on all threads; no tensor is in memory as a whole but its new blocks.
+Knows files, types and importance; nothing of commands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import graphml_quant
+import numpy as np
+from graphml_quant import FormatError
+from numpy.typing import NDArray
+
+from graphml.api.quantize import quantize
+from graphml.api.quantize_plan import quantize_plan
+from graphml.backend import Progress, no_progress
+from graphml.errors import GraphmlError, UsageError, WeightsError
+from graphml.weights.filemap import FileMap
+from graphml.weights.gguf import read_part
+from graphml.weights.gguf_writing import TensorPlan, stored_values, writing_gguf
+from graphml.weights.metadata import StoredValue, stored
+from graphml.weights.model_file import ModelFile
+from graphml.weights.tensor import PLAIN_DTYPES, Tensor
+from graphml.weights.type_mixes import file_type, fitting, is_kept
+from graphml.workshop.importance import Importance
+
+PIECE = 1 << 20
+"""Elements that a thread decodes and encodes at a time."""
+VERSION = 2
+"""Of ggml's quantisation, which all types here have."""
+NEEDING = ("iq3_xxs", "iq2_xxs", "iq2_xs", "iq2_s", "iq1_m", "iq1_s")
+"""Types that llama-quantize writes with importance alone, but of the embedding and the output matrix."""
+ENDS = ("token_embd.weight", "output.weight")
+UNQUANTISED = ("f32", "f16", "bf16")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A tensor's type before and after. reason: why it is not that of most; "" for no reason."""
+
+    tensor: Tensor
+    dtype: str
+    reason: str = ""
+
+    @property
+    def n_bytes(self) -> int:
+        """Of the new file's tensor."""
+        return TensorPlan(self.tensor.name, self.dtype, self.tensor.shape).n_bytes
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a file becomes. kind: its file type, "Q4_K_M". types: regular expressions of names -> type.
+
+    The first that is found in a name decides. pure: all matrices have the type of most; keep_output: the
+    output matrix stays as it is; requantise: matrices that are quantised already are quantised again.
+    """
+
+    kind: str
+    types: tuple[tuple[str, str], ...] = ()
+    pure: bool = False
+    keep_output: bool = False
+    requantise: bool = False
+
+
+def changes(file: ModelFile, wanted: Wanted, importance: Importance | None) -> list[Change]:
+    """What becomes of each tensor, in the file's order.
+
+    UsageError for what cannot be meant: an unknown type, an expression that finds nothing, a type that wants
+    importance where there is none, a matrix that is quantised already, rows that no type takes.
+    """
+    kind = file_type(wanted.kind)
+    shapes = {name: tensor.shape for name, tensor in file.tensors.items()}
+    matrices = {name: shape for name, shape in shapes.items() if not _stays(file.tensors[name], wanted)}
+    plan = {name: dtype.lower() for name, dtype in quantize_plan(
+        file.metadata, shapes, wanted.kind, importance is not None
+    ).items()}  # fmt: skip
+    if wanted.pure:
+        plan |= {name: fitting(kind.format, shape[-1]) for name, shape in matrices.items()}
+    stated = _stated(wanted.types, matrices)
+    done = []
+    for name, tensor in file.tensors.items():
+        dtype = stated.get(name, plan[name]) if name in matrices else tensor.dtype
+        change = Change(tensor, dtype, _reason(dtype, kind.format, name, tensor, stated))
+        if dtype != tensor.dtype:
+            _check(change, kind.name, wanted, importance)
+        done.append(change)
+    return done
+
+
+def _stays(tensor: Tensor, wanted: Wanted) -> bool:
+    return (
+        is_kept(tensor.name, tensor.shape)
+        or tensor.dtype in PLAIN_DTYPES
+        or (wanted.keep_output and tensor.name == "output.weight")
+    )
+
+
+def _stated(types: Sequence[tuple[str, str]], matrices: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
+    """Name -> type of the matrices that expressions are about."""
+    stated: dict[str, str] = {}
+    for text, dtype in types:
+        try:
+            expression = re.compile(text)
+        except re.error as error:
+            raise UsageError(f"--tensor-type {text}: is no regular expression: {error}") from None
+        known = [*(name for name in graphml_quant.formats() if name not in ("q8_1", "q8_k"))]
+        if dtype.lower() not in known:
+            raise UsageError(
+                f"--tensor-type {text}={dtype}: wanted one of {', '.join(known).upper()}; got {dtype!r}"
+            )
+        hits = [name for name in matrices if expression.search(name)]
+        if not hits:
+            raise UsageError(f"--tensor-type {text}: no matrix that can be quantised has such a name")
+        for name in hits:
+            stated.setdefault(name, fitting(dtype.lower(), matrices[name][-1]))
+    return stated
+
+
+def _reason(dtype: str, common: str, name: str, tensor: Tensor, stated: Mapping[str, str]) -> str:
+    if name in stated:
+        return "as asked for"
+    width, block = tensor.shape[-1] if tensor.shape else 1, graphml_quant.by_name(common).block_elements
+    if dtype != tensor.dtype and dtype != common and width % block:
+        return f"rows of {width} are no whole blocks of {block}"
+    return ""
+
+
+def _check(change: Change, kind: str, wanted: Wanted, importance: Importance | None) -> None:
+    name, dtype = change.tensor.name, change.dtype
+    needs = dtype in NEEDING or (dtype == "q2_k" and kind == "Q2_K_S")
+    has = importance is not None and name in importance.sums
+    if needs and name not in ENDS and not has:
+        what = "it has none of this tensor" if importance is not None else "graphml imatrix makes it"
+        raise UsageError(f"{name}: {dtype.upper()} wants importance, --imatrix FILE; {what}")
+    if change.tensor.dtype not in UNQUANTISED and not wanted.requantise:
+        raise UsageError(
+            f"{name}: is {change.tensor.dtype.upper()} already, and loses twice; "
+            "wanted a file of F32, F16 or BF16, or --allow-requantize"
+        )
+    if has:
+        _importance_of(change.tensor, importance)
+
+
+def _importance_of(tensor: Tensor, importance: Importance | None) -> NDArray[np.float32] | None:
+    """float32 [matrices, columns], one row for each matrix of the tensor, or None."""
+    means = None if importance is None else importance.of(tensor.name)
+    if means is None:
+        return None
+    n_mat = int(np.prod(tensor.shape[:-2], dtype=np.int64))
+    columns = tensor.shape[-1]
+    if means.size == n_mat * columns:
+        return means.reshape(n_mat, columns)
+    if tensor.name == ENDS[0]:
+        return None  # of an output matrix with other columns, as llama-quantize has it
+    raise UsageError(
+        f"--imatrix: {tensor.name}: wanted {n_mat} x {columns} numbers; got {means.shape[0]} x "
+        f"{means.shape[1]}. It is of another model"
+    )
+
+
+def write_quantized(
+    file: ModelFile, plan: Sequence[Change], kind: str, output: Path, importance: Importance | None = None,
+    imatrix_name: str = "", threads: int = 1, keep_split: bool = False, progress: Progress = no_progress,
+) -> list[Path]:  # fmt: skip
+    """Write the file; keep_split: in as many parts as the model has, with the same tensors in each.
+
+    Returns its paths. UsageError where it cannot be written, WeightsError for weights that are no numbers.
+    Nothing is left behind by an error.
+    """
+    parts = _parts(file, plan) if keep_split else [list(plan)]
+    paths = _paths(output, len(parts)) if keep_split else [output]
+    own = [path.resolve() for path in file.paths]
+    for path in paths:
+        if path.resolve() in own:
+            raise UsageError(f"{path}: is the model itself; wanted another name")
+    values = _values(file, kind, importance, imatrix_name)
+    total = sum(change.tensor.n_bytes for change in plan)
+    done = 0
+    progress("quantize", 0, total)
+    with ThreadPoolExecutor(max(threads, 1)) as pool:
+        for number, (path, part) in enumerate(zip(paths, parts, strict=True)):
+            head = dict(values) if number == 0 else {}
+            if len(parts) > 1:
+                head |= {
+                    "split.no": stored(number, "u16"),
+                    "split.count": stored(len(parts), "u16"),
+                    "split.tensors.count": stored(len(plan), "i32"),
+                }
+            tensors = [TensorPlan(change.tensor.name, change.dtype, change.tensor.shape) for change in part]
+            with writing_gguf(path, head, tensors) as written:
+                for change in part:
+                    written.add(_data(file, change, _importance_of(change.tensor, importance), pool))
+                    done += change.tensor.n_bytes
+                    file.forget_pages()
+                    progress("quantize", done, total)
+    return paths
+
+
+def _values(
+    file: ModelFile, kind: str, importance: Importance | None, imatrix_name: str
+) -> dict[str, StoredValue]:
+    """The file's keys, and what is known of its types now."""
+    values = {
+        key: value for key, value in stored_values(file.metadata).items() if not key.startswith("split.")
+    }
+    values["general.quantization_version"] = stored(VERSION, "u32")
+    values["general.file_type"] = stored(file_type(kind).number, "u32")
+    if importance is not None:
+        values["quantize.imatrix.file"] = stored(imatrix_name)
+        values["quantize.imatrix.dataset"] = stored(importance.datasets[0] if importance.datasets else "")
+        values["quantize.imatrix.entries_count"] = stored(len(importance.sums), "u32")
+        values["quantize.imatrix.chunks_count"] = stored(importance.n_chunks, "u32")
+    return values
+
+
+def _parts(file: ModelFile, plan: Sequence[Change]) -> list[list[Change]]:
+    """The changes by the file that each tensor is in."""
+    parts = []
+    by_name = {change.tensor.name: change for change in plan}
+    for path in file.paths:
+        opened = FileMap(path)
+        try:
+            parts.append([by_name[name] for name in read_part(opened)[1]])
+        finally:
+            opened.close()
+    return parts
+
+
+def _paths(output: Path, count: int) -> list[Path]:
+    stem = output.name.removesuffix(".gguf")
+    return [output.with_name(f"{stem}-{number + 1:05d}-of-{count:05d}.gguf") for number in range(count)]
+
+
+def _data(
+    file: ModelFile, change: Change, importance: NDArray[np.float32] | None, pool: ThreadPoolExecutor
+) -> Iterator[NDArray[np.uint8]]:
+    """The new data of a tensor, piece by piece."""
+    tensor = change.tensor
+    if change.dtype == tensor.dtype:
+        yield np.asarray(tensor.data)
+        return
+    columns = tensor.shape[-1]
+    rows = tensor.n_elements // columns
+    per_matrix = tensor.shape[-2] if len(tensor.shape) > 1 else rows
+    step = max(1, PIECE // columns)
+    pieces = [
+        (begin, min(begin + step, first + per_matrix), None if importance is None else importance[matrix])
+        for matrix, first in enumerate(range(0, rows, per_matrix))
+        for begin in range(first, first + per_matrix, step)
+    ]
+    try:
+        yield from pool.map(lambda piece: _encoded(change, *piece), pieces)
+    except (GraphmlError, FormatError) as error:
+        raise WeightsError(f"{file.path}: {tensor.name}: {error}") from None
+
+
+def _encoded(
+    change: Change, begin: int, end: int, importance: NDArray[np.float32] | None
+) -> NDArray[np.uint8]:
+    tensor = change.tensor
+    source = graphml_quant.by_name(tensor.dtype)
+    columns = tensor.shape[-1]
+    row_bytes = source.bytes_for(columns)
+    data = tensor.data[begin * row_bytes : end * row_bytes]
+    values = graphml_quant.dequantize(source, data, (end - begin, columns))
+    return quantize(values, change.dtype, importance, threads=1).reshape(-1)
