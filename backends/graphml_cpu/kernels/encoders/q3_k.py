@@ -12,13 +12,15 @@ from graphml_cpu.kernels.encoders._lanes import (
     LANES,
     U8,
     as_bytes,
+    importance,
+    largest,
     level,
     pack_quarters,
     store_half,
     sum_of_squares,
 )
 from graphml_cpu.kernels.share import Vector
-from graphml_cpu.simd import load, select, splat, square_root, store, zero
+from graphml_cpu.simd import load, select, splat, store, zero
 
 HALVES = (108,)
 _GROUPS, _SIZE, _HALF, _HALF_SCALE = 16, 16, 4, 32
@@ -32,7 +34,7 @@ _LOW_LEVELS = _LEVELS + 256 * LANES
 @inline
 def _rounded_scales(values: int, levels: int) -> Vector:
     """Levels of a scale of the value of largest magnitude, which becomes -32; returns the scale."""
-    most, magnitude = _scales.largest(values, _GROUPS)
+    most, magnitude = largest(values, _GROUPS)
     inverse = select(magnitude > 0.0, float(-_HALF_SCALE) / most, zero(F32))
     for group in range(_GROUPS):
         value = load(F32, values + group * F32_BYTES)
@@ -66,15 +68,9 @@ def make_encode(weighted: bool) -> Any:
     @inline
     def searched_levels(x: int, weights: int, mean: Vector, scratch: int, here: int) -> None:
         """Scale, sum of weights and levels of a group, by its importance."""
-        total = zero(F32)
-        for i in range(_SIZE):
-            value = load(F32, x + i * F32_BYTES)
-            weight = load(F32, weights + i * F32_BYTES) * square_root(mean + value * value)
-            store(scratch + _WEIGHTS + i * F32_BYTES, weight)
-            total += weight
+        store(here + _SUM, importance(x, weights, mean, _SIZE, scratch + _WEIGHTS))
         scale, inverse = search(x, scratch + _WEIGHTS)
         store(here + _SCALE, scale)
-        store(here + _SUM, total)
         for i in range(_SIZE):
             number = level(inverse * load(F32, x + i * F32_BYTES), low, high)
             store(scratch + _TRIED + i * F32_BYTES, select(inverse == 0.0, splat(F32, low), number))
