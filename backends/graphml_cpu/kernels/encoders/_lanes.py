@@ -91,10 +91,10 @@ def pack_quarters(levels: int, out: int) -> None:
 
 
 @inline
-def pack_nibbles(levels: int, out: int) -> None:
-    """32 bytes below 16 -> 16 bytes, low nibbles first."""
-    for i in range(16):
-        store(out + i * LANES, load(U8, levels + i * LANES) | (load(U8, levels + (16 + i) * LANES) << 4))
+def pack_nibbles(levels: int, half: int, out: int) -> None:
+    """2 * half bytes below 16 -> `half` bytes: the first of them are the low nibbles."""
+    for i in range(half):
+        store(out + i * LANES, load(U8, levels + i * LANES) | (load(U8, levels + (half + i) * LANES) << 4))
 
 
 @inline

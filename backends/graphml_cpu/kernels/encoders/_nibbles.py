@@ -49,9 +49,9 @@ def _pack(levels: int, low_levels: int, out: int, fifth: bool) -> None:
                 store(low_levels + (byte * 8 + i) * LANES, number & 15)
                 bits = (bits >> 1) | ((number >> 4) << 7)
             store(out + byte * LANES, bits)
-        pack_nibbles(low_levels, out + 4 * LANES)
+        pack_nibbles(low_levels, _SIZE // 2, out + 4 * LANES)
     else:
-        pack_nibbles(levels, out)
+        pack_nibbles(levels, _SIZE // 2, out)
 
 
 def _make_scale(top: int, weighted: bool) -> Any:

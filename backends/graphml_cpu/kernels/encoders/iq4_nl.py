@@ -34,6 +34,6 @@ def make_encode(weighted: bool) -> Any:
         scale = _curve.search(x, scratch + _WEIGHTS)
         store_half(out, scale)
         _curve.store_indices(x, reciprocal(scale), scratch + _LEVELS)
-        pack_nibbles(scratch + _LEVELS, out + 2 * LANES)
+        pack_nibbles(scratch + _LEVELS, _curve.SIZE // 2, out + 2 * LANES)
 
     return encode

@@ -68,7 +68,7 @@ def make_encode(weighted: bool) -> Any:
             store(scratch + _SCALE_LEVELS + group * LANES, as_bytes(number + float(_HALF_SCALE)))
             values = x + group * _curve.SIZE * F32_BYTES
             _curve.store_indices(values, reciprocal(scale * number), scratch + _LEVELS)
-            pack_nibbles(scratch + _LEVELS, out + (_Q + group * 16) * LANES)
+            pack_nibbles(scratch + _LEVELS, _curve.SIZE // 2, out + (_Q + group * 16) * LANES)
         _store_scales(scratch + _SCALE_LEVELS, out)
 
     return encode
