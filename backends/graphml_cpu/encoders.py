@@ -16,7 +16,7 @@ import numpy as np
 from graphml.ir.op import Array
 from graphml_cpu import target
 from graphml_cpu.compiler import KernelRef, LoadedKernel, compile_kernels
-from graphml_cpu.kernels.encoders import ROW_MEANS, names
+from graphml_cpu.kernels.encoders import ELEMENTS, ROW_MEANS, names
 from graphml_cpu.layouts import encoder_lanes, encoder_scratch
 from graphml_cpu.runtime.shares import PARTS
 from graphml_cpu.runtime.tape import Tape, TapeStep
@@ -30,7 +30,7 @@ _lock = threading.Lock()
 
 def encoder(format: str) -> CpuEncoder | None:
     """See `graphml.backend.Backend`."""
-    return CpuEncoder(format) if format in names() else None
+    return CpuEncoder(format) if format in (*names(), *ELEMENTS) else None
 
 
 @functools.lru_cache(4)
@@ -63,6 +63,9 @@ class CpuEncoder:
         row_blocks = columns // layout.block_elements
         if not rows * row_blocks:
             return
+        if self.format in ELEMENTS:
+            self._run_elements(team, values, out)
+            return
         weighted = importance is not None
         kernel = self._kernel(weighted)
         lanes = encoder_lanes(target.current().f32_lanes)
@@ -83,6 +86,14 @@ class CpuEncoder:
             mean_blocks = [mean_kernel.block(**rows_of, scratch=own.ctypes.data) for own in scratch]
             steps.insert(0, _step(mean_kernel, mean_blocks))
         team.run(Tape(steps, team.n_threads))
+
+    def _run_elements(self, team: Team, values: Array, out: Array) -> None:
+        name = f"encode.{self.format}"
+        module = "graphml_cpu.kernels.encoders.elements"
+        ref = KernelRef(name, module, "make_encode_elements", (self.format,))
+        kernel = compile_kernels([ref])[name]
+        block = kernel.block(x=values.ctypes.data, out=out.ctypes.data, n=values.size)
+        team.run(Tape([_step(kernel, [block])], team.n_threads))
 
     def _kernel(self, weighted: bool) -> LoadedKernel:
         name = f"encode.{self.format}{'.weighted' if weighted else ''}"

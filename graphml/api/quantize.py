@@ -39,7 +39,7 @@ def quantize(
     weights = None if importance is None else _importance(importance, values.shape[-1])
     if weights is None and format.importance == "needed":
         raise UsageError(f"{type}: wanted importance [columns], without which ggml has no such blocks either")
-    encoder, why = _encoder(format) if format.block_elements > 1 else (None, "")
+    encoder, why = _encoder(format)
     if encoder is not None:
         rows = values.reshape(-1, values.shape[-1])
         out = np.empty((len(rows), format.bytes_for(values.shape[-1])), np.uint8)

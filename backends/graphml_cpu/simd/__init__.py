@@ -91,7 +91,7 @@ from graphml_cpu.simd.memory import (
     store_i64,
     store_partial,
 )
-from graphml_cpu.simd.tables import constant_table, word_lookup
+from graphml_cpu.simd.tables import constant_table, float_lookup, word_lookup
 from graphml_cpu.simd.tiles import load_columns, store_columns
 from graphml_cpu.simd.types import VectorType, vector
 

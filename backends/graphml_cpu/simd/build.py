@@ -6,7 +6,7 @@ Knows llvmlite's builder and the level of the process; knows nothing of kernels.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import llvmlite.ir as ir
 
@@ -59,6 +59,17 @@ def shuffle(builder: ir.IRBuilder, a: ir.Value, b: ir.Value | None, indices: Seq
 def concatenate(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
     """The lanes of `a`, then those of `b`."""
     return shuffle(builder, a, b, range(a.type.count * 2))
+
+
+def in_registers(
+    builder: ir.IRBuilder, emit: Callable[[ir.IRBuilder, ir.Value], ir.Value], value: ir.Value, lanes: int
+) -> ir.Value:
+    """What `emit` makes of each part of `lanes` lanes of a vector, in one vector."""
+    if value.type.count <= lanes:
+        return emit(builder, value)
+    count = value.type.count // 2
+    halves = (shuffle(builder, value, None, range(first, first + count)) for first in (0, count))
+    return concatenate(builder, *(in_registers(builder, emit, part, lanes) for part in halves))
 
 
 def pointer(builder: ir.IRBuilder, address: ir.Value, pointee: ir.Type, offset: int = 0) -> ir.Value:

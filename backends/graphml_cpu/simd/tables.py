@@ -7,6 +7,7 @@ in it.
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -100,5 +101,54 @@ def word_lookup(words: Sequence[int]) -> Any:
             return (emit_permutations if wide else emit_loads)(builder, *args)
 
         return kind(kind), emit
+
+    return look_up
+
+
+def float_lookup(values: Sequence[float]) -> Any:
+    """An operation `f(index)`: values[index], of 16 float32, for each lane of an index (i32) from 0 to 15.
+
+    AVX-512 and AVX2 keep the table in registers and permute.
+    """
+    single = ir.FloatType()
+
+    def constant(first: int, count: int) -> ir.Constant:
+        part = values[first : first + count]
+        return ir.Constant(ir.VectorType(single, count), [single(value) for value in part])
+
+    def permute(builder: ir.IRBuilder, index: ir.Value) -> ir.Value:
+        level = target.current()
+        kind = ir.VectorType(single, index.type.count)
+        if level.vector_bytes == 64:
+            table = constant(0, 16)
+            return build.call(builder, "llvm.x86.avx512.permvar.sf.512", kind, [table, index])
+        low, high = (
+            build.call(builder, "llvm.x86.avx2.permps", kind, [constant(first, 8), index]) for first in (0, 8)
+        )
+        is_low = builder.icmp_signed("<", index, build.constant(index.type, 8))
+        return builder.select(is_low, low, high)
+
+    def load_each(builder: ir.IRBuilder, index: ir.Value) -> ir.Value:
+        table = _address(builder, struct.pack("<16f", *values))
+        selected = ir.Constant(ir.VectorType(single, index.type.count), ir.Undefined)
+        for lane in range(index.type.count):
+            number = builder.zext(builder.extract_element(index, build.I32(lane)), _ADDRESS)
+            at = builder.add(table, builder.shl(number, _ADDRESS(2)))
+            value = builder.load(build.pointer(builder, at, single), align=4)
+            selected = builder.insert_element(selected, value, build.I32(lane))
+        return selected
+
+    @operation
+    def look_up(index: Any) -> Any:
+        if not isinstance(index, VectorType) or index.element != "i32":
+            return None
+
+        def emit(builder: ir.IRBuilder, *args: Any) -> ir.Value:
+            level = target.current()
+            if level.architecture != "x86" or level.vector_bytes < 32:
+                return load_each(builder, args[0])
+            return build.in_registers(builder, permute, args[0], level.f32_lanes)
+
+        return index.like("f32")(index), emit
 
     return look_up

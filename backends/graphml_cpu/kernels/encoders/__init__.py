@@ -34,7 +34,9 @@ from typing import Any
 from graphml.errors import BackendError
 
 ROW_MEANS = ("q4_0", "q4_1", "q5_0", "q5_1")
-_SHARED = ("blocks",)
+ELEMENTS = ("bf16", "f16")
+"""Formats without blocks, which `elements` encodes."""
+_SHARED = ("blocks", "elements")
 
 
 @functools.cache

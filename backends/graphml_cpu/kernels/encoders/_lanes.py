@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+import math
+
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.layouts import encoder_lanes
-from graphml_cpu.simd import WIDTH, bitcast, convert, load, maximum, minimum, store, vector, zero
+from graphml_cpu.simd import (
+    WIDTH,
+    absolute,
+    bitcast,
+    convert,
+    copy_sign,
+    f32,
+    load,
+    maximum,
+    minimum,
+    select,
+    splat,
+    square_root,
+    store,
+    vector,
+    zero,
+)
 
 LANES = encoder_lanes(WIDTH)
 F32, I32, U8, U16, F16 = (vector(element, LANES) for element in ("f32", "i32", "u8", "u16", "f16"))
 F32_BYTES = LANES * 4
 # Added to a number below 2^22, it leaves no bits for a fraction: the sum is rounded, halves to even.
 _ROUNDER = 1.5 * 2.0**23
+# A half less its last bit: added to what is just below a half it does not reach the next whole number, and
+# added to a half the sum itself is rounded up to it.
+_BELOW_HALF = 0.5 - 2.0**-25
 
 
 @inline
@@ -70,7 +91,53 @@ def pack_quarters(levels: int, out: int) -> None:
 
 
 @inline
-def pack_nibbles(levels: int, out: int) -> None:
-    """32 bytes below 16 -> 16 bytes, low nibbles first."""
-    for i in range(16):
-        store(out + i * LANES, load(U8, levels + i * LANES) | (load(U8, levels + (16 + i) * LANES) << 4))
+def pack_nibbles(levels: int, half: int, out: int) -> None:
+    """2 * half bytes below 16 -> `half` bytes: the first of them are the low nibbles."""
+    for i in range(half):
+        store(out + i * LANES, load(U8, levels + i * LANES) | (load(U8, levels + (half + i) * LANES) << 4))
+
+
+@inline
+def reciprocal(x: Vector) -> Vector:
+    """1 / x; 0 where that is not finite."""
+    inverse = 1.0 / x
+    return select(absolute(inverse) < f32(math.inf), inverse, zero(F32))
+
+
+@inline
+def away_from_zero(x: Vector) -> Vector:
+    """The nearest whole number, halves away from zero, as C's roundf; in 32 bits."""
+    return convert(I32, x + copy_sign(splat(F32, f32(_BELOW_HALF)), x))
+
+
+@inline
+def largest(x: int, n: int) -> tuple[Vector, Vector]:
+    """Of n vectors the value of largest magnitude, the first of equals, and its magnitude."""
+    most, magnitude = zero(F32), zero(F32)
+    for i in range(n):
+        value = load(F32, x + i * F32_BYTES)
+        size = absolute(value)
+        is_larger = size > magnitude
+        most, magnitude = select(is_larger, value, most), select(is_larger, size, magnitude)
+    return most, magnitude
+
+
+@inline
+def largest_magnitude(x: int, n: int) -> Vector:
+    """Of n vectors."""
+    magnitude = zero(F32)
+    for i in range(n):
+        magnitude = maximum(absolute(load(F32, x + i * F32_BYTES)), magnitude)
+    return magnitude
+
+
+@inline
+def importance(x: int, weights: int, mean: Vector, n: int, to: int) -> Vector:
+    """The weights of n elements' errors, by their importance and the mean of squares; returns their sum."""
+    total = zero(F32)
+    for i in range(n):
+        value = load(F32, x + i * F32_BYTES)
+        weight = load(F32, weights + i * F32_BYTES) * square_root(mean + value * value)
+        store(to + i * F32_BYTES, weight)
+        total += weight
+    return total

@@ -37,7 +37,7 @@ def make_search(n: int, top: int, first: float, step: float, steps: int, absolut
             least, most = minimum(value, least), maximum(value, most)
             sum_w += weight
             sum_x += weight * value
-        least = minimum(least, 0.0)
+        least = minimum(zero(F32), least)  # a zero keeps its sign
         is_flat = most == least
         most = select(is_flat, least + 1.0, most)  # all levels are 0; the scale becomes 0 in the end
         inverse, start = top_level / (most - least), least

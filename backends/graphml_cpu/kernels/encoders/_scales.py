@@ -9,24 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.encoders._lanes import F32, F32_BYTES, level
+from graphml_cpu.kernels.encoders._lanes import F32, F32_BYTES, largest, level
 from graphml_cpu.kernels.encoders._positive import SMALLEST
 from graphml_cpu.kernels.share import Vector
-from graphml_cpu.simd import absolute, any_lane, f32, load, select, splat, store, zero
+from graphml_cpu.simd import any_lane, f32, load, select, splat, store, zero
 
 _ROUNDS = 5
-
-
-@inline
-def largest(x: int, n: int) -> tuple[Vector, Vector]:
-    """Of n vectors the value of largest magnitude, the first of equals, and its magnitude."""
-    most, magnitude = zero(F32), zero(F32)
-    for i in range(n):
-        value = load(F32, x + i * F32_BYTES)
-        size = absolute(value)
-        is_larger = size > magnitude
-        most, magnitude = select(is_larger, value, most), select(is_larger, size, magnitude)
-    return most, magnitude
 
 
 def make_search(n: int, half: int, squares: bool = False) -> Any:

@@ -12,13 +12,15 @@ from graphml_cpu.kernels.encoders._lanes import (
     LANES,
     U8,
     as_bytes,
+    importance,
+    largest,
     level,
     pack_quarters,
     store_half,
     sum_of_squares,
 )
 from graphml_cpu.kernels.share import Vector
-from graphml_cpu.simd import load, select, splat, square_root, store, zero
+from graphml_cpu.simd import load, select, splat, store, zero
 
 HALVES = (108,)
 _GROUPS, _SIZE, _HALF, _HALF_SCALE = 16, 16, 4, 32
@@ -32,7 +34,7 @@ _LOW_LEVELS = _LEVELS + 256 * LANES
 @inline
 def _rounded_scales(values: int, levels: int) -> Vector:
     """Levels of a scale of the value of largest magnitude, which becomes -32; returns the scale."""
-    most, magnitude = _scales.largest(values, _GROUPS)
+    most, magnitude = largest(values, _GROUPS)
     inverse = select(magnitude > 0.0, float(-_HALF_SCALE) / most, zero(F32))
     for group in range(_GROUPS):
         value = load(F32, values + group * F32_BYTES)
@@ -56,28 +58,61 @@ def _store_scales(levels: int, out: int) -> None:
         store(out + (8 + i) * LANES, upper)
 
 
-def make_encode(weighted: bool) -> Any:
-    """See the package."""
+@inline
+def _store_levels(x: int, scale: Vector, scratch: int, out: int) -> None:
+    """The levels for the scales that blocks are decoded with: two bits in one place, the third in another."""
+    for group in range(_GROUPS):
+        d = scale * (load(F32, scratch + _SCALE_LEVEL + group * F32_BYTES) - float(_HALF_SCALE))
+        is_zero = d == 0.0  # the levels of the search stay
+        divisor = select(is_zero, splat(F32, 1.0), d)
+        for i in range(_SIZE):
+            at = group * _SIZE + i
+            number = level(load(F32, x + at * F32_BYTES) / divisor, float(-_HALF), float(_HALF - 1))
+            searched = load(U8, scratch + _LEVELS + at * LANES)
+            number = select(is_zero, searched, as_bytes(number + float(_HALF)))
+            store(scratch + _LEVELS + at * LANES, number)
+            store(scratch + _LOW_LEVELS + at * LANES, number & 3)
+    for i in range(32):
+        thirds = zero(U8)
+        for plane in range(8):
+            number = load(U8, scratch + _LEVELS + (plane * 32 + i) * LANES)
+            thirds = (thirds >> 1) | ((number >> 2) << 7)
+        store(out + (_HIGH + i) * LANES, thirds)
+    pack_quarters(scratch + _LOW_LEVELS, out + _Q * LANES)
+
+
+def _make_weighted_scales() -> Any:
+    """Inline functions by importance: levels and the scale of a group; the scale of all groups' scales."""
     search = _scales.make_search(_SIZE, _HALF)
-    descent = _scales.make_descent(_SIZE, _HALF)
     scale_search = _scales.make_search(_GROUPS, _HALF_SCALE)
-    low, high, half = float(-_HALF), float(_HALF - 1), float(_HALF)
+    low, high = float(-_HALF), float(_HALF - 1)
 
     @inline
-    def searched_levels(x: int, weights: int, mean: Vector, scratch: int, here: int) -> None:
-        """Scale, sum of weights and levels of a group, by its importance."""
-        total = zero(F32)
-        for i in range(_SIZE):
-            value = load(F32, x + i * F32_BYTES)
-            weight = load(F32, weights + i * F32_BYTES) * square_root(mean + value * value)
-            store(scratch + _WEIGHTS + i * F32_BYTES, weight)
-            total += weight
+    def group_scale(x: int, weights: int, mean: Vector, scratch: int, here: int) -> Vector:
+        store(here + _SUM, importance(x, weights, mean, _SIZE, scratch + _WEIGHTS))
         scale, inverse = search(x, scratch + _WEIGHTS)
-        store(here + _SCALE, scale)
-        store(here + _SUM, total)
         for i in range(_SIZE):
             number = level(inverse * load(F32, x + i * F32_BYTES), low, high)
             store(scratch + _TRIED + i * F32_BYTES, select(inverse == 0.0, splat(F32, low), number))
+        return scale
+
+    @inline
+    def block_scale(values: int, sums: int, levels: int) -> Vector:
+        scale, inverse = scale_search(values, sums)
+        for group in range(_GROUPS):
+            value = load(F32, values + group * F32_BYTES)
+            number = level(inverse * value, float(-_HALF_SCALE), float(_HALF_SCALE - 1))
+            number = select(inverse == 0.0, zero(F32), number + float(_HALF_SCALE))
+            store(levels + group * F32_BYTES, number)
+        return scale
+
+    return group_scale, block_scale
+
+
+def make_encode(weighted: bool) -> Any:
+    """See the package."""
+    group_scale, block_scale = _make_weighted_scales()
+    descent = _scales.make_descent(_SIZE, _HALF)
 
     @inline
     def encode(x: int, weights: int, row_mean: Vector, scratch: int, out: int) -> None:
@@ -85,40 +120,19 @@ def make_encode(weighted: bool) -> Any:
         for group in range(_GROUPS):
             here, first = scratch + group * F32_BYTES, group * _SIZE * F32_BYTES
             if weighted:
-                searched_levels(x + first, weights + first, mean, scratch, here)
+                scale = group_scale(x + first, weights + first, mean, scratch, here)
             else:
-                store(here + _SCALE, descent(x + first, scratch + _TRIED))
+                scale = descent(x + first, scratch + _TRIED)
+            store(here + _SCALE, scale)
             for i in range(_SIZE):
-                number = load(F32, scratch + _TRIED + i * F32_BYTES)
-                store(scratch + _LEVELS + (group * _SIZE + i) * LANES, as_bytes(number + half))
+                number = load(F32, scratch + _TRIED + i * F32_BYTES) + float(_HALF)
+                store(scratch + _LEVELS + (group * _SIZE + i) * LANES, as_bytes(number))
         if weighted:
-            scale, inverse = scale_search(scratch + _SCALE, scratch + _SUM)
-            for group in range(_GROUPS):
-                value = load(F32, scratch + _SCALE + group * F32_BYTES)
-                number = level(inverse * value, float(-_HALF_SCALE), float(_HALF_SCALE - 1))
-                number = select(inverse == 0.0, zero(F32), number + float(_HALF_SCALE))
-                store(scratch + _SCALE_LEVEL + group * F32_BYTES, number)
+            scale = block_scale(scratch + _SCALE, scratch + _SUM, scratch + _SCALE_LEVEL)
         else:
             scale = _rounded_scales(scratch + _SCALE, scratch + _SCALE_LEVEL)
         scale = store_half(out + _D * LANES, scale)
         _store_scales(scratch + _SCALE_LEVEL, out + _SCALES * LANES)
-        for group in range(_GROUPS):
-            d = scale * (load(F32, scratch + _SCALE_LEVEL + group * F32_BYTES) - float(_HALF_SCALE))
-            is_zero = d == 0.0  # the levels of the search stay
-            divisor = select(is_zero, splat(F32, 1.0), d)
-            for i in range(_SIZE):
-                at = group * _SIZE + i
-                number = as_bytes(level(load(F32, x + at * F32_BYTES) / divisor, low, high) + half)
-                kept = load(U8, scratch + _LEVELS + at * LANES)
-                number = select(is_zero, kept, number)
-                store(scratch + _LEVELS + at * LANES, number)
-                store(scratch + _LOW_LEVELS + at * LANES, number & 3)
-        for i in range(32):
-            thirds = zero(U8)
-            for plane in range(8):
-                number = load(U8, scratch + _LEVELS + (plane * 32 + i) * LANES)
-                thirds = (thirds >> 1) | ((number >> 2) << 7)
-            store(out + (_HIGH + i) * LANES, thirds)
-        pack_quarters(scratch + _LOW_LEVELS, out + _Q * LANES)
+        _store_levels(x, scale, scratch, out)
 
     return encode

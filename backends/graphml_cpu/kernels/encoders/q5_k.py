@@ -6,21 +6,21 @@ from typing import Any
 
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.encoders._lanes import LANES, U8
-from graphml_cpu.kernels.encoders._six_bits import make_groups
+from graphml_cpu.kernels.encoders._six_bits import HALVES, make_six_bit_groups
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import load, store, zero
 
-HALVES = (0, 2)
+__all__ = ["HALVES", "make_encode"]
 _HIGH, _LOW = 16, 48
 
 
 def make_encode(weighted: bool) -> Any:
     """See the package."""
-    groups = make_groups(31, weighted, -0.5, 15)
+    levels_of = make_six_bit_groups(31, weighted, -0.5, 15)
 
     @inline
     def encode(x: int, weights: int, row_mean: Vector, scratch: int, out: int) -> None:
-        levels = groups(x, weights, scratch, out)
+        levels = levels_of(x, weights, scratch, out)
         for i in range(32):
             fifths = zero(U8)
             for pair in range(4):

@@ -13,6 +13,7 @@ from graphml_cpu.kernels.encoders._lanes import (
     LANES,
     U8,
     as_bytes,
+    largest,
     level,
     nearest,
     store_half,
@@ -54,7 +55,7 @@ def make_encode(weighted: bool) -> Any:
             scale, inverse = search(x + first, weights + first)
             store(scratch + _SCALE + group * F32_BYTES, scale)
             store(scratch + _INVERSE + group * F32_BYTES, inverse)
-        most, magnitude = _scales.largest(scratch + _SCALE, _GROUPS)
+        most, magnitude = largest(scratch + _SCALE, _GROUPS)
         is_empty = magnitude < f32(SMALLEST)
         inverse_scale = select(is_empty, zero(F32), -128.0 / select(is_empty, splat(F32, 1.0), most))
         scale = store_half(out + _D * LANES, select(is_empty, zero(F32), 1.0 / inverse_scale))

@@ -1,0 +1,39 @@
+"""IQ4_NL: blocks of 32, a scale, indices of 4 bits into a curve."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.encoders import _curve
+from graphml_cpu.kernels.encoders._lanes import (
+    F32_BYTES,
+    LANES,
+    importance,
+    pack_nibbles,
+    reciprocal,
+    store_half,
+    sum_of_squares,
+)
+from graphml_cpu.kernels.share import Vector
+
+HALVES = (0,)
+_WEIGHTS, _LEVELS = 0, _curve.SIZE * F32_BYTES
+
+
+def make_encode(weighted: bool) -> Any:
+    """See the package."""
+
+    @inline
+    def encode(x: int, weights: int, row_mean: Vector, scratch: int, out: int) -> None:
+        if weighted:
+            mean = sum_of_squares(x, _curve.SIZE) * (2.0 / _curve.SIZE)
+            importance(x, weights, mean, _curve.SIZE, scratch + _WEIGHTS)
+        else:
+            _curve.store_squares(x, scratch + _WEIGHTS)
+        scale = _curve.search(x, scratch + _WEIGHTS)
+        store_half(out, scale)
+        _curve.store_indices(x, reciprocal(scale), scratch + _LEVELS)
+        pack_nibbles(scratch + _LEVELS, _curve.SIZE // 2, out + 2 * LANES)
+
+    return encode

@@ -1,0 +1,14 @@
+"""Q4_0: blocks of 32, a scale, levels of 4 bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphml_cpu.kernels.encoders._nibbles import make_nibble_blocks
+
+HALVES = (0,)
+
+
+def make_encode(weighted: bool) -> Any:
+    """See the package."""
+    return make_nibble_blocks(weighted, has_minimum=False, has_fifth=False)
