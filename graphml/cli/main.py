@@ -33,8 +33,7 @@ TITLES = {
     ),
     "Measure": ("perplexity", "imatrix", "profile", "bench", "simulate", "tune"),
     "Graphs and numbers": ("graph", "diff", "explain", "compare", "bisect"),
-    "Train": ("finetune",),
-    "Make files": ("quantize",),
+    "Train and quantise": ("finetune", "quantize"),
     "Write architectures, ops and backends": (
         "verify", "new-arch", "import", "convert", "test-backend", "test-op", "fuzz", "report",
     ),

@@ -45,7 +45,6 @@ OTHER_COMMANDS: Final = {
     "login": "the hub's token is the variable HF_TOKEN",
     "perf": "`graphml bench` measures speed, `graphml profile` where the time goes",
     "ps": "a server tells its model at /v1/models and its requests at /slots; `graphml models` lists files",
-    "quantize": "`graphml convert --quant q8` writes a file; `graphml run --quant q8` converts as it opens",
     "search": "`graphml models --suggest` lists models that fit into memory",
     "stop": "a server ends with Ctrl-C, or when its process is ended",
     "ui": "`graphml serve` has a page at /",

@@ -25,6 +25,7 @@ NO_MODEL = {
     "tokenize",
     "info",
     "doctor",
+    "quantize",
     "models",
     "pull",
     "rm",

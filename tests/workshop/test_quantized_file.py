@@ -1,0 +1,234 @@
+"""`graphml quantize`: the file that it writes, what it says, what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+import graphml
+from graphml.authoring.gguf_file import write_tiny
+from graphml.errors import UsageError
+from graphml.loading.discovery import architecture
+from graphml.weights import open_model
+from graphml.weights.gguf_writing import TensorPlan, stored_values, writing_gguf
+from graphml.weights.metadata import stored
+from graphml.workshop.importance import Importance
+from graphml.workshop.importance_file import write_importance
+from graphml.workshop.quantized_file import QuantizeOptions, changes, write_quantized
+from tests import tiny_model
+from tests.cli.test_commands import graphml_command
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tiny_model.write(tmp_path / "tiny.gguf")
+
+
+def test_a_file_holds_what_the_encoders_make_of_each_matrix(path: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    name = "blk.0.ffn_down.weight"
+    seen = Importance({name: rng.random((1, tiny_model.HIDDEN))}, {name: np.array([1])}, ("t",), 1)
+    with open_model(path) as file:
+        plan = changes(file, QuantizeOptions("Q4_0"), seen)
+        write_quantized(file, plan, "Q4_0", tmp_path / "out.gguf", seen, "im.gguf", threads=2)
+        with open_model(tmp_path / "out.gguf") as written:
+            assert list(written.tensors) == list(file.tensors)
+            for tensor in file.tensors.values():
+                made_of_it = written.tensors[tensor.name]
+                assert made_of_it.shape == tensor.shape
+                if made_of_it.dtype == tensor.dtype:
+                    assert (made_of_it.data == tensor.data).all()
+                    continue
+                weights = seen.of(name)[0] if tensor.name == name else None  # type: ignore[index]
+                wanted = graphml.quantize(tensor.numpy(), made_of_it.dtype, weights)
+                assert (np.asarray(made_of_it.data) == wanted.ravel()).all(), tensor.name
+            assert {tensor.dtype for tensor in written.tensors.values()} == {"f32", "q4_0", "q8_0"}
+            keys = {key: written.metadata[key] for key in written.metadata}
+            assert keys["general.file_type"] == 2
+            assert keys["quantize.imatrix.entries_count"] == 1
+            before = {key: file.metadata[key] for key in file.metadata}
+            assert {key: keys[key] for key in before if key not in ("general.file_type",)} == {
+                key: value for key, value in before.items() if key != "general.file_type"
+            }
+
+
+def test_threads_and_pieces_do_not_matter(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_model(path) as file:
+        plan = changes(file, QuantizeOptions("Q5_1"), None)
+        write_quantized(file, plan, "Q5_1", tmp_path / "one.gguf", threads=1)
+        monkeypatch.setattr("graphml.workshop.quantized_file.PIECE", 100)
+        write_quantized(file, plan, "Q5_1", tmp_path / "many.gguf", threads=4)
+    assert (tmp_path / "one.gguf").read_bytes() == (tmp_path / "many.gguf").read_bytes()
+
+
+def test_experts_have_importance_of_their_own(tmp_path: Path) -> None:
+    samples = architecture("qwen3moe").sample
+    assert samples is not None
+    write_tiny(tmp_path / "moe.gguf", "qwen3moe", samples("qwen3moe")[0])
+    with open_model(tmp_path / "moe.gguf") as file:
+        name = next(name for name in file.tensors if "ffn_gate_exps" in name)
+        tensor = file.tensors[name]
+        n_expert, _, columns = tensor.shape
+        sums = np.random.default_rng(1).random((n_expert, columns)) ** 4
+        seen = Importance({name: sums}, {name: np.ones(n_expert, np.int64)}, (), 1)
+        plan = changes(file, QuantizeOptions("Q4_0", types=((name, "Q4_1"),)), seen)
+        write_quantized(file, plan, "Q4_0", tmp_path / "out.gguf", seen)
+        with open_model(tmp_path / "out.gguf") as written:
+            data = np.asarray(written.tensors[name].data).reshape(n_expert, -1)
+            for expert in range(n_expert):
+                wanted = graphml.quantize(tensor.numpy()[expert], "Q4_1", sums[expert].astype(np.float32))
+                assert (data[expert] == wanted.ravel()).all()
+        seen.sums[name] = sums[:, :-1]
+        with pytest.raises(
+            UsageError, match=f"{name}: wanted {n_expert} x {columns} numbers; got .* another"
+        ):
+            changes(file, QuantizeOptions("Q4_0"), seen)
+
+
+def test_what_is_asked_for_by_name_comes_first(path: Path) -> None:
+    with open_model(path) as file:
+        wanted = QuantizeOptions(
+            "Q8_0", types=(("blk.1.*weight", "q5_1"), ("ffn_down", "Q4_0"), ("ffn_down", "F16"))
+        )
+        types = {change.tensor.name: change.dtype for change in changes(file, wanted, None)}
+        assert types["blk.1.ffn_down.weight"] == types["blk.1.attn_q.weight"] == "q5_1"
+        assert types["blk.0.ffn_down.weight"] == "q4_0"
+        assert types["blk.0.attn_q.weight"] == "q8_0"
+        assert types["blk.1.attn_norm.weight"] == "f32"
+        pure = {
+            change.tensor.name: change for change in changes(file, QuantizeOptions("Q4_K_M", pure=True), None)
+        }
+        assert pure["blk.0.ffn_down.weight"].dtype == "q5_0"  # 64 columns are no whole blocks of 256
+        assert "no whole blocks of 256" in pure["blk.0.ffn_down.weight"].reason
+        left = {
+            c.tensor.name: c.dtype for c in changes(file, QuantizeOptions("Q8_0", keep_output=True), None)
+        }
+        assert left.get("output.weight", "f32") == "f32"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "says"),
+    [
+        (QuantizeOptions("Q4_X"), "--type: wanted one of F32, F16"),
+        (
+            QuantizeOptions("Q4_0", types=(("ffn_up", "Q4_X"),)),
+            r"--tensor-type ffn_up=Q4_X: wanted one of F32, F16",
+        ),
+        (QuantizeOptions("Q4_0", types=(("ffn_upp", "Q4_0"),)), "--tensor-type ffn_upp: no matrix"),
+        (
+            QuantizeOptions("Q4_0", types=(("ffn_up(", "Q4_0"),)),
+            r"--tensor-type ffn_up\(: is no regular expression",
+        ),
+        (
+            QuantizeOptions("Q4_0", types=(("attn_norm", "Q4_0"),)),
+            "--tensor-type attn_norm: no matrix that can be",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(path: Path, wanted: QuantizeOptions, says: str) -> None:
+    with open_model(path) as file, pytest.raises(UsageError, match=says):
+        changes(file, wanted, None)
+
+
+def test_the_command(path: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.gguf"
+    said = graphml_command("quantize", path, output, "q8_0").stdout
+    assert said.startswith(f"{output}: ")
+    assert "Q8_0" in said
+    assert graphml_command("run", output, "hello", "-n", 2, "--backend", "reference").stdout
+    for arguments, says in (
+        ([path, output, "Q4_0"], "--force overwrites it"),
+        ([output, tmp_path / "x.gguf", "Q4_0"], "is Q8_0 already, and loses twice"),
+        ([path, path, "Q4_0", "--force"], "is the model itself"),
+        ([path, "Q4_0"], "wanted MODEL OUTPUT TYPE"),
+        ([path, tmp_path / "x.gguf", "Q4_0", "--tensor-type", "ffn"], "wanted REGEX=TYPE"),
+        ([tmp_path, tmp_path / "x.gguf", "Q4_0"], "wanted a model file, a folder"),
+    ):
+        failed = graphml_command("quantize", *arguments, code=2)
+        assert says in failed.stderr
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["out.gguf", "tiny.gguf"]
+    dry = json.loads(graphml_command("quantize", path, "Q4_K_M", "--dry-run", "--json").stdout)
+    assert {row["type"] for row in dry["tensors"]} == {"f32", "q5_0", "q8_0", "q5_1"} & {
+        row["type"] for row in dry["tensors"]
+    }
+    assert sum(row["bytes"] for row in dry["tensors"]) == dry["bytes"] < dry["bytes_before"]
+    other = Importance({"blk.0.ffn_down.weight": np.ones((1, 7))}, {"blk.0.ffn_down.weight": np.array([1])})
+    write_importance(tmp_path / "other.gguf", other)
+    failed = graphml_command(
+        "quantize", path, tmp_path / "x.gguf", "Q4_0", "--imatrix", tmp_path / "other.gguf", code=2
+    )
+    assert "It is of another model" in failed.stderr
+
+
+def test_a_split_model_stays_split(path: Path, tmp_path: Path) -> None:
+    with open_model(path) as file:
+        names = list(file.tensors)
+        halves = (names[: len(names) // 2], names[len(names) // 2 :])
+        for number, half in enumerate(halves):
+            values = stored_values(file.metadata) if number == 0 else {}
+            values |= {
+                "split.no": stored(number, "u16"), "split.count": stored(2, "u16"),
+                "split.tensors.count": stored(len(names), "i32"),
+            }  # fmt: skip
+            plans = [TensorPlan(name, file.tensors[name].dtype, file.tensors[name].shape) for name in half]
+            with writing_gguf(tmp_path / f"s-0000{number + 1}-of-00002.gguf", values, plans) as part:
+                for name in half:
+                    part.add([np.asarray(file.tensors[name].data)])
+    split = tmp_path / "s-00001-of-00002.gguf"
+    said = graphml_command("quantize", split, tmp_path / "q.gguf", "Q8_0", "--keep-split").stdout
+    assert "2 parts" in said
+    graphml_command("quantize", split, tmp_path / "whole.gguf", "Q8_0")
+    with (
+        open_model(tmp_path / "q-00001-of-00002.gguf") as parts,
+        open_model(tmp_path / "whole.gguf") as whole,
+    ):
+        assert len(parts.paths) == 2
+        assert not whole.metadata.has("split.count")
+        assert list(parts.tensors) == list(whole.tensors)
+        for name, tensor in whole.tensors.items():
+            assert (parts.tensors[name].data == tensor.data).all()
+
+
+def test_writing_says_what_is_missing(tmp_path: Path) -> None:
+    plans = [TensorPlan("a", "f32", (2, 3)), TensorPlan("b", "q8_0", (32,))]
+
+    def write(*pieces: list[bytes]) -> None:
+        with writing_gguf(tmp_path / "out.gguf", {}, plans) as file:
+            for piece in pieces:
+                file.add(piece)
+
+    for pieces, says in (
+        ([[bytes(24)]], "b: its data was not written"),
+        ([[bytes(20)], [bytes(34)]], "a: wanted 24 bytes of data; got 20"),
+    ):
+        with pytest.raises(graphml.WeightsError, match=says):
+            write(*pieces)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(UsageError, match=r"nowhere/out.gguf: cannot be written"):
+        writing_gguf(tmp_path / "nowhere" / "out.gguf", {}, plans).__enter__()
+
+
+def test_all_kinds_of_values_are_read_again(tmp_path: Path) -> None:
+    values = {
+        "general.architecture": stored("x"), "b": stored(True), "u8": stored(200, "u8"),
+        "i16": stored(-3, "i16"), "f32": stored(0.5, "f32"), "u64": stored(1 << 60, "u64"),
+        "texts": stored(["é", ""]),
+        "numbers": stored([1, 2], "i32"), "flags": stored([True, False]),
+        "none": stored([], "f32"),
+        "general.alignment": stored(64, "u32"),
+    }  # fmt: skip
+    with writing_gguf(tmp_path / "out.gguf", values, [TensorPlan("a", "q8_0", (2, 32))]) as file:
+        file.add([bytes(range(34)), bytes(range(34))])
+    with open_model(tmp_path / "out.gguf") as read:
+        assert {key: read.metadata[key] for key in read.metadata} == {
+            key: value.read(None) for key, value in values.items() if key != "general.alignment"
+        }
+        assert read.tensors["a"].data.tolist() == [*range(34), *range(34)]
+    tensors = gguf.GGUFReader(tmp_path / "out.gguf").tensors
+    assert [(str(tensor.name), tensor.shape.tolist()) for tensor in tensors] == [("a", [32, 2])]
