@@ -21,7 +21,7 @@ from graphml.weights.metadata import Metadata
 from graphml.weights.type_mixes import file_type
 from graphml.workshop.importance import Importance
 from graphml.workshop.importance_file import read_importance
-from graphml.workshop.quantized_file import Change, QuantizeOptions, changes, write_quantized
+from graphml.workshop.quantized_file import Change, WantedTypes, changes, write_quantized
 
 Texts = list[str]
 
@@ -68,7 +68,7 @@ def quantize(
 ) -> None:  # fmt: skip
     """Write a model's GGUF file with its tensors in other types, chosen as llama-quantize chooses them."""
     model, output, kind = _words(words, source, dry_run)
-    wanted = QuantizeOptions(kind, tuple(map(_rule, tensor_type or ())), pure, keep_output, requantise)
+    wanted = WantedTypes(kind, tuple(map(_rule, tensor_type or ())), pure, keep_output, requantise)
     file_type(kind)
     if output is not None:
         check_target("OUTPUT", output, ".gguf")

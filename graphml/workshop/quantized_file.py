@@ -55,7 +55,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class QuantizeOptions:
+class WantedTypes:
     """What a file becomes. kind: its file type, "Q4_K_M". types: regular expressions of names -> type.
 
     The first that is found in a name decides. pure: all matrices have the type of most; keep_output: the
@@ -69,7 +69,7 @@ class QuantizeOptions:
     requantise: bool = False
 
 
-def changes(file: ModelFile, wanted: QuantizeOptions, importance: Importance | None) -> list[Change]:
+def changes(file: ModelFile, wanted: WantedTypes, importance: Importance | None) -> list[Change]:
     """What becomes of each tensor, in the file's order.
 
     UsageError for what cannot be meant: an unknown type, an expression that finds nothing, a type that wants
@@ -94,7 +94,7 @@ def changes(file: ModelFile, wanted: QuantizeOptions, importance: Importance | N
     return done
 
 
-def _stays(tensor: Tensor, wanted: QuantizeOptions) -> bool:
+def _stays(tensor: Tensor, wanted: WantedTypes) -> bool:
     return (
         is_kept(tensor.name, tensor.shape)
         or tensor.dtype in PLAIN_DTYPES
@@ -132,7 +132,7 @@ def _reason(dtype: str, common: str, name: str, tensor: Tensor, stated: Mapping[
     return ""
 
 
-def _check(change: Change, kind: str, wanted: QuantizeOptions, importance: Importance | None) -> None:
+def _check(change: Change, kind: str, wanted: WantedTypes, importance: Importance | None) -> None:
     name, dtype = change.tensor.name, change.dtype
     needs = dtype in NEEDING or (dtype == "q2_k" and kind == "Q2_K_S")
     has = importance is not None and name in importance.sums
