@@ -1,0 +1,148 @@
+"""What each type would cost each matrix, and the choice of types for a size.
+
+A matrix is encoded in each type, and its errors are weighed by their sensitivity. Knows matrices, types and
+costs; nothing of how sensitivity is measured or files are written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import graphml_quant
+import numpy as np
+from numpy.typing import NDArray
+
+from graphml.api.quantize import dequantize, quantize
+from graphml.errors import UsageError
+from graphml.weights.tensor import Tensor
+from graphml.workshop.sensitivity import Sensitivity
+
+CANDIDATES = (
+    "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "q2_k", "iq3_xxs", "iq3_s", "q3_k", "iq4_xs", "iq4_nl", "q4_0", "q4_1",
+    "q4_k", "q5_0", "q5_1", "q5_k", "q6_k", "q8_0", "f16",
+)  # fmt: skip
+"""Types that are tried where a matrix's rows are whole blocks of them."""
+PIECE = 1 << 21  # elements
+
+
+@dataclass(frozen=True)
+class TypeCost:
+    """A matrix in a type: bytes, and nats of KL divergence a token."""
+
+    n_bytes: int
+    kl: float
+
+
+Costs = dict[str, dict[str, TypeCost]]
+"""Name of a matrix -> type -> its cost."""
+
+
+def type_costs(
+    tensors: Sequence[Tensor], seen: Sensitivity, types: Sequence[str] = CANDIDATES, threads: int = 1
+) -> Iterator[tuple[str, dict[str, TypeCost]]]:
+    """Of each matrix what the types cost that its rows are whole blocks of, as they come."""
+    with ThreadPoolExecutor(max(threads, 1)) as pool:
+        for tensor in tensors:
+            values = tensor.numpy()
+            columns = seen.columns(tensor.name)
+            fitting = [t for t in types if not tensor.shape[-1] % graphml_quant.by_name(t).block_elements]
+
+            def cost(name: str, tensor: Tensor = tensor, values: Any = values, columns: Any = columns) -> TypeCost:
+                errors = rounding_errors(values, name, columns)
+                n_bytes = graphml_quant.by_name(name).bytes_for_shape(tensor.shape)
+                return TypeCost(n_bytes, seen.kl(tensor.name, errors))
+
+            yield tensor.name, dict(zip(fitting, pool.map(cost, fitting), strict=True))
+
+
+def rounding_errors(
+    values: NDArray[np.float32], dtype: str, importance: NDArray[np.float64]
+) -> NDArray[np.float32]:
+    """What a type changes in a matrix, or in several [matrices, rows, columns] with importance of their own."""
+    errors = np.empty_like(values)
+    matrices, out = (array.reshape(-1, *array.shape[-2:]) for array in (values, errors))
+    for matrix, of_matrix, weights in zip(matrices, out, importance, strict=True):
+        step = max(1, PIECE // matrix.shape[1])
+        for begin in range(0, len(matrix), step):
+            rows = matrix[begin : begin + step]
+            blocks = quantize(rows, dtype, weights if weights.any() else None, threads=1)
+            of_matrix[begin : begin + step] = dequantize(blocks, dtype, rows.shape) - rows
+    return errors
+
+
+def choose(costs: Costs, n_bytes: int) -> dict[str, str]:
+    """Name -> type of all matrices within n_bytes, with the least KL divergence that steps of best return find.
+
+    Each matrix begins with the smallest type of its lower convex hull; the step to the next that saves most KL
+    a byte is taken as long as there is room. UsageError where the smallest types do not fit.
+    """
+    hulls = {name: _hull(of_types) for name, of_types in costs.items()}
+    at = dict.fromkeys(hulls, 0)
+    used = sum(hull[0][1].n_bytes for hull in hulls.values())
+    if used > n_bytes:
+        raise UsageError(f"the smallest types take {used:,} bytes of the matrices; wanted at most {n_bytes:,}")
+    steps = sorted(
+        (
+            (hull[i].kl_saved(hull[i + 1]), name, i)
+            for name, hull in ((name, [_Point(*point) for point in hull]) for name, hull in hulls.items())
+            for i in range(len(hull) - 1)
+        ),
+        key=lambda step: (-step[0], step[1], step[2]),
+    )
+    for _, name, i in steps:
+        if at[name] != i:
+            continue  # a step before it had no room
+        more = hulls[name][i + 1][1].n_bytes - hulls[name][i][1].n_bytes
+        if used + more <= n_bytes:
+            used += more
+            at[name] = i + 1
+    return {name: hulls[name][at[name]][0] for name in hulls}
+
+
+@dataclass(frozen=True)
+class _Point:
+    dtype: str
+    cost: TypeCost
+
+    def kl_saved(self, larger: _Point) -> float:
+        """Nats a byte of the step to a larger type."""
+        return (self.cost.kl - larger.cost.kl) / (larger.cost.n_bytes - self.cost.n_bytes)
+
+
+def _hull(of_types: Mapping[str, TypeCost]) -> list[tuple[str, TypeCost]]:
+    """The types on the lower convex hull of bytes and KL, smallest first."""
+    hull: list[tuple[str, TypeCost]] = []
+    for dtype, cost in sorted(of_types.items(), key=lambda pair: (pair[1].n_bytes, pair[1].kl)):
+        if hull and cost.kl >= hull[-1][1].kl:
+            continue  # larger and no better
+        while len(hull) > 1 and _slope(hull[-2][1], hull[-1][1]) <= _slope(hull[-1][1], cost):
+            hull.pop()
+        hull.append((dtype, cost))
+    return hull
+
+
+def _slope(a: TypeCost, b: TypeCost) -> float:
+    """Nats saved a byte from a to b."""
+    return (a.kl - b.kl) / (b.n_bytes - a.n_bytes)
+
+
+def written(costs: Costs) -> str:
+    """As JSON."""
+    return json.dumps(
+        {name: {dtype: [cost.n_bytes, cost.kl] for dtype, cost in of.items()} for name, of in costs.items()}
+    )
+
+
+def parsed(text: str) -> Costs:
+    """What `written` wrote; a UsageError for anything else."""
+    try:
+        return {
+            name: {dtype: TypeCost(int(n_bytes), float(kl)) for dtype, (n_bytes, kl) in of.items()}
+            for name, of in json.loads(text).items()
+        }
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise UsageError(f"costs of types: {error}") from None
