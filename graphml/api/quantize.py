@@ -6,6 +6,7 @@ formats; no files and no models.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import graphml_quant
@@ -19,6 +20,8 @@ from graphml.errors import BackendError, UsageError, did_you_mean
 from graphml.loading import discovery
 
 ENCODING_BACKEND = "cpu"
+_NEAR_ONE = 20
+"""Importance whose largest is within so many powers of two of 1 is used as it is."""
 _OF_ACTIVATIONS = ("q8_1", "q8_k")
 _OF_CACHES = ("iq4_nl",)
 """Formats whose encoder in NumPy, that of caches, searches less than the one of files."""
@@ -41,11 +44,12 @@ def quantize(
         raise UsageError(f"{type}: wanted importance [columns], without which ggml has no such blocks either")
     encoder, why = _encoder(format)
     if encoder is not None:
-        rows = values.reshape(-1, values.shape[-1])
-        out = np.empty((len(rows), format.bytes_for(values.shape[-1])), np.uint8)
+        *outer, columns = values.shape
+        rows = values.reshape(math.prod(outer), columns)
+        out = np.empty((len(rows), format.bytes_for(columns)), np.uint8)
         if not encoder(rows, weights if format.importance != "unused" else None, out, threads):
             raise UsageError(_flaw(format, values))
-        return out.reshape(*values.shape[:-1], out.shape[1])
+        return out.reshape(*outer, out.shape[1])
     is_weighted = weights is not None and format.importance != "unused"
     if format.encode is None or is_weighted or format.name in _OF_CACHES:
         raise UsageError(f"{type}: the backend {ENCODING_BACKEND!r} alone encodes it: {why}")
@@ -87,7 +91,7 @@ def _values(format: Format, x: ArrayLike) -> NDArray[np.float32]:
 
 
 def _importance(importance: ArrayLike, columns: int) -> NDArray[np.float32]:
-    """As float32, times a power of two: the largest is from 0.5 to 1, and no sum of a search overflows."""
+    """As float32; far from 1 times a power of two, so that no sum of a search overflows or vanishes."""
     array = np.asarray(importance)
     if array.shape != (columns,) or array.dtype.kind not in "fiu":
         shape = list(array.shape)
@@ -99,8 +103,8 @@ def _importance(importance: ArrayLike, columns: int) -> NDArray[np.float32]:
         raise UsageError(
             f"importance: wanted finite numbers from 0; got {weights[column]} in column {column}"
         )
-    _, exponent = np.frexp(weights.max(initial=0))
-    return np.ldexp(weights, -int(exponent)).astype(np.float32)
+    exponent = int(np.frexp(weights.max(initial=0))[1])
+    return np.ldexp(weights, 0 if abs(exponent) <= _NEAR_ONE else -exponent).astype(np.float32)
 
 
 def _encoder(format: Format) -> tuple[WeightEncoder | None, str]:

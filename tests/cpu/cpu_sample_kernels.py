@@ -237,6 +237,26 @@ def make_word_lookup(count: int) -> Callable[..., None]:
     return words
 
 
+def make_float_lookup(lanes: int) -> Callable[..., None]:
+    kind, look_up = vector("i32", lanes), simd.float_lookup([i * i / 4 for i in range(16)])
+
+    def floats(ith: Int, nth: Int, index: Address, out: Address) -> None:
+        store(out, look_up(load(kind, index)))
+
+    return floats
+
+
+def make_columns(element: str, n_bytes: int) -> Callable[..., None]:
+    """Rows at the addresses of a table -> columns 20 elements apart -> rows at those of another table."""
+    kind, stride = vector(element, 16), 20 * n_bytes
+
+    def columns(ith: Int, nth: Int, table: Address, out: Address, other: Address) -> None:
+        simd.load_columns(kind, table, 3 * n_bytes, out, stride)
+        simd.store_columns(kind, out, stride, other, n_bytes)
+
+    return columns
+
+
 def make_moves() -> Callable[..., None]:
     eight, four = vector("u32", 8), vector("u64", 4)
     rotate = simd.rotate_right_by((0, 1, 4, 7, 8, 15, 28, 31))

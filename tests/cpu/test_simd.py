@@ -126,6 +126,25 @@ def test_words_are_looked_up(count: int) -> None:
     np.testing.assert_array_equal(out, np.array(WORDS, np.uint16)[index])
 
 
+@looped("lanes", [16, 32])
+def test_floats_are_looked_up(lanes: int) -> None:
+    index, out = np.random.default_rng(6).integers(0, 16, lanes, np.int32), np.zeros(lanes, np.float32)
+    call(kernel("make_float_lookup", lanes), index=index, out=out)
+    np.testing.assert_array_equal(out, (index * index / 4).astype(np.float32))
+
+
+@looped("element", ["f32", "u8", "u16"])
+def test_rows_anywhere_become_columns_and_rows_again(element: str) -> None:
+    rows, again = numbers(element, 16 * 40).reshape(16, 40), np.zeros((16, 24), NUMPY[element])
+    order, out = np.random.default_rng(7).permutation(16), np.zeros((16, 20), NUMPY[element])
+    tables = [memory.ctypes.data + order * memory.strides[0] for memory in (rows, again)]
+    call(kernel("make_columns", element, rows.itemsize), table=tables[0], out=out, other=tables[1])
+    np.testing.assert_array_equal(out[:, :16], rows[order, 3:19].T)
+    np.testing.assert_array_equal(again[:, 1:17], rows[:, 3:19])
+    assert not out[:, 16:].any()
+    assert not again[:, [0, *range(17, 24)]].any()
+
+
 def test_rotations_and_gathered_words() -> None:
     x, out = numbers("u32", 8, 6), np.zeros(24, np.uint32)
     call(kernel("make_moves"), x=x, out=out)

@@ -1,5 +1,7 @@
 """What ggml itself does with fixed inputs, kept as digests in tests/data/quant/ggml.json.
 
+And what it writes into files, with importance and without, in ggml_files.json.
+
 The inputs here are made of a raw bit stream, whose values NumPy promises never to change. To record anew,
 run this file with the folder of a ggml build's shared libraries (llama-cpp-python ships them):
 
@@ -16,6 +18,7 @@ import numpy as np
 from graphml_quant import Format, formats
 
 RECORD = Path(__file__).parents[1] / "data" / "quant" / "ggml.json"
+FILES_RECORD = RECORD.with_name("ggml_files.json")
 BLOCKS = 3000
 
 
@@ -47,6 +50,30 @@ def sample_values(format: Format) -> np.ndarray:
     values[7], values[8], values[9] = halves % 127, halves % 16 - 8, halves % 15.5
     values[7, ::16], values[9, ::16] = 127, 15
     return values
+
+
+def file_values() -> np.ndarray:
+    """Make float32 [40, 1024]: bell-shaped numbers, and rows of every kind that encoders treat apart."""
+    raw = np.random.PCG64(77).random_raw(4 * 40 * 1024).reshape(4, 40, 1024)
+    sums = (raw >> np.uint64(40)).sum(axis=0).astype(np.int64) - (1 << 25)
+    values = np.ldexp(sums.astype(np.float32), -23)
+    values[8:16] *= values[8:16] * values[8:16]
+    values[16:20] *= raw[0, 16:20] % 16 == 0
+    values[20:24] = np.rint(values[20:24] * 4)
+    values[24], values[25], values[26] = 0, 1.5, -0.75
+    values[27], values[28], values[29] = values[27] * 2.0**-40, values[28] * 2.0**13, abs(values[29]) + 2
+    values[30:38] = np.ldexp(values[30:38], np.arange(1024) // 64 % 24 - 16)
+    values[38, 400:] = 0
+    values[39, ::47] *= 32
+    return values
+
+
+def file_importance() -> np.ndarray:
+    """Make float32 [1024], a few columns that matter much."""
+    raw = (np.random.PCG64(78).random_raw(1024) >> np.uint64(40)).astype(np.float32)
+    importance = np.ldexp(raw, -24) ** 2 + np.float32(0.05)
+    importance[::29] *= 32
+    return importance
 
 
 def defined(format: Format, encoded: np.ndarray) -> np.ndarray:
@@ -134,5 +161,27 @@ def record(folder: Path) -> dict:
     return {"source": f"ggml {base.ggml_version().decode()}, tests/quant/ggml_record.py", "types": types}
 
 
+def record_files(folder: Path) -> dict:
+    """Ask the library in `folder` what it writes for `file_values`; without importance where it can."""
+    base = ctypes.CDLL(str(folder / "libggml-base.so"))
+    base.ggml_version.restype = ctypes.c_char_p
+    base.ggml_quantize_chunk.restype = ctypes.c_size_t
+    base.ggml_quantize_requires_imatrix.restype = ctypes.c_bool
+    values, importance = file_values(), file_importance()
+    types: dict = {}
+    for format in formats().values():
+        if format.name in ("f32", "q8_1", "q8_k"):
+            continue  # neither encoded nor in files
+        encoded = np.zeros((len(values), format.bytes_for(values.shape[1])), np.uint8)
+        sizes = [ctypes.c_int64(size) for size in (0, *values.shape)]
+        needs = base.ggml_quantize_requires_imatrix(format.ggml_type)
+        for tag, address in (("weighted", importance.ctypes.data), *([] if needs else [("plain", None)])):
+            source, target = ctypes.c_void_p(values.ctypes.data), ctypes.c_void_p(encoded.ctypes.data)
+            base.ggml_quantize_chunk(format.ggml_type, source, target, *sizes, ctypes.c_void_p(address))
+            types.setdefault(format.name, {})[tag] = digest(encoded)
+    return {"source": f"ggml {base.ggml_version().decode()}, tests/quant/ggml_record.py", "types": types}
+
+
 if __name__ == "__main__":
+    FILES_RECORD.write_text(json.dumps(record_files(Path(sys.argv[1])), indent=1) + "\n")
     RECORD.write_text(json.dumps(record(Path(sys.argv[1])), indent=1) + "\n")

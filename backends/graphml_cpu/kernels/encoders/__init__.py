@@ -13,7 +13,7 @@ for `LANES` blocks at once, one in each lane of every vector (`_lanes`):
     out        byte b of the encoded blocks is the vector U8 at out + b * LANES; each has to be written
 
 and `HALVES`, where there are any: the bytes of a block at which its scales of half precision begin, two at
-most; a matrix is refused if one of them is not finite.
+most; a matrix is refused if one of them is not finite, or a value above 2^31. Others take all finite values.
 
 So a search is written as for one block, element after element in ggml's order; lanes are compared by masks,
 and nothing crosses from one to another. A format says nothing of memory, rows or threads, which `blocks`

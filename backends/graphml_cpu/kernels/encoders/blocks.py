@@ -36,6 +36,7 @@ from graphml_cpu.simd import (
 
 _F32x16, _U8x16 = vector("f32", 16), vector("u8", 16)
 _INFINITY_BITS = 0x7F800000
+_FAR_BEYOND_BITS = 0x4F000000  # of 2^31: no scale of half precision reaches it; squares do not overflow yet
 
 
 @inline
@@ -57,11 +58,12 @@ def _store_blocks(source: int, size: int, table: int) -> None:
 
 
 @inline
-def _are_finite(values: int, elements: int) -> bool:
+def _are_below(values: int, elements: int, bits: int) -> bool:
+    """Whether all magnitudes are below that of these bits; NaN is above all."""
     magnitudes, most = splat(I32, 0x7FFFFFFF), zero(I32)
     for element in range(elements):
         most = maximum(bitcast(I32, load(F32, values + element * F32_BYTES)) & magnitudes, most)
-    return not any_lane(most >= splat(I32, _INFINITY_BITS))
+    return not any_lane(most >= splat(I32, bits))
 
 
 @inline
@@ -88,6 +90,7 @@ def make_encode_blocks(format: str, weighted: bool) -> Callable[..., None]:
     elements, size = layout.block_elements, layout.block_bytes
     encode = make_encode(format, weighted)
     first, second = halves(format)
+    limit = _INFINITY_BITS if first < 0 else _FAR_BEYOND_BITS
     has_means = weighted and format in ROW_MEANS
     memory = encoder_scratch(elements, size, LANES)
     values, weights, encoded, free = memory.values, memory.weights, memory.encoded, memory.free
@@ -110,7 +113,7 @@ def make_encode_blocks(format: str, weighted: bool) -> Callable[..., None]:
                     if has_means:
                         store_f32(lane_means + lane * 4, load_f32(means + row * 4))
             _load_blocks(sources, elements, scratch + values)
-            if not _are_finite(scratch + values, elements):
+            if not _are_below(scratch + values, elements, limit):
                 store_i32(flaw, 1)
                 continue
             if weighted:
