@@ -34,7 +34,7 @@ def changed(row: int, column: int, value: float) -> np.ndarray:
             changed(1, 0, 1e9),
             "TQ2_0",
             None,
-            r"scale is within float16; the value at \(1, 0\) is 1000000000.0",
+            r"within float16; the value at \(1, 0\) is 1000000000.0",
         ),
         (VALUES[:, :300], "Q4_K", None, r"x: q4_k: a row of 300 elements is not whole blocks of 256"),
         (VALUES.astype(np.int32), "Q4_K", None, r"x: wanted floats \[..., columns\]; got int32 \[3, 512\]"),

@@ -6,6 +6,8 @@ A new encoder is tested by these without a change here.
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import graphml_quant
 import numpy as np
@@ -129,3 +131,21 @@ def test_formats_without_an_encoder_are_named() -> None:
     with pytest.raises(BackendError, match=r"'q9_z'.*q4_k"):
         make_encode("q9_z", False)
     assert set(names()) <= set(graphml_quant.formats())
+
+
+_ON_ARM = """
+from graphml_cpu import target
+target.compile_for("neon")
+from graphml_cpu.compiler import KernelRef, assembly
+from graphml_cpu.kernels.encoders import names
+for name in names():
+    ref = KernelRef(name, "graphml_cpu.kernels.encoders.blocks", "make_encode_blocks", (name, True))
+    assert " fmla" not in (text := assembly(ref)), name
+    assert "fmul\\t" in text or "fdiv\\t" in text, name
+"""
+
+
+def test_they_compile_for_arm_without_fused_sums() -> None:
+    """Sums that are rounded once would be others than ggml's."""
+    done = subprocess.run([sys.executable, "-c", _ON_ARM], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -1,8 +1,8 @@
 """Blocks of 256 in groups of ternary codebook vectors: what IQ1_S and IQ1_M share.
 
-A group's numbers are sorted; levels -1, 0 and 1 are runs of them, and all pairs of bounds between the runs are
-tried by the format. Then each vector is the codebook's nearest (`_codebook`), and the scale that of the least
-squares. All in ggml's order of sums.
+A group's numbers are sorted; levels -1, 0 and 1 are runs of them, and all pairs of bounds between the runs
+are tried by the format. Then each vector is the codebook's nearest (`_codebook`), and the scale that of the
+least squares. All in ggml's order of sums.
 """
 
 from __future__ import annotations
@@ -13,20 +13,19 @@ from typing import Any, NamedTuple
 from graphml_quant.codebooks import iq1_codebook
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.encoders._codebook import is_neighbour, make_codebook
+from graphml_cpu.kernels.encoders._codebook import Codebook, is_neighbour, make_codebook
 from graphml_cpu.kernels.encoders._lanes import F32, F32_BYTES, I32, importance, largest_magnitude
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import convert, f32, load, maximum, select, splat, store, zero
 
 SHIFT = 0.125
-_VECTOR = 8 * F32_BYTES
 
 
 class Split(NamedTuple):
     """Where a format finds a group's sorted numbers, `size` vectors each, in scratch; and what it may use.
 
-    A format's `split(scratch)` returns scale, first, second, shifts of the group's halves, and where there is
-    any: levels are -1 below the bound `first`, F32, 0 below `second`, else 1; their meaning is plus the shift.
+    A format's `split(scratch)` returns F32 scale, first, second, shifts of the group's halves, and not 0
+    where there is any: levels are -1 below the bound `first`, 0 below `second`, else 1; plus the shift.
     """
 
     values: int
@@ -58,9 +57,9 @@ def split_places(size: int) -> Split:
     return Split(*((first + part * size) * F32_BYTES for part in range(4)))
 
 
-def make_sort(size: int, at: Split) -> Any:
+def _make_sort(size: int) -> Any:
     """An inline function sort(x, scratch): a group's values, weights and places by value, then by place."""
-    stages = size.bit_length()
+    stages, at = size.bit_length(), split_places(size)
     values_at, weights_at, places_at = at.values, at.weights, at.places
 
     @inline
@@ -99,16 +98,22 @@ def make_sort(size: int, at: Split) -> Any:
     return sort
 
 
-def make_ternary(size: int, smallest: float, weighted: bool, split: Any) -> Ternary:
-    """Of groups of `size`; those without a number of magnitude `smallest` are zeros."""
-    book, at = make_codebook(iq1_codebook(), shells=3, ternary=True), split_places(size)
-    length, levels, nearest, number = book
-    sort, vectors = make_sort(size, at), size // length
-    scale_at, scales_at = size * F32_BYTES, (size + 1) * F32_BYTES
-    entries_at = scales_at + 256 // size * F32_BYTES
-    shifts_at = entries_at + 32 * F32_BYTES
-    values_at, places_at = at.values, at.places
+class _Places(NamedTuple):
+    """In scratch: a group's scale; the groups' scales; of each vector the entry and the shift."""
 
+    scale: int
+    scales: int
+    entries: int
+    shifts: int
+
+
+def _places(size: int) -> _Places:
+    scales = size + 1
+    entries = scales + 256 // size
+    return _Places(*(place * F32_BYTES for place in (size, scales, entries, entries + 32)))
+
+
+def _make_weights(size: int, weighted: bool) -> Any:
     @inline
     def store_weights(x: int, weights: int, mean: Vector, scratch: int) -> None:
         if weighted:
@@ -117,6 +122,15 @@ def make_ternary(size: int, smallest: float, weighted: bool, split: Any) -> Tern
             for i in range(size):
                 value = load(F32, x + i * F32_BYTES)
                 store(scratch + i * F32_BYTES, value * value)
+
+    return store_weights
+
+
+def _make_choice(book: Codebook, size: int) -> Any:
+    """An inline function: the entries of a group's vectors, by the bounds of its levels."""
+    length, levels, nearest, _ = book
+    vectors, at, scale_at = size // length, split_places(size), _places(size).scale
+    values_at, places_at = at.values, at.places
 
     @inline
     def bound(place: Vector, scratch: int) -> tuple[Vector, Vector]:
@@ -129,10 +143,10 @@ def make_ternary(size: int, smallest: float, weighted: bool, split: Any) -> Tern
         return value, original
 
     @inline
-    def store_entries(
+    def choose(
         x: int, first: Vector, second: Vector, is_negative: Vector, scratch: int, entries: int, shifts: int
     ) -> None:
-        """The levels are exchanged where the scale is negative."""
+        """The levels -1 and 1 are exchanged where the scale is negative."""
         first_value, first_place = bound(first, scratch)
         second_value, second_place = bound(second, scratch)
         for vector in range(vectors):
@@ -144,15 +158,21 @@ def make_ternary(size: int, smallest: float, weighted: bool, split: Any) -> Tern
                 below_second = (value < second_value) | ((value == second_value) & (own < second_place))
                 digit = select(below_first, zero(F32), select(below_second, splat(F32, 1.0), splat(F32, 2.0)))
                 key = key * float(levels) + select(is_negative, 2.0 - digit, digit)
-            part, entry = vector * _VECTOR, entries + vector * F32_BYTES
+            part, entry = vector * length * F32_BYTES, entries + vector * F32_BYTES
             shift = shifts + vector * F32_BYTES
             nearest(convert(I32, key), x + part, scratch + part, scratch + scale_at, shift, entry)
 
+    return choose
+
+
+def _make_refit(book: Codebook, size: int) -> Any:
+    """An inline function: the scale of the least squares, where a vector is not what the levels were."""
+    length, _, _, number = book
+
     @inline
     def refit(x: int, scale: Vector, scratch: int, entries: int, shifts: int) -> Vector:
-        """The scale of the least squares, where a vector is not what the levels were."""
         sum_lx, sum_l2, flags = zero(F32), zero(F32), zero(I32)
-        for vector in range(vectors):
+        for vector in range(size // length):
             entry, shift = load(I32, entries + vector * F32_BYTES), load(F32, shifts + vector * F32_BYTES)
             flags |= entry
             for i in range(length):
@@ -164,13 +184,23 @@ def make_ternary(size: int, smallest: float, weighted: bool, split: Any) -> Tern
         is_better = is_neighbour(flags) & (sum_lx > 0.0) & (sum_l2 > 0.0)
         return select(is_better, sum_lx / sum_l2, scale)
 
+    return refit
+
+
+def make_ternary(size: int, smallest: float, weighted: bool, split: Any) -> Ternary:
+    """Of groups of `size`; those without a number of magnitude `smallest` are zeros."""
+    book, places = make_codebook(iq1_codebook(), shells=3, ternary=True), _places(size)
+    store_weights, sort = _make_weights(size, weighted), _make_sort(size)
+    choose, refit = _make_choice(book, size), _make_refit(book, size)
+    scale_at, scales_at, entries_at, shifts_at = places
+    vectors = size // book.length
+
     @inline
     def search(x: int, weights: int, mean: Vector, scratch: int) -> Vector:
         most = zero(F32)
         for group in range(256 // size):
-            values = x + group * size * F32_BYTES
-            entries = scratch + entries_at + group * vectors * F32_BYTES
-            shifts = scratch + shifts_at + group * vectors * F32_BYTES
+            values, first_vector = x + group * size * F32_BYTES, group * vectors * F32_BYTES
+            entries, shifts = scratch + entries_at + first_vector, scratch + shifts_at + first_vector
             store_weights(values, weights + group * size * F32_BYTES, mean, scratch)
             sort(values, scratch)
             scale, first, second, shift_of_first, shift_of_second, is_any = split(scratch)
@@ -182,7 +212,7 @@ def make_ternary(size: int, smallest: float, weighted: bool, split: Any) -> Tern
                 shift = select(is_negative, -shift, shift)
                 store(shifts + vector * F32_BYTES, select(is_zero, splat(F32, f32(SHIFT)), shift))
             store(scratch + scale_at, scale)
-            store_entries(values, first, second, is_negative, scratch, entries, shifts)
+            choose(values, first, second, is_negative, scratch, entries, shifts)
             scale = select(is_zero, zero(F32), refit(values, scale, scratch, entries, shifts))
             for vector in range(0, vectors * F32_BYTES, F32_BYTES):
                 store(entries + vector, select(is_zero, zero(I32), load(I32, entries + vector)))
@@ -190,4 +220,4 @@ def make_ternary(size: int, smallest: float, weighted: bool, split: Any) -> Tern
             most = maximum(scale, most)
         return most
 
-    return Ternary(search, store_weights, number, scales_at, entries_at, shifts_at)
+    return Ternary(search, store_weights, book.number, scales_at, entries_at, shifts_at)
