@@ -210,6 +210,8 @@ def test_fusions() -> None:
 
 
 def test_formats() -> None:
+    compiled = discovery.backend("cpu").encoder
+    encoders = {(True, True): "both", (True, False): "NumPy", (False, True): "compiled", (False, False): ""}
     listed = [
         (row["format"], row["number"], row["elements"], row["bytes"], row["encoder"], row["activation"])
         for row in table("docs/formats.md", "format")
@@ -217,7 +219,7 @@ def test_formats() -> None:
     assert listed == [
         (
             one.name, str(one.ggml_type), str(one.block_elements), str(one.block_bytes),
-            "yes" if one.encode else "", one.activation or "",
+            encoders[one.encode is not None, compiled(one.name) is not None], one.activation or "",
         )
         for one in graphml_quant.formats().values()
     ]  # fmt: skip

@@ -53,8 +53,8 @@ def sample_values(format: Format) -> np.ndarray:
 
 
 def file_values() -> np.ndarray:
-    """Make float32 [40, 1024]: bell-shaped numbers, and rows of every kind that encoders treat apart."""
-    raw = np.random.PCG64(77).random_raw(4 * 40 * 1024).reshape(4, 40, 1024)
+    """Make float32 [44, 1024]: bell-shaped numbers, and rows of every kind that encoders treat apart."""
+    raw = np.random.PCG64(77).random_raw(4 * 44 * 1024).reshape(4, 44, 1024)
     sums = (raw >> np.uint64(40)).sum(axis=0).astype(np.int64) - (1 << 25)
     values = np.ldexp(sums.astype(np.float32), -23)
     values[8:16] *= values[8:16] * values[8:16]
@@ -65,6 +65,15 @@ def file_values() -> np.ndarray:
     values[30:38] = np.ldexp(values[30:38], np.arange(1024) // 64 % 24 - 16)
     values[38, 400:] = 0
     values[39, ::47] *= 32
+    # Just below powers of two and below halves of a step, which tell roundings apart; E4M3's largest scales.
+    column = np.arange(1024)
+    values[40] = np.nextafter(
+        np.ldexp(np.float32(1), column // 16 % 12 - 8).astype(np.float32), np.float32(0)
+    )
+    values[41] = np.nextafter((column % 100 + 0.5).astype(np.float32), np.float32(0))
+    values[42] = np.nextafter(np.float32([0.5, 1.5])[column % 2], np.float32(0)) / 2
+    values[41, ::16], values[42, ::16] = 127, 1
+    values[43] *= np.float32(1500) / abs(values[43]).max()
     return values
 
 
