@@ -178,9 +178,12 @@ class EncoderScratch(NamedTuple):
 
 
 def encoder_scratch(elements: int, size: int, lanes: int) -> EncoderScratch:
-    """For blocks of so many elements and bytes; first of all come tables of a block's addresses."""
+    """For blocks of so many elements and bytes; first of all come tables of a block's addresses.
+
+    Behind an encoded block is room for two bytes that are not part of it.
+    """
     values = lanes * 28
     weights = values + elements * lanes * 4
     encoded = weights + elements * lanes * 4
-    free = -(-(encoded + size * lanes) // 64) * 64
+    free = -(-(encoded + (size + 2) * lanes) // 64) * 64
     return EncoderScratch(values, weights, encoded, free, free + ENCODER_FREE * lanes)

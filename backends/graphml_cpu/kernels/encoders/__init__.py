@@ -14,6 +14,7 @@ for `LANES` blocks at once, one in each lane of every vector (`_lanes`):
 
 and `HALVES`, where there are any: the bytes of a block at which its scales of half precision begin, two at
 most; a matrix is refused if one of them is not finite, or a value above 2^31. Others take all finite values.
+A half that is in pieces in the block is also stored behind it, where two bytes are free.
 
 So a search is written as for one block, element after element in ggml's order; lanes are compared by masks,
 and nothing crosses from one to another. A format says nothing of memory, rows or threads, which `blocks`

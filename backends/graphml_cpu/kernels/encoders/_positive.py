@@ -17,15 +17,25 @@ SMALLEST = 1e-15
 _ROUNDS = 5
 
 
-def make_search(n: int, top: int) -> Any:
-    """An inline function search(x, weights, levels) -> scale of n vectors; their levels are at most `top`."""
+@inline
+def _wrapped(number: Vector) -> Vector:
+    """What a negative level is in ggml's bytes."""
+    return select(number < 0.0, number + 256.0, number)
+
+
+def make_search(n: int, top: int, wraps: bool = False) -> Any:
+    """An inline function search(x, weights, levels) -> scale of n vectors; their levels are at most `top`.
+
+    wraps: some of x are negative, and their levels become ggml's, which keeps them in bytes without a sign.
+    """
 
     @inline
-    def error_of(x: int, weights: int, inverse: Vector) -> Vector:
+    def error_of(x: int, weights: int, inverse: Vector, kept: bool) -> Vector:
         scale, error = 1.0 / inverse, zero(F32)
         for i in range(n):
             value = load(F32, x + i * F32_BYTES)
-            difference = value - scale * minimum(nearest(inverse * value), float(top))
+            number = minimum(nearest(inverse * value), float(top))
+            difference = value - scale * (_wrapped(number) if kept else number)
             error += load(F32, weights + i * F32_BYTES) * difference * difference
         return error
 
@@ -37,18 +47,18 @@ def make_search(n: int, top: int) -> Any:
         is_zero = most < f32(SMALLEST)
         most = select(is_zero, splat(F32, 1.0), most)
         inverse = float(top) / most
-        best = error_of(x, weights, inverse)
+        best = error_of(x, weights, inverse, wraps)
         for tried in range(-4, 5):
             if tried != 0:
                 other = splat(F32, f32(0.1) * f32(tried) + f32(top)) / most
-                error = error_of(x, weights, other)
+                error = error_of(x, weights, other, False)
                 is_better = error < best
                 best, inverse = select(is_better, error, best), select(is_better, other, inverse)
         sum_lx, sum_l2 = zero(F32), zero(F32)
         for i in range(n):
             value, weight = load(F32, x + i * F32_BYTES), load(F32, weights + i * F32_BYTES)
             number = minimum(nearest(inverse * value), float(top))
-            store(levels + i * F32_BYTES, select(is_zero, zero(F32), number))
+            store(levels + i * F32_BYTES, select(is_zero, zero(F32), _wrapped(number) if wraps else number))
             sum_lx += weight * value * number
             sum_l2 += weight * number * number
         for _ in range(_ROUNDS):
@@ -63,7 +73,8 @@ def make_search(n: int, top: int) -> Any:
                 new_l2 = part_l2 + weight * other * other
                 is_better = (part_lx > 0.0) & (part_l2 > 0.0) & (other != number) & (most > 0.0)
                 is_better &= new_lx * new_lx * sum_l2 > sum_lx * sum_lx * new_l2
-                store(levels + i * F32_BYTES, select(is_better, other, number))
+                chosen = _wrapped(other) if wraps else other
+                store(levels + i * F32_BYTES, select(is_better, chosen, number))
                 sum_lx, sum_l2 = select(is_better, new_lx, sum_lx), select(is_better, new_l2, sum_l2)
                 has_changed |= is_better
             if not any_lane(has_changed):
