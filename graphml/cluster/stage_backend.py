@@ -9,14 +9,14 @@ from __future__ import annotations
 import time
 import weakref
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import ray
 
-from graphml.backend import Backend, Plan, Progress
+from graphml.backend import Backend, Plan, Progress, SubmittedStep
 from graphml.cluster.model_copies import code_digest
 from graphml.cluster.ray_cluster import RayCluster, RayNode, described
 from graphml.cluster.stage import Stage, windows
@@ -26,6 +26,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array, plain_bytes
 from graphml.ir.shape import bounds
 from graphml.loading import discovery
+from graphml.passes.cut import COPY
 
 PART = 32 << 20
 """Bytes of a weight that are sent at once."""
@@ -88,7 +89,8 @@ class StageDevice:
         self._sent: dict[tuple[str, int], tuple[str, Array]] = {}
         self._programs: weakref.WeakSet[StageProgram] = weakref.WeakSet()
         self._unused: deque[tuple[int, int]] = deque()
-        self._has_ended = False
+        self._has_ended = self.deterministic = False
+        self.order_of_sums = ""
         self._cluster = _JOINED.enter(self)
         try:
             self._start()
@@ -107,6 +109,13 @@ class StageDevice:
         code, self.memory_bytes = self.call("facts")
         if code != code_digest():
             raise UsageError(f"{self.name}: node {self.node}: wanted graphml of the same commit as here")
+        if self.deterministic:
+            self.make_deterministic()
+
+    def make_deterministic(self) -> None:
+        """See `graphml.backend.DeterministicDevice`."""
+        self.order_of_sums = self.call("make_deterministic")
+        self.deterministic = True
 
     def started(self) -> None:
         """Start anew if it has ended: the stage gets its weights again, and makes its programs."""
@@ -138,10 +147,10 @@ class StageDevice:
         """
         return self.wait(self.begin(method, *arguments))
 
-    def begin(self, method: str, *arguments: Any) -> Any:
-        """Ask the stage, for `wait`."""
+    def begin(self, method: str, *arguments: Any, n_results: int = 1) -> Any:
+        """Ask the stage, for `wait`; of several results each apart. Calls are made in order."""
         self._check_alive()
-        return getattr(self._actor, method).remote(*arguments)
+        return getattr(self._actor, method).options(num_returns=n_results).remote(*arguments)
 
     def _check_alive(self) -> None:
         if self._has_ended:
@@ -154,7 +163,11 @@ class StageDevice:
         except (ray.exceptions.RayActorError, ray.exceptions.NodeDiedError):
             self._has_ended = True
             self._check_alive()
+        except ray.exceptions.ObjectLostError as error:  # of a stage before it, whose node has died
+            raise StatesLostError(f"{self.name}: {described(error)}") from None
         except ray.exceptions.RayError as error:
+            if isinstance(getattr(error, "cause", None), ray.exceptions.ObjectLostError):
+                raise StatesLostError(f"{self.name}: {described(error)}") from None
             raise BackendError(f"{self.name}: node {self.node}: {described(error)}") from None
 
     def storage(self, node: Node) -> int:
@@ -233,6 +246,7 @@ class StageProgram:
         self.text, self.keys = str(graph), dict(keys)
         leaves = graph.leaves("input")
         self._shapes = {name: node.shape for name, node in leaves.items()}
+        self._passes = {name.removeprefix(COPY) for name in graph.outputs if name.startswith(COPY)}
         self.inputs: dict[str, Array] = {
             name: np.zeros(bounds(node.shape), node.dtype.numpy) for name, node in leaves.items()
         }
@@ -240,9 +254,30 @@ class StageProgram:
 
     def run(self, dims: Mapping[str, int], state: Any) -> dict[str, Array]:
         """Run one step on the stage."""
-        inputs = windows(self._shapes, self.inputs, dims)
+        step = self.submit_part(dims, state, [])
+        passed = {COPY + name: value for name, value in self._device.wait(step.passed).items()}
+        return {**step.outputs(), **passed}
+
+    def submit_part(self, dims: Mapping[str, int], state: Any, before: Sequence[SubmittedStep]) -> StageStep:
+        """See `graphml.backend.PassingProgram`; values go from stage to stage directly."""
+        steps = [step for step in before if isinstance(step, StageStep)]
+        under_way = {name for step in steps for name in step.names}
+        shapes = {name: shape for name, shape in self._shapes.items() if name not in under_way}
         held = state.current() if isinstance(state, StageState) else None
-        outputs: dict[str, Array] = self._device.call("run", self.number, dict(dims), inputs, held)
+        arguments = self.number, dict(dims), windows(shapes, self.inputs, dims), held
+        results = self._device.begin("run", *arguments, *[step.passed for step in steps], n_results=2)
+        return StageStep(self._device, results[0], results[1], self._passes)
+
+
+class StageStep:
+    """See `graphml.backend.SubmittedStep`. passed: a reference to the values by names that others read."""
+
+    def __init__(self, device: StageDevice, outputs: Any, passed: Any, names: Collection[str]) -> None:
+        self._device, self._outputs, self.passed, self.names = device, outputs, passed, names
+
+    def outputs(self) -> dict[str, Array]:
+        """Wait for the stage; errors as of `StageDevice.wait`."""
+        outputs: dict[str, Array] = self._device.wait(self._outputs)
         return outputs
 
 
