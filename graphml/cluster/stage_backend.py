@@ -184,6 +184,9 @@ class StageDevice:
         """Have the stage make the program by its own plan; it gets the weights that it does not have."""
         self.started()
         self._forget()
+        for node in graph.nodes:
+            if node.op.name == "patch":
+                raise UsageError(f"{self.name}: a patch of {node.name!r} is a function of this process")
         names = list(graph.leaves("weight"))
         sizes, done, keys = [weights[name].nbytes for name in names], 0, dict[str, str]()
         for name, n_bytes in zip(names, sizes, strict=True):

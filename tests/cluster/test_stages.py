@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ import graphml
 from graphml.cluster.ray_engines import ray
 from graphml.cluster.stage_backend import StageDevice
 from graphml.errors import BackendError, StatesLostError, UsageError
+from graphml.runtime.plans.step_plan import StepPlan
 from tests.cluster.ray_nodes import RayNodes, free_port
 from tests.sample_models import MODELS, write_model
 from tests.stories import STORIES
@@ -38,12 +41,12 @@ def address(nodes: RayNodes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", nodes.address)
 
 
-def in_stages(path: Path, place: str, kv: str = "f16") -> graphml.Model:
-    return graphml.load(path, "ray.a,ray.b", threads=1, place=place, n_batch=64, kv=kv)
+def in_stages(path: Path, place: str, kv: str = "f16", **more: Any) -> graphml.Model:
+    return graphml.load(path, "ray.a,ray.b", threads=1, place=place, n_batch=64, kv=kv, **more)
 
 
-def alone(path: Path, kv: str = "f16") -> graphml.Model:
-    return graphml.load(path, "cpu", threads=1, n_batch=64, kv=kv)
+def alone(path: Path, kv: str = "f16", **more: Any) -> graphml.Model:
+    return graphml.load(path, "cpu", threads=1, n_batch=64, kv=kv, **more)
 
 
 def stage(model: graphml.Model, name: str) -> StageDevice:
@@ -71,6 +74,68 @@ def test_stages_compute_the_bits_of_one_machine(kv: str) -> None:
     assert [{name[:6] for name in names if name.startswith("blk.")} for names in held] == [
         {"blk.0.", "blk.1."}, {"blk.2.", "blk.3.", "blk.4."},
     ]  # fmt: skip
+
+
+KINDS_OF_REQUESTS: list[dict[str, Any]] = [
+    {"temperature": 0, "logprobs": 2},
+    {"temperature": 0.9, "top_k": 20, "seed": 1, "logprobs": 2},
+    {"temperature": 0.7, "seed": 2, "n": 3},
+    {"temperature": 0, "prompt_logprobs": 1},
+    {"temperature": 1.0, "seed": 3, "regex": "[a-z ]+"},
+    {"temperature": 0, "guidance_scale": 1.5, "negative_prompt": "A cat"},
+    {"temperature": 0, "spec_type": "ngram"},
+    {"temperature": 0, "capture": ("layers.1.*norm", "layers.4.*norm")},
+    {"temperature": 0, "logit_bias": {5: 2.0}, "priority": 1},
+    {"temperature": 0.5, "seed": 4},
+    {"temperature": 0, "max_tokens": 1},
+]
+"""Eleven, an odd number."""
+
+
+def answers_of(model: graphml.Model, requests: list[dict[str, Any]], **more: Any) -> tuple[list[Any], int]:
+    """What each says, to the bit, and the most plans that were under way."""
+    most = 0
+    with model.engine(max_sequences=7, n_ctx=256, **more) as engine:
+        loop = engine._loop
+        submit = loop._submit
+
+        def counted(plan: StepPlan) -> None:
+            nonlocal most
+            submit(plan)
+            most = max(most, len(loop._under_way))
+
+        loop._submit = counted  # type: ignore[method-assign]
+        handles = []
+        for i, request in enumerate(requests):
+            prompt = f"Once upon a time {PROMPTS[i % 4]} and a cat. " * (1 + 2 * (i % 3))
+            handles.append(engine.submit(prompt, **{"max_tokens": 24, **request}))
+            if i % 3 == 0:
+                engine.submit(prompt + "The", max_tokens=60, temperature=0).cancel()
+        answers = []
+        for handle, request in zip(handles, requests, strict=True):
+            results = [handle.result()] if request.get("n", 1) == 1 else handle.results()
+            answers += [
+                (result.ids, result.logprobs, result.prompt_logprobs, captured_bits(result.captured))
+                for result in results
+            ]
+    return answers, most
+
+
+def captured_bits(captured: Any) -> list[bytes]:
+    return [np.asarray(captured[name]).tobytes() for name in sorted(captured)] if captured else []
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_several_plans_under_way_have_the_bits_of_one_process(seed: int) -> None:
+    """Eleven requests of all kinds beside cancelled ones, prompts in several chunks, seven at a time."""
+    requests = random.Random(seed).sample(KINDS_OF_REQUESTS, len(KINDS_OF_REQUESTS))
+    with alone(STORIES, deterministic=True) as model:
+        wanted, most = answers_of(model, requests)
+        assert most == 0
+    with in_stages(STORIES, PLACE, deterministic=True) as model:
+        answers, most = answers_of(model, requests)
+        assert most == 2
+    assert answers == wanted
 
 
 def test_without_rules_the_first_stage_has_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,11 +167,14 @@ def test_recurrent_states_are_kept_on_their_stages(name: str, tmp_path: Path) ->
         n_layers = len({key.split(".")[1] for key in model.executor.file.tensors if key.startswith("blk.")})
     place = f"ray.a:layers.0,ray.b:layers.1-{n_layers - 1}"
     answers = []
-    for opened in (alone(path), in_stages(path, place)):
+    for opened in (alone(path, deterministic=True), in_stages(path, place, deterministic=True)):
         with opened as model, model.engine(n_ctx=128) as engine:
+            many = [engine.submit(ids[: 9 + 13 * i], max_tokens=9, temperature=0) for i in range(5)]
+            many += [engine.submit(ids[:40], max_tokens=9, seed=1, n=3)]
+            together = [result.ids for handle in many for result in handle.results()]
             first = engine.submit(ids, max_tokens=6, temperature=0).result()
             again = engine.submit([*ids, 3, 4], max_tokens=6, temperature=0).result()
-            answers.append((first.ids, again.ids))
+            answers.append((first.ids, again.ids, together))
             assert again.n_cached > 0
     assert answers[0] == answers[1]
     with in_stages(path, place) as model:
@@ -157,6 +225,10 @@ def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"wanted 3 CPUs of the cluster; [012] of its 2 are free"):
         graphml.load(STORIES, "ray.a", threads=3)
     assert not ray.is_initialized()
+    with in_stages(STORIES, PLACE) as model, model.engine(n_ctx=64) as engine:
+        with pytest.raises(UsageError, match=r"ray\.b: .*layers\.3\.ffn_residual.* function of this process"):
+            engine.submit("Once", patch={"layers.3.ffn_residual": lambda rows: rows * 0.5})
+        assert engine.submit("Once", max_tokens=2).result().ids
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{free_port()}")
     with pytest.raises(UsageError, match="nothing listens at 127"):
         graphml.load(STORIES, "ray.a")

@@ -1,4 +1,4 @@
-"""Several plans under way, without a model: stages compute in order, tokens come later, and nobody is mixed up."""
+"""Several plans under way, without a model: stages compute in order, and tokens come later."""
 
 from __future__ import annotations
 
@@ -233,7 +233,9 @@ def test_each_plan_has_its_share_of_the_sequences() -> None:
     runner = Staged(scheduler, random.Random(1), 0.0)
     loop = StepLoop(runner, scheduler, StepBudget(1.0, 64), n_plans=2)
     ended: SimpleQueue[str] = SimpleQueue()
-    loop.add([(Sequence(Request(np.array([i, i], np.int32), max_tokens=9), i), Asking(ended)) for i in range(5)])
+    loop.add(
+        [(Sequence(Request(np.array([i, i], np.int32), max_tokens=9), i), Asking(ended)) for i in range(5)]
+    )
     for _ in range(5):
         assert ended.get(timeout=60) == "length"
     loop.close()
