@@ -258,6 +258,19 @@ class MemoryDevice(Protocol):
 
 
 @runtime_checkable
+class RemoteDevice(Protocol):
+    """Optional part of a device: one on another machine; models are divided among such ones by memory."""
+
+    @property
+    def machine(self) -> str:
+        """Which machine, as errors name it."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes that were free there when it was opened: its share, where others are on the same machine."""
+
+
+@runtime_checkable
 class AllocatingDevice(Protocol):
     """Optional part of a device: one that counts what it has allocated."""
 

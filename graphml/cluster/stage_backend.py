@@ -90,6 +90,7 @@ class StageDevice:
         self._programs: weakref.WeakSet[StageProgram] = weakref.WeakSet()
         self._unused: deque[tuple[int, int]] = deque()
         self._has_ended = self.deterministic = False
+        self.free_bytes = 0
         self.order_of_sums = ""
         self._cluster = _JOINED.enter(self)
         try:
@@ -106,11 +107,31 @@ class StageDevice:
         actor: Any = ray.remote(Stage)
         options = {"num_cpus": cpus, "scheduling_strategy": RayCluster.on(self.node.id)}
         self._actor = actor.options(**options).remote("cpu", max(1, int(cpus)))
-        code, self.memory_bytes = self.call("facts")
+        code, self.free_bytes = self.call("facts")
         if code != code_digest():
             raise UsageError(f"{self.name}: node {self.node}: wanted graphml of the same commit as here")
         if self.deterministic:
             self.make_deterministic()
+        self._check_room(sum(array.nbytes for _, array in self._sent.values()))
+
+    @property
+    def machine(self) -> str:
+        """See `graphml.backend.RemoteDevice`."""
+        return f"node {self.node}"
+
+    @property
+    def memory_bytes(self) -> int:
+        """See `graphml.backend.RemoteDevice`."""
+        n_stages = sum(device.node.id == self.node.id for device in _JOINED.devices)
+        return self.free_bytes // max(n_stages, 1)
+
+    def _check_room(self, n_bytes: int) -> None:
+        """UsageError where weights of so many bytes have no room on its node."""
+        if n_bytes > self.memory_bytes:
+            raise UsageError(
+                f"{self.name}: {self.machine}: wanted room for {n_bytes:,} bytes of weights; got "
+                f"{self.memory_bytes:,} free"
+            )
 
     def make_deterministic(self) -> None:
         """See `graphml.backend.DeterministicDevice`."""
@@ -188,6 +209,9 @@ class StageDevice:
             if node.op.name == "patch":
                 raise UsageError(f"{self.name}: a patch of {node.name!r} is a function of this process")
         names = list(graph.leaves("weight"))
+        new = [name for name in names if (name, id(weights[name])) not in self._sent]
+        arrays = [*(array for _, array in self._sent.values()), *(weights[name] for name in new)]
+        self._check_room(sum(array.nbytes for array in arrays))
         sizes, done, keys = [weights[name].nbytes for name in names], 0, dict[str, str]()
         for name, n_bytes in zip(names, sizes, strict=True):
             keys[name] = self._key(name, weights[name])

@@ -9,7 +9,17 @@ import contextlib
 import weakref
 from collections.abc import Mapping, Sequence
 
-from graphml.backend import Backend, DeterministicDevice, Device, Plan, Program, Progress, State, on_device
+from graphml.backend import (
+    Backend,
+    DeterministicDevice,
+    Device,
+    Plan,
+    Program,
+    Progress,
+    RemoteDevice,
+    State,
+    on_device,
+)
 from graphml.compiler.partitions import ReadyPart, share_arenas
 from graphml.compiler.parts_program import PartsProgram, PartsState
 from graphml.errors import BackendError, UsageError
@@ -61,6 +71,13 @@ class PartsDevice:
     def workspace(self, node: Node) -> int:
         """0: the workspace is not known before a node is placed."""
         return 0
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """See `graphml.backend.MemoryDevice`: of all together, where all are on other machines."""
+        stages = [device for device in self.devices.values() if isinstance(device, RemoteDevice)]
+        is_elsewhere = len(stages) == len(self.devices)
+        return sum(stage.memory_bytes for stage in stages) if is_elsewhere else None
 
     @property
     def deterministic(self) -> bool:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ PLACE = "ray.a:layers.0-1,ray.b:layers.2-4"
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[RayNodes]:
-    nodes = RayNodes(Path("/tmp") / f"graphml-stages-{os.getpid()}", 2)
+    nodes = RayNodes(Path("/tmp") / f"graphml-stages-{os.getpid()}", 3)
     yield nodes
     nodes.close()
 
@@ -92,10 +92,14 @@ KINDS_OF_REQUESTS: list[dict[str, Any]] = [
 """Eleven, an odd number."""
 
 
-def answers_of(model: graphml.Model, requests: list[dict[str, Any]], **more: Any) -> tuple[list[Any], int]:
-    """What each says, to the bit, and the most plans that were under way."""
+def answers_of(
+    model: graphml.Model,
+    requests: list[dict[str, Any]],
+    seen: Callable[[int], None] = lambda n_under_way: None,
+) -> tuple[list[Any], int]:
+    """What each says, to the bit, and the most plans that were under way; seen: called when one is, with all."""
     most = 0
-    with model.engine(max_sequences=7, n_ctx=256, **more) as engine:
+    with model.engine(max_sequences=7, n_ctx=256) as engine:
         loop = engine._loop
         submit = loop._submit
 
@@ -103,6 +107,7 @@ def answers_of(model: graphml.Model, requests: list[dict[str, Any]], **more: Any
             nonlocal most
             submit(plan)
             most = max(most, len(loop._under_way))
+            seen(len(loop._under_way))
 
         loop._submit = counted  # type: ignore[method-assign]
         handles = []
@@ -138,23 +143,46 @@ def test_several_plans_under_way_have_the_bits_of_one_process(seed: int) -> None
     assert answers == wanted
 
 
-def test_without_rules_the_first_stage_has_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    with in_stages(STORIES, "") as model:
-        _ = model.logits([1, 2, 3])
-        assert {part.backend for part in model.executor.compiled(1, 1).parts} == {"ray.a"}
-        room = sum(tensor.n_bytes for tensor in model.executor.file.tensors.values())
+def with_free(monkeypatch: pytest.MonkeyPatch, **free: int) -> None:
+    """Have the nodes of stages by name say that so many bytes are free."""
     started = StageDevice._start
 
-    def small(device: StageDevice) -> None:
+    def limited(device: StageDevice) -> None:
         started(device)
-        device.memory_bytes = room  # of which a fifth is kept free
+        device.free_bytes = free[device.name.removeprefix("ray.")]
 
-    monkeypatch.setattr(StageDevice, "_start", small)
-    with alone(STORIES) as model:
-        wanted = model.logits([1, 2, 3])
-    with in_stages(STORIES, "") as model:
+    monkeypatch.setattr(StageDevice, "_start", limited)
+
+
+def test_without_rules_stages_divide_the_layers_by_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three nodes, the second with twice as much room; three plans are under way."""
+    with alone(STORIES, deterministic=True) as model:
+        wanted, answers = model.logits([1, 2, 3]), answers_of(model, KINDS_OF_REQUESTS)[0]
+        room = sum(tensor.n_bytes for tensor in model.executor.file.tensors.values())
+    with_free(monkeypatch, a=room, b=2 * room, c=room)
+    three = "ray.a,ray.b,ray.c"
+    with graphml.load(STORIES, three, threads=1, n_batch=64, deterministic=True) as model:
+        assert len({stage(model, name).node.id for name in three.split(",")}) == 3
+        assert model.executor.options.place == "ray.a:layers.0-0,ray.b:layers.1-3,ray.c:layers.4-4"
         assert (model.logits([1, 2, 3]) == wanted).all()
-        assert {part.backend for part in model.executor.compiled(1, 1).parts} == {"ray.a", "ray.b"}
+        assert answers_of(model, KINDS_OF_REQUESTS) == (answers, 3)
+    assert not ray.is_initialized()
+
+
+def test_what_does_not_fit_is_refused_with_what_each_node_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_free(monkeypatch, a=200_000, b=123_456)
+    had = r"5 layers .*; got ray\.a 200,000 on node .*, ray\.b 123,456 on node "
+    with pytest.raises(UsageError, match=r"backend: wanted room for [\d,]+ bytes of weights, " + had):
+        in_stages(STORIES, "")
+    assert not ray.is_initialized()
+    with_free(monkeypatch, a=10_000_000, b=123_456)
+    with in_stages(STORIES, PLACE) as model:
+        refused = r"ray\.b: node .*: wanted room for [\d,]+ bytes of weights; got 123,456 free"
+        with pytest.raises(UsageError, match=refused):
+            model.logits([1, 2, 3])
+        first, second = stage(model, "ray.a"), stage(model, "ray.b")
+        first.node = second.node  # then both have half of what is free there
+        assert (first.memory_bytes, second.memory_bytes) == (5_000_000, 61_728)
 
 
 @pytest.mark.parametrize("name", ["mamba-plain", "mamba2-groups"])
@@ -208,6 +236,30 @@ def test_a_stage_that_dies_is_started_again_and_its_sequences_recomputed(
         ] == wanted
 
 
+@pytest.mark.parametrize(("name", "kill_at"), [("ray.a", 3), ("ray.b", 3), ("ray.a", 20), ("ray.b", 21)])
+def test_a_stage_dies_with_plans_under_way(name: str, kill_at: int, caplog: pytest.LogCaptureFixture) -> None:
+    """While prompts are read in chunks, and while all generate: everybody has the tokens of one process."""
+    with alone(STORIES, deterministic=True) as model:
+        wanted, _ = answers_of(model, KINDS_OF_REQUESTS)
+    with in_stages(STORIES, PLACE, deterministic=True) as model:
+        _ = model.logits([1])
+        pid = ray.get(stage(model, name)._actor.__ray_call__.remote(lambda actor: os.getpid()))
+        n_times = 0
+
+        def kill(n_under_way: int) -> None:
+            nonlocal n_times
+            n_times += n_under_way == 2
+            if n_times == kill_at and n_under_way == 2:
+                os.kill(pid, signal.SIGKILL)
+
+        answers, most = answers_of(model, KINDS_OF_REQUESTS, kill)
+        assert n_times > kill_at
+        assert stage(model, name).generation == 1
+    assert answers == wanted
+    assert most == 2
+    assert f"{name}: the stage" in caplog.text
+
+
 def test_a_command_runs_in_stages(nodes: RayNodes) -> None:
     command = [sys.executable, "-m", "graphml", "run", str(STORIES), "--raw", "-p", "Once upon", "-n", "8"]
     place = ["--backend", "ray.a,ray.b", "--place", PLACE, "-t", "1"]
@@ -222,8 +274,8 @@ def test_a_command_runs_in_stages(nodes: RayNodes) -> None:
 def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BackendError, match="no backend 'ray'"):
         graphml.load(STORIES, "ray")
-    with pytest.raises(UsageError, match=r"wanted 3 CPUs of the cluster; [012] of its 2 are free"):
-        graphml.load(STORIES, "ray.a", threads=3)
+    with pytest.raises(UsageError, match=r"wanted 4 CPUs of the cluster; [0-3] of its 3 are free"):
+        graphml.load(STORIES, "ray.a", threads=4)
     assert not ray.is_initialized()
     with in_stages(STORIES, PLACE) as model, model.engine(n_ctx=64) as engine:
         with pytest.raises(UsageError, match=r"ray\.b: .*layers\.3\.ffn_residual.* function of this process"):

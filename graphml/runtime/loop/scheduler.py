@@ -130,7 +130,6 @@ class Scheduler:
         alone = len(self.running) + len(self.waiting) == 1
         together, n_to_admit = self._shares(kind)
         budget -= sum((running.n_behind <= 1) + running.n_again for running in together)
-        is_blocked = False
         for sequence in together:
             if sequence.status is not Status.RUNNING:
                 continue  # preempted by one before it
@@ -140,8 +139,7 @@ class Scheduler:
                 continue
             moves: tuple[Move, ...] | None = ()
             is_full = len(sequence.ids) >= self.n_ctx
-            is_blocked = bool(self._under_way) and (is_full or not self._has_room(sequence, count))
-            if is_blocked:
+            if self._under_way and (is_full or not self._has_room(sequence, count)):
                 break  # until those plans are computed
             if is_full:
                 moves = self._shift(sequence, preempted, chosen)
@@ -152,7 +150,7 @@ class Scheduler:
             budget -= 0 if decodes else count
         sources, texts = list[Sequence](), list[Sequence]()
         to_admit = self.admission.admitted(budget, alone, kind, sources, texts)
-        admitted = [] if preempted or is_blocked else list(islice(to_admit, n_to_admit))
+        admitted = [] if preempted else list(islice(to_admit, n_to_admit))
         rows += admitted
         for span in rows:
             self._queues.order.serve(span.sequence.request, span.count)
