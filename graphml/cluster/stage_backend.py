@@ -6,6 +6,7 @@ holds its weights and states. Knows Ray and the contract of backends; nothing of
 
 from __future__ import annotations
 
+import threading
 import time
 import weakref
 from collections import Counter, deque
@@ -90,6 +91,7 @@ class StageDevice:
         self._programs: weakref.WeakSet[StageProgram] = weakref.WeakSet()
         self._unused: deque[tuple[int, int]] = deque()
         self._has_ended = self.deterministic = False
+        self._ending = threading.Lock()
         self.free_bytes = 0
         self.order_of_sums = ""
         self._cluster = _JOINED.enter(self)
@@ -153,8 +155,9 @@ class StageDevice:
                 time.sleep(RETRY_S)  # that a node has died is not known at once
 
     def _begin_anew(self) -> None:
-        self._has_ended = False
-        self.generation += 1
+        with self._ending:
+            self._has_ended = False
+            self.generation += 1
         self._start()
         for key, array in list(self._sent.values()):
             self._send(key, array)
@@ -166,7 +169,8 @@ class StageDevice:
 
         StatesLostError where the stage has ended, BackendError where the cluster has, or where it fails.
         """
-        return self.wait(self.begin(method, *arguments))
+        generation = self.generation
+        return self.wait(self.begin(method, *arguments), generation)
 
     def begin(self, method: str, *arguments: Any, n_results: int = 1) -> Any:
         """Ask the stage, for `wait`; of several results each apart. Calls are made in order."""
@@ -175,15 +179,16 @@ class StageDevice:
 
     def _check_alive(self) -> None:
         if self._has_ended:
-            raise StatesLostError(f"{self.name}: the stage on node {self.node} has ended")
+            raise StatesLostError(f"{self.name}: the stage on {self.machine} has ended")
 
-    def wait(self, reference: Any) -> Any:
-        """As `call`, of what was begun."""
+    def wait(self, reference: Any, generation: int) -> Any:
+        """As `call`, of what was begun in that generation."""
         try:
             return self._cluster.get(reference)
         except (ray.exceptions.RayActorError, ray.exceptions.NodeDiedError):
-            self._has_ended = True
-            self._check_alive()
+            with self._ending:  # others may have started it anew since
+                self._has_ended |= generation == self.generation
+            raise StatesLostError(f"{self.name}: the stage on {self.machine} has ended") from None
         except ray.exceptions.ObjectLostError as error:  # of a stage before it, whose node has died
             raise StatesLostError(f"{self.name}: {described(error)}") from None
         except ray.exceptions.RayError as error:
@@ -202,7 +207,16 @@ class StageDevice:
     def lower(
         self, graph: Graph, plan: Plan, weights: Mapping[str, Array], progress: Progress
     ) -> StageProgram:
-        """Have the stage make the program by its own plan; it gets the weights that it does not have."""
+        """Have the stage make the program by its own plan; it gets the weights that it does not have.
+
+        Where it has ended it is started anew for that, once: a program has no states to lose.
+        """
+        try:
+            return self._lowered(graph, weights, progress)
+        except StatesLostError:
+            return self._lowered(graph, weights, progress)
+
+    def _lowered(self, graph: Graph, weights: Mapping[str, Array], progress: Progress) -> StageProgram:
         self.started()
         self._forget()
         for node in graph.nodes:
@@ -238,9 +252,9 @@ class StageDevice:
             part = np.array(flat[offset : offset + PART])
             under_way.append(self.begin("receive", key, array.shape, array.dtype, offset, part))
             if len(under_way) >= AHEAD:
-                self.wait(under_way.popleft())
+                self.wait(under_way.popleft(), self.generation)
         for reference in under_way:
-            self.wait(reference)
+            self.wait(reference, self.generation)
 
     def state(self, graph: Graph, dims: Mapping[str, int]) -> StageState:
         """Zeroed arrays on the stage."""
@@ -282,8 +296,8 @@ class StageProgram:
     def run(self, dims: Mapping[str, int], state: Any) -> dict[str, Array]:
         """Run one step on the stage."""
         step = self.submit_part(dims, state, [])
-        passed = {COPY + name: value for name, value in self._device.wait(step.passed).items()}
-        return {**step.outputs(), **passed}
+        outputs, passed = step.outputs(), self._device.wait(step.passed, step.generation)
+        return {**outputs, **{COPY + name: value for name, value in passed.items()}}
 
     def submit_part(self, dims: Mapping[str, int], state: Any, before: Sequence[SubmittedStep]) -> StageStep:
         """See `graphml.backend.PassingProgram`; values go from stage to stage directly."""
@@ -301,10 +315,11 @@ class StageStep:
 
     def __init__(self, device: StageDevice, outputs: Any, passed: Any, names: Collection[str]) -> None:
         self._device, self._outputs, self.passed, self.names = device, outputs, passed, names
+        self.generation = device.generation
 
     def outputs(self) -> dict[str, Array]:
         """Wait for the stage; errors as of `StageDevice.wait`."""
-        outputs: dict[str, Array] = self._device.wait(self._outputs)
+        outputs: dict[str, Array] = self._device.wait(self._outputs, self.generation)
         return outputs
 
 

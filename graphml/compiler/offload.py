@@ -117,8 +117,8 @@ def stage_rules(tensors: Mapping[str, Tensor], stages: Mapping[str, RemoteDevice
         had = ", ".join(f"{name} {stage.memory_bytes:,} on {stage.machine}" for name, stage in stages.items())
         raise UsageError(
             f"backend: wanted room for {sum(layers) + others:,} bytes of weights, {len(layers)} layers of up "
-            f"to {max(layers):,} and {others - last:,} before and {last:,} behind them, each stage with a layer "
-            f"or more in {_SHARE:.0%} of its machine's free bytes; got {had}"
+            f"to {max(layers):,} and {others - last:,} before and {last:,} behind them, each stage with a "
+            f"layer or more in {_SHARE:.0%} of its machine's free bytes; got {had}"
         )
     ends = list(itertools.accumulate(counts))
     spans = zip(stages, counts, ends, strict=True)

@@ -97,7 +97,7 @@ def answers_of(
     requests: list[dict[str, Any]],
     seen: Callable[[int], None] = lambda n_under_way: None,
 ) -> tuple[list[Any], int]:
-    """What each says, to the bit, and the most plans that were under way; seen: called when one is, with all."""
+    """What each says, to the bit, and the most plans under way; seen: called with their number at each."""
     most = 0
     with model.engine(max_sequences=7, n_ctx=256) as engine:
         loop = engine._loop
