@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import ray
 
+from graphml import settings
 from graphml.backend import Backend, Plan, Progress, SubmittedStep
 from graphml.cluster.model_copies import code_digest
 from graphml.cluster.ray_cluster import RayCluster, RayNode, described
@@ -47,6 +48,7 @@ class _Joined:
     def enter(self, device: StageDevice) -> RayCluster:
         """The cluster, of which a device is from now on."""
         if self.cluster is None:
+            settings.quiet_ray()  # of steps behind one of a stage that has ended
             self.cluster = RayCluster("auto")
         self.devices.append(device)
         return self.cluster

@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ import numpy as np
 import pytest
 
 import graphml
+from graphml.cluster import stage_backend
 from graphml.cluster.ray_engines import ray
+from graphml.cluster.stage import Stage
 from graphml.cluster.stage_backend import StageDevice
 from graphml.errors import BackendError, StatesLostError, UsageError
 from graphml.runtime.plans.step_plan import StepPlan
@@ -141,6 +144,28 @@ def test_several_plans_under_way_have_the_bits_of_one_process(seed: int) -> None
         answers, most = answers_of(model, requests)
         assert most == 2
     assert answers == wanted
+
+
+def test_stages_work_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of stages that take 20 ms for a row: sixteen steps of four rows, or of twice two that overlap."""
+
+    class Slow(Stage):  # of this function, so that its code goes to the nodes
+        def run(self, number: int, dims: Mapping[str, int], *more: Any) -> Any:
+            time.sleep(0.02 * dims["T"])
+            return super().run(number, dims, *more)
+
+    monkeypatch.setattr(stage_backend, "Stage", Slow)
+    seconds = []
+    with in_stages(STORIES, PLACE) as model:
+        for n_plans in (1, 2):
+            with model.engine(max_sequences=4, n_ctx=64, prefix_cache=False) as engine:
+                engine._loop.n_plans = n_plans
+                begin_s = time.monotonic()
+                handles = [engine.submit([i + 3], max_tokens=16, temperature=0) for i in range(4)]
+                assert all(len(handle.result().ids) == 16 for handle in handles)
+                seconds.append(time.monotonic() - begin_s)
+    assert seconds[0] > 16 * 2 * 4 * 0.02
+    assert seconds[1] < 0.8 * seconds[0], seconds
 
 
 def with_free(monkeypatch: pytest.MonkeyPatch, **free: int) -> None:
