@@ -225,6 +225,11 @@ def ray_address() -> str:
     return os.environ.get("RAY_ADDRESS") or "auto"
 
 
+def quiet_ray() -> None:
+    """Have Ray print nothing of calls that have failed and that nobody waits for any more."""
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
+
+
 def state_folder() -> Path:
     """Where the history of a person's inputs is kept: the platform's folder for the state of programs."""
     if sys.platform == "win32":

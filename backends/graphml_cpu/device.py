@@ -8,7 +8,7 @@ from graphml.backend import Plan, Progress, Tuned
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
-from graphml_cpu import tuning
+from graphml_cpu import target, tuning
 from graphml_cpu.array_kernels.guarded import outside_its_rows
 from graphml_cpu.called_kernels import called_kernels
 from graphml_cpu.lowering import table
@@ -63,6 +63,11 @@ class CpuDevice:
     def use_tuning(self, enabled: bool) -> None:
         """See `graphml.backend.TunableDevice`."""
         self._tuning = tuning.load() if enabled else UNTUNED
+
+    @property
+    def order_of_sums(self) -> str:
+        """See `graphml.backend.DeterministicDevice`."""
+        return target.current().name
 
     def make_deterministic(self) -> None:
         """See `graphml.backend.DeterministicDevice`."""

@@ -96,7 +96,7 @@ def engine_parts(
     )  # fmt: skip
     speculation = Speculation(executor.n_batch, executor.recurrent)
     budget = StepBudget(target_itl_s, executor.n_batch)
-    loop = StepLoop(runner, scheduler, budget, speculation=speculation)
+    loop = StepLoop(runner, scheduler, budget, speculation=speculation, n_plans=runner.n_stages)
     return EngineParts(loop, runner, n_ctx)
 
 

@@ -129,6 +129,38 @@ class AheadProgram(Protocol):
         """
 
 
+class SubmittedStep(Protocol):
+    """A step that a program has been asked for and may not have done yet."""
+
+    def outputs(self) -> Mapping[str, Array]:
+        """Wait for its outputs, without those that other programs alone read."""
+
+
+@runtime_checkable
+class PassingProgram(Protocol):
+    """Optional part of a program: one elsewhere, which reads values of such programs that are under way.
+
+    Steps are run in the order in which they were submitted, with the calls of its device's states in between.
+    """
+
+    def submit_part(
+        self, dims: Mapping[str, int], state: State, before: Sequence[SubmittedStep]
+    ) -> SubmittedStep:
+        """Submit a step as `run` does; before: steps of other programs that have some of its inputs."""
+
+
+@runtime_checkable
+class StagedProgram(Protocol):
+    """Optional part of a program: one of stages, which work at different steps at the same time."""
+
+    @property
+    def n_stages(self) -> int:
+        """How many steps are worth submitting; 1: as well `run`."""
+
+    def submit(self, dims: Mapping[str, int], state: State) -> Callable[[], Mapping[str, Array]]:
+        """Submit a step as `run` does; what waits for its outputs, which are the caller's own."""
+
+
 @dataclass(frozen=True)
 class Tuned:
     """What a search found for one kernel and shape.
@@ -162,6 +194,10 @@ class DeterministicDevice(Protocol):
     """Optional part of a device: one that can compute a row the same way whatever is beside it."""
 
     deterministic: bool
+
+    @property
+    def order_of_sums(self) -> str:
+        """What besides the program decides the bits of its values: an instruction set."""
 
     def make_deterministic(self) -> None:
         """From now on programs add up a row in an order of its own.
@@ -219,6 +255,19 @@ class MemoryDevice(Protocol):
     @property
     def memory_bytes(self) -> int | None:
         """How much it has; None where that is not known or does not matter."""
+
+
+@runtime_checkable
+class RemoteDevice(Protocol):
+    """Optional part of a device: one on another machine; models are divided among such ones by memory."""
+
+    @property
+    def machine(self) -> str:
+        """Which machine, as errors name it."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes that were free there when it was opened: its share, where others are on the same machine."""
 
 
 @runtime_checkable

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from graphml.backend import Program, RowCopies, State, no_progress
+from graphml.backend import DeterministicDevice, Program, RowCopies, State, no_progress
 from graphml.cluster.model_copies import code_digest
 from graphml.compiler.compile import slack_of
 from graphml.compiler.row_copies import row_copies
@@ -20,6 +20,7 @@ from graphml.ir.op import Array
 from graphml.ir.shape import resolve
 from graphml.loading import discovery
 from graphml.loading.own_ops import known_ops
+from graphml.passes.cut import COPY
 from graphml.passes.plan import plan_memory
 from graphml.passes.plan_check import check_plan
 from graphml.runtime.blocks.state_rows import copy_rows, read_rows, write_rows
@@ -40,6 +41,13 @@ class Stage:
     def facts(self) -> tuple[str, int]:
         """The hash of graphml's code here, and the bytes of memory that are free."""
         return code_digest(), free_memory()
+
+    def make_deterministic(self) -> str:
+        """See `graphml.backend.DeterministicDevice`; the order of sums."""
+        device = self._device
+        assert isinstance(device, DeterministicDevice)
+        device.make_deterministic()
+        return device.order_of_sums
 
     def receive(self, key: str, shape: Sequence[int], dtype: np.dtype[Any], offset: int, data: Array) -> None:
         """Some bytes of a weight, from that offset on."""
@@ -65,14 +73,25 @@ class Stage:
         return number, state.n_bytes
 
     def run(
-        self, number: int, dims: Mapping[str, int], inputs: Mapping[str, Array], state: int | None
-    ) -> dict[str, Array]:
-        """One step of a program."""
+        self,
+        number: int,
+        dims: Mapping[str, int],
+        inputs: Mapping[str, Array],
+        state: int | None,
+        *before: Mapping[str, Array],
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """One step of a program: its outputs, and by name the values that other stages read.
+
+        before: such values of stages before it; more than the program reads, perhaps.
+        """
         program = self._programs[number]
-        for name, values in inputs.items():
-            program.inputs[name][tuple(map(slice, values.shape))] = values
+        for values in (inputs, *before):
+            for name in values.keys() & program.inputs.keys():
+                program.inputs[name][tuple(map(slice, values[name].shape))] = values[name]
         held = _NO_STATE if state is None else self._states[state]
-        return {name: np.array(value) for name, value in program.run(dims, held).items()}
+        results = {name: np.array(value) for name, value in program.run(dims, held).items()}
+        passed = [name for name in results if name.startswith(COPY)]
+        return results, {name.removeprefix(COPY): results.pop(name) for name in passed}
 
     def array(self, number: int, name: str) -> Array:
         """An array of a state."""

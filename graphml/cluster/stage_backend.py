@@ -6,17 +6,19 @@ holds its weights and states. Knows Ray and the contract of backends; nothing of
 
 from __future__ import annotations
 
+import threading
 import time
 import weakref
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import ray
 
-from graphml.backend import Backend, Plan, Progress
+from graphml import settings
+from graphml.backend import Backend, Plan, Progress, SubmittedStep
 from graphml.cluster.model_copies import code_digest
 from graphml.cluster.ray_cluster import RayCluster, RayNode, described
 from graphml.cluster.stage import Stage, windows
@@ -26,6 +28,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array, plain_bytes
 from graphml.ir.shape import bounds
 from graphml.loading import discovery
+from graphml.passes.cut import COPY
 
 PART = 32 << 20
 """Bytes of a weight that are sent at once."""
@@ -45,6 +48,7 @@ class _Joined:
     def enter(self, device: StageDevice) -> RayCluster:
         """The cluster, of which a device is from now on."""
         if self.cluster is None:
+            settings.quiet_ray()  # of steps behind one of a stage that has ended
             self.cluster = RayCluster("auto")
         self.devices.append(device)
         return self.cluster
@@ -88,7 +92,10 @@ class StageDevice:
         self._sent: dict[tuple[str, int], tuple[str, Array]] = {}
         self._programs: weakref.WeakSet[StageProgram] = weakref.WeakSet()
         self._unused: deque[tuple[int, int]] = deque()
-        self._has_ended = False
+        self._has_ended = self.deterministic = False
+        self._ending = threading.Lock()
+        self.free_bytes = 0
+        self.order_of_sums = ""
         self._cluster = _JOINED.enter(self)
         try:
             self._start()
@@ -104,9 +111,36 @@ class StageDevice:
         actor: Any = ray.remote(Stage)
         options = {"num_cpus": cpus, "scheduling_strategy": RayCluster.on(self.node.id)}
         self._actor = actor.options(**options).remote("cpu", max(1, int(cpus)))
-        code, self.memory_bytes = self.call("facts")
+        code, self.free_bytes = self.call("facts")
         if code != code_digest():
             raise UsageError(f"{self.name}: node {self.node}: wanted graphml of the same commit as here")
+        if self.deterministic:
+            self.make_deterministic()
+        self._check_room(sum(array.nbytes for _, array in self._sent.values()))
+
+    @property
+    def machine(self) -> str:
+        """See `graphml.backend.RemoteDevice`."""
+        return f"node {self.node}"
+
+    @property
+    def memory_bytes(self) -> int:
+        """See `graphml.backend.RemoteDevice`."""
+        n_stages = sum(device.node.id == self.node.id for device in _JOINED.devices)
+        return self.free_bytes // max(n_stages, 1)
+
+    def _check_room(self, n_bytes: int) -> None:
+        """UsageError where weights of so many bytes have no room on its node."""
+        if n_bytes > self.memory_bytes:
+            raise UsageError(
+                f"{self.name}: {self.machine}: wanted room for {n_bytes:,} bytes of weights; got "
+                f"{self.memory_bytes:,} free"
+            )
+
+    def make_deterministic(self) -> None:
+        """See `graphml.backend.DeterministicDevice`."""
+        self.order_of_sums = self.call("make_deterministic")
+        self.deterministic = True
 
     def started(self) -> None:
         """Start anew if it has ended: the stage gets its weights again, and makes its programs."""
@@ -123,8 +157,9 @@ class StageDevice:
                 time.sleep(RETRY_S)  # that a node has died is not known at once
 
     def _begin_anew(self) -> None:
-        self._has_ended = False
-        self.generation += 1
+        with self._ending:
+            self._has_ended = False
+            self.generation += 1
         self._start()
         for key, array in list(self._sent.values()):
             self._send(key, array)
@@ -136,25 +171,31 @@ class StageDevice:
 
         StatesLostError where the stage has ended, BackendError where the cluster has, or where it fails.
         """
-        return self.wait(self.begin(method, *arguments))
+        generation = self.generation
+        return self.wait(self.begin(method, *arguments), generation)
 
-    def begin(self, method: str, *arguments: Any) -> Any:
-        """Ask the stage, for `wait`."""
+    def begin(self, method: str, *arguments: Any, n_results: int = 1) -> Any:
+        """Ask the stage, for `wait`; of several results each apart. Calls are made in order."""
         self._check_alive()
-        return getattr(self._actor, method).remote(*arguments)
+        return getattr(self._actor, method).options(num_returns=n_results).remote(*arguments)
 
     def _check_alive(self) -> None:
         if self._has_ended:
-            raise StatesLostError(f"{self.name}: the stage on node {self.node} has ended")
+            raise StatesLostError(f"{self.name}: the stage on {self.machine} has ended")
 
-    def wait(self, reference: Any) -> Any:
-        """As `call`, of what was begun."""
+    def wait(self, reference: Any, generation: int) -> Any:
+        """As `call`, of what was begun in that generation."""
         try:
             return self._cluster.get(reference)
         except (ray.exceptions.RayActorError, ray.exceptions.NodeDiedError):
-            self._has_ended = True
-            self._check_alive()
+            with self._ending:  # others may have started it anew since
+                self._has_ended |= generation == self.generation
+            raise StatesLostError(f"{self.name}: the stage on {self.machine} has ended") from None
+        except ray.exceptions.ObjectLostError as error:  # of a stage before it, whose node has died
+            raise StatesLostError(f"{self.name}: {described(error)}") from None
         except ray.exceptions.RayError as error:
+            if isinstance(getattr(error, "cause", None), ray.exceptions.ObjectLostError):
+                raise StatesLostError(f"{self.name}: {described(error)}") from None
             raise BackendError(f"{self.name}: node {self.node}: {described(error)}") from None
 
     def storage(self, node: Node) -> int:
@@ -168,10 +209,25 @@ class StageDevice:
     def lower(
         self, graph: Graph, plan: Plan, weights: Mapping[str, Array], progress: Progress
     ) -> StageProgram:
-        """Have the stage make the program by its own plan; it gets the weights that it does not have."""
+        """Have the stage make the program by its own plan; it gets the weights that it does not have.
+
+        Where it has ended it is started anew for that, once: a program has no states to lose.
+        """
+        try:
+            return self._lowered(graph, weights, progress)
+        except StatesLostError:
+            return self._lowered(graph, weights, progress)
+
+    def _lowered(self, graph: Graph, weights: Mapping[str, Array], progress: Progress) -> StageProgram:
         self.started()
         self._forget()
+        for node in graph.nodes:
+            if node.op.name == "patch":
+                raise UsageError(f"{self.name}: a patch of {node.name!r} is a function of this process")
         names = list(graph.leaves("weight"))
+        new = [name for name in names if (name, id(weights[name])) not in self._sent]
+        arrays = [*(array for _, array in self._sent.values()), *(weights[name] for name in new)]
+        self._check_room(sum(array.nbytes for array in arrays))
         sizes, done, keys = [weights[name].nbytes for name in names], 0, dict[str, str]()
         for name, n_bytes in zip(names, sizes, strict=True):
             keys[name] = self._key(name, weights[name])
@@ -198,9 +254,9 @@ class StageDevice:
             part = np.array(flat[offset : offset + PART])
             under_way.append(self.begin("receive", key, array.shape, array.dtype, offset, part))
             if len(under_way) >= AHEAD:
-                self.wait(under_way.popleft())
+                self.wait(under_way.popleft(), self.generation)
         for reference in under_way:
-            self.wait(reference)
+            self.wait(reference, self.generation)
 
     def state(self, graph: Graph, dims: Mapping[str, int]) -> StageState:
         """Zeroed arrays on the stage."""
@@ -233,6 +289,7 @@ class StageProgram:
         self.text, self.keys = str(graph), dict(keys)
         leaves = graph.leaves("input")
         self._shapes = {name: node.shape for name, node in leaves.items()}
+        self._passes = {name.removeprefix(COPY) for name in graph.outputs if name.startswith(COPY)}
         self.inputs: dict[str, Array] = {
             name: np.zeros(bounds(node.shape), node.dtype.numpy) for name, node in leaves.items()
         }
@@ -240,9 +297,31 @@ class StageProgram:
 
     def run(self, dims: Mapping[str, int], state: Any) -> dict[str, Array]:
         """Run one step on the stage."""
-        inputs = windows(self._shapes, self.inputs, dims)
+        step = self.submit_part(dims, state, [])
+        outputs, passed = step.outputs(), self._device.wait(step.passed, step.generation)
+        return {**outputs, **{COPY + name: value for name, value in passed.items()}}
+
+    def submit_part(self, dims: Mapping[str, int], state: Any, before: Sequence[SubmittedStep]) -> StageStep:
+        """See `graphml.backend.PassingProgram`; values go from stage to stage directly."""
+        steps = [step for step in before if isinstance(step, StageStep)]
+        under_way = {name for step in steps for name in step.names}
+        shapes = {name: shape for name, shape in self._shapes.items() if name not in under_way}
         held = state.current() if isinstance(state, StageState) else None
-        outputs: dict[str, Array] = self._device.call("run", self.number, dict(dims), inputs, held)
+        arguments = self.number, dict(dims), windows(shapes, self.inputs, dims), held
+        results = self._device.begin("run", *arguments, *[step.passed for step in steps], n_results=2)
+        return StageStep(self._device, results[0], results[1], self._passes)
+
+
+class StageStep:
+    """See `graphml.backend.SubmittedStep`. passed: a reference to the values by names that others read."""
+
+    def __init__(self, device: StageDevice, outputs: Any, passed: Any, names: Collection[str]) -> None:
+        self._device, self._outputs, self.passed, self.names = device, outputs, passed, names
+        self.generation = device.generation
+
+    def outputs(self) -> dict[str, Array]:
+        """Wait for the stage; errors as of `StageDevice.wait`."""
+        outputs: dict[str, Array] = self._device.wait(self._outputs, self.generation)
         return outputs
 
 

@@ -18,6 +18,7 @@ from graphml.backend import (
     Plan,
     Program,
     Progress,
+    StagedProgram,
     State,
     no_progress,
     on_device,
@@ -104,6 +105,12 @@ class Compiled(Prepared):
         """The program, if it takes a step before it has done the one before. Asked for at every step."""
         program = self.program
         return program if isinstance(program, AheadProgram) and program.runs_ahead else None
+
+    @functools.cached_property
+    def staged(self) -> StagedProgram | None:
+        """The program, if several of its steps may be under way at a time. Asked for at every step."""
+        program = self.program
+        return program if isinstance(program, StagedProgram) and program.n_stages > 1 else None
 
 
 @dataclass

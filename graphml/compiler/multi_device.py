@@ -9,7 +9,17 @@ import contextlib
 import weakref
 from collections.abc import Mapping, Sequence
 
-from graphml.backend import Backend, Device, Plan, Program, Progress, State, on_device
+from graphml.backend import (
+    Backend,
+    DeterministicDevice,
+    Device,
+    Plan,
+    Program,
+    Progress,
+    RemoteDevice,
+    State,
+    on_device,
+)
 from graphml.compiler.partitions import ReadyPart, share_arenas
 from graphml.compiler.parts_program import PartsProgram, PartsState
 from graphml.errors import BackendError, UsageError
@@ -18,6 +28,12 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array, plain_bytes
 from graphml.passes.cut import constants, cut_graph
 from graphml.passes.plan import plan_memory
+
+NOT_DETERMINISTIC = (
+    "deterministic: wanted the backend 'cpu', here or in stages, which alone adds up a row in one order; "
+    "got {!r}"
+)
+"""Of backends that the user named."""
 
 
 class PartsDevice:
@@ -55,6 +71,37 @@ class PartsDevice:
     def workspace(self, node: Node) -> int:
         """0: the workspace is not known before a node is placed."""
         return 0
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """See `graphml.backend.MemoryDevice`: of all together, where all are on other machines."""
+        stages = [device for device in self.devices.values() if isinstance(device, RemoteDevice)]
+        is_elsewhere = len(stages) == len(self.devices)
+        return sum(stage.memory_bytes for stage in stages) if is_elsewhere else None
+
+    @property
+    def deterministic(self) -> bool:
+        """See `graphml.backend.DeterministicDevice`: whether all of them are."""
+        own = self._deterministic()
+        return own is not None and all(device.deterministic for device in own)
+
+    @property
+    def order_of_sums(self) -> str:
+        """See `graphml.backend.DeterministicDevice`: of each, in order."""
+        return ",".join(device.order_of_sums for device in self._deterministic() or ())
+
+    def make_deterministic(self) -> None:
+        """See `graphml.backend.DeterministicDevice`; BackendError where one of them cannot be."""
+        own = self._deterministic()
+        if own is None:
+            raise BackendError(NOT_DETERMINISTIC.format(self.name))
+        for device in own:
+            device.make_deterministic()
+
+    def _deterministic(self) -> list[DeterministicDevice] | None:
+        own: list[DeterministicDevice] = []
+        own += [device for device in self.devices.values() if isinstance(device, DeterministicDevice)]
+        return own if len(own) == len(self.devices) else None
 
     def lower(self, graph: Graph, plan: Plan, weights: Mapping[str, Array], progress: Progress) -> Program:
         """Make the program of a graph whose nodes have the names of the graph that was placed last.

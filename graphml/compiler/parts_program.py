@@ -1,5 +1,7 @@
 """The program of several parts: they run in order, values pass between devices through host arrays.
 
+Where each part is elsewhere and passes its values on itself, a step is submitted to all of them at once.
+
 Knows devices only through `graphml.backend`; nothing of how a graph is cut into parts.
 """
 
@@ -10,7 +12,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphml.backend import Program, RestartingState, RowCopies, State, StepTime, TakeTimes, TimedProgram
+from graphml.backend import (
+    PassingProgram,
+    Program,
+    RestartingState,
+    RowCopies,
+    State,
+    StepTime,
+    SubmittedStep,
+    TakeTimes,
+    TimedProgram,
+)
 from graphml.compiler.partitions import ReadyPart
 from graphml.compiler.row_copies import row_copies
 from graphml.errors import BackendError
@@ -95,13 +107,21 @@ class PartsProgram:
         self.parts, self.programs, self._homes = tuple(parts), tuple(programs), homes
         self._crossing: dict[str, _Link] = {}
         self._given: dict[str, _Link] = {}
-        for part in parts:
+        made_by: dict[str, int] = {}
+        self._sources: list[list[int]] = []  # of each part: the parts whose values it reads
+        for i, part in enumerate(parts):
             crossing = {name.removeprefix(COPY): node for name, node in part.graph.outputs.items()
                         if name.startswith(COPY)}  # fmt: skip
+            leaves = part.graph.leaves("input")
+            self._sources.append(sorted({made_by[name] for name in leaves if name in made_by}))
             self._crossing |= {name: _link(node) for name, node in crossing.items()}
-            for name, node in part.graph.leaves("input").items():
+            made_by |= dict.fromkeys(crossing, i)
+            for name, node in leaves.items():
                 if name not in self._crossing:
                     self._given.setdefault(name, _link(node))
+        apart = [program for program in programs if isinstance(program, PassingProgram)]
+        is_staged = len(parts) == len(apart) == len({part.backend for part in parts})
+        self._stages = apart if is_staged else []
         self.inputs: dict[str, Array] = {name: link.array for name, link in self._given.items()}
         self._take: TakeTimes | None = None
         self._times: list[Callable[[], Sequence[StepTime]]] = []
@@ -117,17 +137,46 @@ class PartsProgram:
             if isinstance(program, TimedProgram):
                 program.time_steps(None if take is None else collect)
 
-    def run(self, dims: Mapping[str, int], state: State) -> dict[str, Array]:
-        """Run the parts in order; see `graphml.backend.Program`."""
+    @property
+    def n_stages(self) -> int:
+        """See `graphml.backend.StagedProgram`: as many as parts, each of which is on another device."""
+        return len(self._stages) or 1
+
+    def submit(self, dims: Mapping[str, int], state: State) -> Callable[[], dict[str, Array]]:
+        """See `graphml.backend.StagedProgram`."""
+        states, steps = self._states(state), list[SubmittedStep]()
+        for part, program, sources in zip(self.parts, self._stages, self._sources, strict=True):
+            self._write_inputs(program, dims, self._given)
+            before = [steps[i] for i in sources]
+            steps.append(program.submit_part(dims, states.get(part.backend, _NO_STATE), before))
+
+        def outputs() -> dict[str, Array]:
+            return {name: value for step in steps for name, value in step.outputs().items()}
+
+        return outputs
+
+    def _states(self, state: State) -> Mapping[str, State]:
         if not isinstance(state, PartsState) or state.homes != self._homes:
             raise BackendError("the session's state was made for another placement than the program")
+        return state.states
+
+    @staticmethod
+    def _write_inputs(program: Program, dims: Mapping[str, int], links: Mapping[str, _Link]) -> None:
+        for name, array in program.inputs.items():
+            if name in links:
+                values = links[name].window(dims)
+                array[tuple(map(slice, values.shape))] = values
+
+    def run(self, dims: Mapping[str, int], state: State) -> dict[str, Array]:
+        """Run the parts in order; see `graphml.backend.Program`."""
+        if self._stages:
+            return self.submit(dims, state)()
+        states, links = self._states(state), {**self._given, **self._crossing}
         self._times = []
         outputs: dict[str, Array] = {}
         for i, (part, program) in enumerate(zip(self.parts, self.programs, strict=True)):
-            for name, array in program.inputs.items():
-                values = (self._crossing.get(name) or self._given[name]).window(dims)
-                array[tuple(map(slice, values.shape))] = values
-            results = program.run(dims, state.states.get(part.backend, _NO_STATE))
+            self._write_inputs(program, dims, links)
+            results = program.run(dims, states.get(part.backend, _NO_STATE))
             for name, value in results.items():
                 if name.startswith(COPY):
                     self._crossing[name.removeprefix(COPY)].window(dims)[...] = value

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from graphml.backend import Device
-from graphml.compiler.offload import layer_rules, layers_that_fit, with_host
+from graphml.compiler.offload import layer_rules, layers_that_fit, stage_counts, with_host
 from graphml.errors import UsageError
 from graphml.loading import discovery
 from graphml.runtime.programs.executor import Executor
@@ -43,6 +43,19 @@ def test_as_many_layers_as_fit() -> None:
     assert layers_that_fit(layers, 20, 450) == 3
     assert layers_that_fit(layers, 20, 149) == 0
     assert layers_that_fit(layers, 20, 10) == 0
+
+
+def test_stages_are_filled_alike() -> None:
+    """Four fifths of each room at most; the first has what is before all layers, the last what is behind."""
+    assert stage_counts([10] * 4, 0, 0, [100, 100]) == [2, 2]
+    assert stage_counts([10] * 4, 0, 0, [100, 100, 100]) == [2, 1, 1]
+    assert stage_counts([10] * 8, 0, 0, [100, 300]) == [2, 6]
+    assert stage_counts([10] * 8, 30, 10, [100, 100]) == [3, 5]
+    assert stage_counts([10] * 8, 0, 40, [100, 100]) == [6, 2]
+    assert stage_counts([10] * 8, 0, 0, [50, 50]) == [4, 4]
+    assert stage_counts([10] * 8, 0, 0, [50, 49]) is None
+    assert stage_counts([10] * 8, 0, 0, [1000, 9]) is None  # not even one layer
+    assert stage_counts([10], 0, 0, [1000, 1000]) is None
 
 
 def logits(executor: Executor) -> np.ndarray:

@@ -8,7 +8,7 @@ rows of those that run already, or of what pooling is.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from collections.abc import Sequence as Values
 
 from graphml.errors import UsageError
@@ -33,6 +33,8 @@ class Admission:
         self._pool, self._checkpoints, self._sources = queues.pool, queues.checkpoints, queues.sources
         self.held_back: Callable[[Sequence], bool] = lambda sequence: False
         """Whether a waiting sequence does not run yet, though there is room."""
+        self.under_way: Collection[Sequence] = ()
+        """Running ones with rows that are submitted and not computed."""
 
     def admitted(
         self, budget: int, alone: bool, kind: Company, sources: list[Sequence], texts: list[Sequence]
@@ -69,7 +71,8 @@ class Admission:
             sibling = sibling_of(sequence, self._queues.running, self._pool)
             self._queues.begin(sequence)
             restore = self._adopt(sequence)
-            moves, states_of = take_over(sequence, sibling, self._pool, self._queues.recurrent)
+            is_ahead = sibling in self.under_way
+            moves, states_of = take_over(sequence, sibling, self._pool, self._queues.recurrent, is_ahead)
             if states_of is not None:
                 restore = None
             if sequence.n_cached < 0:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from graphml.ir.op import Array
 from graphml.runtime.plans.step_plan import StepPlan
-from graphml.runtime.steps.computed_plan import Computed
+from graphml.runtime.steps.computed_plan import Computed, PlanUnderWay
 from graphml.runtime.steps.run_ahead import SubmitsPlans
 
 
@@ -15,6 +15,9 @@ class PlanRunner(SubmitsPlans, Protocol):
 
     def run(self, plan: StepPlan) -> Computed:
         """What follows each sequence of `plan.sampled`, in order, and the seconds that it took."""
+
+    def begin(self, plan: StepPlan) -> PlanUnderWay:
+        """Submit a plan to stages that work at several."""
 
     def restart(self) -> None:
         """Have zeroed states again after a StatesLostError; BackendError where its device cannot start."""

@@ -13,7 +13,8 @@ Pure: knows sequences, blocks and counts; no model, no clock, no thread.
 
 from __future__ import annotations
 
-from itertools import chain
+from collections.abc import Sequence as Values
+from itertools import chain, islice
 
 from graphml.errors import UsageError
 from graphml.runtime.blocks.block_pool import BlockPool
@@ -63,6 +64,8 @@ class Scheduler:
         self._chunks = PromptChunks(self._queues, prompt_cap, max_chunk)
         self.admission = Admission(self._queues, self._chunks)
         self._recurrent, self._turns = recurrent, Turns()
+        self._under_way: Values[StepPlan] = ()
+        self._n_plans = 1
 
     def __bool__(self) -> bool:
         return bool(self.waiting or self.running)
@@ -83,12 +86,19 @@ class Scheduler:
         self.check(sequence)
         self._queues.add(sequence)
 
-    def schedule(self, budget: int) -> StepPlan | None:
+    def schedule(self, budget: int, under_way: Values[StepPlan] = (), n_plans: int = 1) -> StepPlan | None:
         """The next step of at most `budget` rows; None where nothing waits or runs.
 
         Each running sequence that is one id behind gets its row, whatever the budget; prompts share the rest.
         Sequences with different compile options take turns: see `Turns`.
+
+        under_way: plans that were `submitted`, at most n_plans - 1: sequences whose next ids these decide
+        have no part in the step, and nobody's blocks are taken. So many plans share all sequences.
         """
+        self._under_way, self._n_plans = under_way, n_plans
+        self.admission.under_way = {
+            rows.sequence for plan in under_way for rows in plan.rows if not rows.is_known
+        }
         probed = [waiting for waiting in self.waiting if waiting.request.options is not None]
         plain = (waiting for waiting in self.waiting if waiting.request.options is None)
         next_probed = self._queues.order.sort(probed)[:1]  # nobody overtakes it
@@ -97,6 +107,8 @@ class Scheduler:
             if plan is not None:
                 self._turns.had(kind)
                 return plan
+        if under_way:
+            return None
         idle, preempted = newest_idle(self.running, self.waiting), list[Sequence]()
         if idle is None:
             return None
@@ -116,9 +128,9 @@ class Scheduler:
         self._chunks.begin_step()
         chosen: set[Sequence] = set()
         alone = len(self.running) + len(self.waiting) == 1
-        together = [running for running in self.running if running.company == kind]
+        together, n_to_admit = self._shares(kind)
         budget -= sum((running.n_behind <= 1) + running.n_again for running in together)
-        for sequence in self._queues.order.sort(together):
+        for sequence in together:
             if sequence.status is not Status.RUNNING:
                 continue  # preempted by one before it
             decodes = sequence.n_behind <= 1
@@ -126,7 +138,10 @@ class Scheduler:
             if not count:
                 continue
             moves: tuple[Move, ...] | None = ()
-            if len(sequence.ids) >= self.n_ctx:
+            is_full = len(sequence.ids) >= self.n_ctx
+            if self._under_way and (is_full or not self._has_room(sequence, count)):
+                break  # until those plans are computed
+            if is_full:
                 moves = self._shift(sequence, preempted, chosen)
             if moves is None or not self._reserve(sequence, count, preempted, chosen):
                 break
@@ -134,7 +149,8 @@ class Scheduler:
             chosen.add(sequence)
             budget -= 0 if decodes else count
         sources, texts = list[Sequence](), list[Sequence]()
-        admitted = [] if preempted else list(self.admission.admitted(budget, alone, kind, sources, texts))
+        to_admit = self.admission.admitted(budget, alone, kind, sources, texts)
+        admitted = [] if preempted else list(islice(to_admit, n_to_admit))
         rows += admitted
         for span in rows:
             self._queues.order.serve(span.sequence.request, span.count)
@@ -143,6 +159,26 @@ class Scheduler:
         options = None if kind is None else kind[0]
         plan = StepPlan(tuple(rows), tuple(preempted), tuple(sources), tuple(texts), options)
         return plan if rows or preempted or texts else None
+
+    def _shares(self, kind: Company) -> tuple[list[Sequence], int | None]:
+        """Running sequences of a kind that the step may have, in order, and how many may start besides.
+
+        Of several plans each has its share of those that wait for a token, and of those at their prompts.
+        """
+        together = self._queues.order.sort(
+            running
+            for running in self.running
+            if running.company == kind and running not in self.admission.under_way
+        )
+        if self._n_plans == 1:
+            return together, None
+        n_decoding = sum(running.n_behind == 1 for running in self.running)
+        decoding = [running for running in together if running.n_behind == 1]
+        reading = [running for running in together if running.n_behind > 1]
+        share = -(-self.n_prompts // self._n_plans)
+        chosen = reading[:share]
+        n_to_admit = share - len(chosen) if self.has_slot else None  # texts need none
+        return [*decoding[: -(-n_decoding // self._n_plans)], *chosen], n_to_admit
 
     def follow(self, plan: StepPlan) -> StepPlan | None:
         """The step after a plan that was not computed yet, if each of its sequences goes on by one id.
@@ -169,6 +205,13 @@ class Scheduler:
             del blocks[:count]
             self._queues.order.serve(rows.sequence.request, 1)
         return after
+
+    def submitted(self, plan: StepPlan) -> None:
+        """The step will be run before all that are planned from now on.
+
+        Its rows are computed for those, if what follows them is known.
+        """
+        self.computed(StepPlan(tuple([rows for rows in plan.rows if rows.is_known])))
 
     def computed(self, plan: StepPlan) -> None:
         """The step was run: its rows are computed, for sequences that still run; see `speculation`."""
@@ -210,6 +253,9 @@ class Scheduler:
     def waiting_in_order(self) -> list[Sequence]:
         """Those that wait, in the order in which they are admitted."""
         return self._queues.order.sort(self.waiting)
+
+    def _has_room(self, sequence: Sequence, count: int) -> bool:
+        return sequence.blocks_needed(count, self.pool.block_size) <= self.pool.n_free
 
     def _reserve(
         self, sequence: Sequence, count: int, preempted: list[Sequence], chosen: set[Sequence]

@@ -47,19 +47,19 @@ def computes_for(running: Sequence, sequence: Sequence, block_size: int) -> int:
 
 
 def take_over(
-    sequence: Sequence, sibling: Sequence | None, pool: BlockPool, recurrent: bool
+    sequence: Sequence, sibling: Sequence | None, pool: BlockPool, recurrent: bool, is_ahead: bool = False
 ) -> tuple[tuple[Move, ...], int | None]:
     """Take over what a sibling has computed of the prompt: the moves, and the slot of its states, if any.
 
     Without a sibling, what a block begins with. recurrent: sequences have states, which are of use only if
-    they have seen the prompt's ids and no others.
+    they have seen the prompt's ids and no others. is_ahead: the sibling's have read more than is computed.
     """
     if sibling is None:
         return () if is_scored(sequence) else copy_begun(sequence, pool), None
     if not recurrent:
         return fork(sequence, sibling, pool), None
     common = min(sequence.request.n_prompt, len(sequence.ids) - 1)
-    if sibling.n_computed != common or sequence.n_computed >= common or sibling.n_again:
+    if sibling.n_computed != common or sequence.n_computed >= common or sibling.n_again or is_ahead:
         return (), None  # n_again: its states have read a draft that was wrong
     moves = fork(sequence, sibling, pool)
     assert sequence.n_computed == common  # the scheduler has seen to the block

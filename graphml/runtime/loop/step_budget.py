@@ -30,8 +30,15 @@ class StepBudget:
         self._target_s, self._most = target_s, most
         self._row_s: float | None = None
 
-    def rows(self, n_decoding: int, n_prompts: int = 0) -> int:
-        """Rows of the next step, in which so many sequences wait for a token and so many are at prompts."""
+    def rows(self, n_decoding: int, n_prompts: int = 0, n_plans: int = 1) -> int:
+        """Rows of the next step, where so many sequences wait for a token and so many are at prompts.
+
+        n_plans: steps that are under way at a time, which share what one would have.
+        """
+        rows = self._rows(n_decoding, n_prompts)
+        return max(min(FEWEST, rows), rows // n_plans)
+
+    def _rows(self, n_decoding: int, n_prompts: int) -> int:
         if not n_decoding:
             return self._most
         crowd = min(1.0, _CROWD * n_prompts / (n_decoding + n_prompts))

@@ -14,6 +14,8 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+import numpy as np
+
 from graphml.errors import BackendError, StatesLostError, UsageError
 from graphml.runtime.blocks.sequence import Sequence, Status
 from graphml.runtime.loop.loop_interfaces import Listener, PlanRunner, Prefixes
@@ -23,7 +25,7 @@ from graphml.runtime.loop.step_budget import StepBudget
 from graphml.runtime.loop.timeline import Timeline
 from graphml.runtime.loop.token_delivery import LoopMember, TokenDelivery
 from graphml.runtime.plans.step_plan import StepPlan
-from graphml.runtime.steps.computed_plan import BegunPlan, Computed
+from graphml.runtime.steps.computed_plan import BegunPlan, Computed, PlanUnderWay
 from graphml.runtime.steps.run_ahead import RunAhead
 
 T = TypeVar("T")
@@ -69,7 +71,8 @@ class StepLoop:
     """Runs sequences to their ends, on a thread that begins with the first and ends with `close`.
 
     clock: seconds, monotonic. lock: of the scheduler, not held while a step is computed. timeline:
-    where steps are recorded, or None.
+    where steps are recorded, or None. n_plans: of different sequences, that are under way at a time in a
+    model's stages.
     """
 
     def __init__(
@@ -79,8 +82,10 @@ class StepLoop:
         budget: StepBudget,
         clock: Callable[[], float] = time.monotonic,
         speculation: Speculation | None = None,
+        n_plans: int = 1,
     ) -> None:
         self.scheduler, self._budget, self._clock = scheduler, budget, clock
+        self.n_plans, self._under_way = n_plans, deque[PlanUnderWay]()
         self._delivery = TokenDelivery(scheduler)
         self._runner: PlanRunner | None = runner
         self.prefixes: Prefixes | None = None
@@ -183,6 +188,7 @@ class StepLoop:
     def _next_plan(self) -> StepPlan | None:
         """The next step, waited for; None where the engine is closed."""
         while True:
+            self._finish_due()
             failed = self.speculation.propose(self.scheduler.running)  # which changes in this thread alone
             with self.lock:
                 for sequence, error in failed.items():
@@ -191,14 +197,18 @@ class StepLoop:
                     self._woken.get()
                 self._delivery.drop_cancelled()
                 if self._closing:
-                    return None
+                    if not self._under_way:
+                        return None
+                    continue
                 self._delivery.drop_expired(self._clock())
-                self._between.run()
+                if not self._under_way:
+                    self._between.run()
                 n_decoding = sum(running.n_behind <= 1 for running in self.scheduler.running)
                 if self.prefixes is not None:
                     self.prefixes.load()
-                budget = self._budget.rows(n_decoding, self.scheduler.n_prompts)
-                plan = self.scheduler.schedule(budget)
+                budget = self._budget.rows(n_decoding, self.scheduler.n_prompts, self.n_plans)
+                plans = [submitted.plan for submitted in self._under_way]
+                plan = self.scheduler.schedule(budget, plans, self.n_plans)
                 if self.prefixes is not None:
                     self.prefixes.save()
                 if self.timeline is not None and plan is not None:
@@ -206,41 +216,79 @@ class StepLoop:
             self.wake_readers()
             if plan is not None:
                 return plan
-            self._woken.get()  # nothing runs or waits
+            if self._under_way:
+                self._finish_first()
+            else:
+                self._woken.get()  # nothing runs or waits
 
     def _step(self, plan: StepPlan) -> None:
         assert self._runner is not None
         try:
+            if self.n_plans > 1:
+                self._submit(plan)
+                return
             begun = self._ahead.submit(plan)
             if begun is None:
                 self._hand_out(plan, self._runner.run(plan))
             while begun is not None:
                 plan = begun.plan
                 begun = self._finish(begun)
-        except StatesLostError as error:
-            self._start_again(plan, error)
-        except Exception as error:  # of this step alone
-            with self.lock:
-                if self.timeline is not None:
-                    self.timeline.failed(self._clock())
-                for rows in plan.all_rows:
-                    self._delivery.fail(rows.sequence, error)
+        except Exception as error:
+            self._failed(plan, error)
 
-    def _start_again(self, plan: StepPlan, error: StatesLostError) -> None:
-        """A device has ended: it is started anew, and what its states held is computed again."""
+    def _submit(self, plan: StepPlan) -> None:
+        """Have a plan be under way; one that is done already waits for no later one."""
         assert self._runner is not None
-        LOG.warning("%s; its sequences are computed again", error)
-        try:
-            self._runner.restart()
-        except BackendError as failed:
-            with self.lock:
-                for rows in plan.all_rows:
-                    self._delivery.fail(rows.sequence, failed)
-            return
+        submitted = self._runner.begin(plan)
+        self._under_way.append(submitted)
         with self.lock:
+            self.scheduler.submitted(plan)
+        while submitted.is_done and self._under_way:
+            self._finish_first()
+
+    def _finish_due(self) -> None:
+        """Finish what must be before a step is planned: calls wait until no step is computed."""
+        while self._under_way and (
+            len(self._under_way) >= self.n_plans or self._closing or bool(self._between)
+        ):
+            self._finish_first()
+
+    def _finish_first(self) -> None:
+        """Wait for the first plan that is under way, and hand it out."""
+        submitted = self._under_way.popleft()
+        try:
+            self._hand_out(submitted.plan, submitted.computed())
+        except Exception as error:
+            self._failed(submitted.plan, error, was_submitted=True)
+
+    def _failed(self, plan: StepPlan, error: Exception, was_submitted: bool = False) -> None:
+        """A step has failed, and its sequences with it, unless a device has ended, which is started anew.
+
+        What that held is computed again, as is what other plans may have read of a submitted one.
+        """
+        was_lost = is_lost = isinstance(error, StatesLostError)
+        if is_lost:
+            assert self._runner is not None
+            LOG.warning("%s; its sequences are computed again", error)
+            try:
+                self._runner.restart()
+            except BackendError as ended:
+                error, is_lost = ended, False
+        while self._under_way and not (was_lost or was_submitted):
+            self._finish_first()  # steps end in order
+        with self.lock:
+            while self._under_way:
+                self._under_way.popleft().dropped()
             if self.timeline is not None:
                 self.timeline.failed(self._clock())
-            self.scheduler.states_lost()
+            concerned = {*self.scheduler.running, *(rows.sequence for rows in plan.all_rows)}
+            for rows in plan.all_rows if not is_lost else ():
+                self._delivery.fail(rows.sequence, error)
+            if was_lost or was_submitted:
+                if self.prefixes is not None and not was_lost:
+                    for sequence in concerned:
+                        self.prefixes.forget(np.array(sequence.ids, np.int32), sequence.request.extra)
+                self.scheduler.states_lost()
 
     def _finish(self, begun: BegunPlan) -> BegunPlan | None:
         """Finish a submitted step, before that submit the one after it, which is returned.

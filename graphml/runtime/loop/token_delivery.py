@@ -59,10 +59,10 @@ class LoopMember:
             reason = request.full.when_full(n_ctx)
         return self.listener.appended(token, reason is not None) or reason
 
-    def tell_progress(self) -> None:
-        """Ids of the prompt were computed."""
+    def tell_progress(self, n_computed: int) -> None:
+        """Ids of the prompt were computed, up to so many."""
         with contextlib.suppress(Exception):  # of the listener alone
-            self.listener.prompt_computed(min(self.sequence.n_computed, self.sequence.request.n_prompt))
+            self.listener.prompt_computed(min(n_computed, self.sequence.request.n_prompt))
 
 
 class TokenDelivery:
@@ -127,7 +127,7 @@ class TokenDelivery:
             member = self._members.get(rows.sequence)
             of_prompt = rows.first_new < rows.sequence.request.n_prompt
             if member is not None and of_prompt and (rows.count - rows.n_again > 1 or not rows.n_outputs):
-                member.tell_progress()
+                member.tell_progress(rows.start + rows.count - rows.n_drafted)
         for sequence, token in tokens.items():
             member = self._members.get(leader_of(sequence))  # None where one of its request has failed
             if member is not None and token is not None and token is not WaitingRow.WAITS:

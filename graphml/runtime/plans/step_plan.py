@@ -67,6 +67,11 @@ class Rows:
         return self.start + self.count - self.n_outputs
 
     @property
+    def is_known(self) -> bool:
+        """Whether what its sequence computes next is known before the step is read."""
+        return not self.n_outputs and self.sequence.captured is None
+
+    @property
     def samples(self) -> bool:
         """Whether a token is sampled from its last row."""
         return self.n_outputs > self.n_scored

@@ -157,7 +157,8 @@ class Executor:
     @property
     def order_of_sums(self) -> str:
         """What decides the bits of keys and values where the model is `deterministic`; "" where it is not."""
-        return str(self.backend.describe().get("instruction set", "")) if self.deterministic else ""
+        device = self.device
+        return device.order_of_sums if isinstance(device, DeterministicDevice) and self.deterministic else ""
 
     @property
     def long_inputs(self) -> Mapping[str, LongerThan]:

@@ -118,7 +118,7 @@ class LoadOptions:
     tuned: bool | None = with_setting(settings.tuned, None, "--tuned/--no-tuned")
     deterministic: bool = option(
         False,
-        "Same bits whatever the batch, the chunks and the number of threads; CPU backend only.",
+        "Same bits whatever the batch, the chunks and the number of threads; CPU backend, in stages too.",
         "--deterministic",
     )
     gpu_layers: int | None = option(

@@ -18,7 +18,7 @@ from graphml.backend import (
     TunableDevice,
     no_progress,
 )
-from graphml.compiler.multi_device import multi_device_backend
+from graphml.compiler.multi_device import NOT_DETERMINISTIC, multi_device_backend
 from graphml.compiler.offload import place_layers, with_host
 from graphml.errors import ArchitectureError, BackendError, GraphmlError, UsageError, WeightsError
 from graphml.loading import discovery
@@ -96,10 +96,7 @@ def _make_deterministic(device: Device, options: LoadOptions) -> None:
     if not options.deterministic:
         return
     if not isinstance(device, DeterministicDevice):
-        raise BackendError(
-            f"deterministic: wanted the backend 'cpu', which alone adds up a row in one order; got "
-            f"{options.backend!r}"
-        )
+        raise BackendError(NOT_DETERMINISTIC.format(options.backend))
     device.make_deterministic()
 
 

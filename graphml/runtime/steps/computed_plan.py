@@ -31,6 +31,20 @@ class Computed:
 
 
 @dataclass(frozen=True, eq=False)
+class PlanUnderWay:
+    """A plan that stages compute while others are planned.
+
+    computed: waits for it and samples; dropped: is called in its place where nobody wants to know. is_done:
+    it was computed already.
+    """
+
+    plan: StepPlan
+    computed: Callable[[], Computed]
+    dropped: Callable[[], None] = lambda: None
+    is_done: bool = False
+
+
+@dataclass(frozen=True, eq=False)
 class BegunPlan:
     """A submitted plan: its number among the steps, a function that waits for its outputs, when it began."""
 

@@ -38,9 +38,10 @@ from graphml.runtime.plans.request_adapters import RequestAdapters
 from graphml.runtime.plans.step_plan import StepPlan
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.steps.cell_mover import CellMove, move_cells, prepare_moves
-from graphml.runtime.steps.computed_plan import BegunPlan, Computed
+from graphml.runtime.steps.computed_plan import BegunPlan, Computed, PlanUnderWay
 from graphml.runtime.steps.draft_steps import draft_program, show_hidden
 from graphml.runtime.steps.sampled_rows import (
+    Sampled,
     begin_masks,
     drafted_rows,
     sampled_rows,
@@ -72,7 +73,7 @@ class Runner:
     pinned: sequences have blocks of their own (`sessions.pinned`): programs are compiled as plans want
     them, by these options where a plan says nothing else, and memory is taken as it is touched, where a
     device can. alone: a step of one sequence runs by the program for one sequence. n_ctx: the most tokens of
-    a sequence; 0: as many as there are cells.
+    a sequence; 0: as many as there are cells. n_stages: of its programs, which work at different plans.
     """
 
     def __init__(
@@ -102,12 +103,15 @@ class Runner:
         self._finished_s = 0.0
         self._text_programs: set[tuple[str, int]] = set()  # by pooling and ids, those that are compiled
         self._adapters = RequestAdapters(pinned or executor.options)
+        self.n_stages = 1
         if pinned is not None:
             graph = executor.programs.state_graph(1 if alone else max_sequences, pinned)
         elif pooling:
             graph = executor.programs.state_graph(max_sequences, replace(executor.options, pooling=pooling))
         else:
-            graph, *_ = [self._program(rows).graph for rows in self._sizes_of_steps]
+            programs = [self._program(rows) for rows in self._sizes_of_steps]
+            graph = programs[0].graph
+            self.n_stages = min(program.staged.n_stages if program.staged else 1 for program in programs)
         by_group, groups = {window.group: window for window in windows}, executor.cell_groups
         own = pinned or executor.options
         self.n_ctx = n_ctx or n_blocks * BLOCK_SIZE
@@ -263,7 +267,7 @@ class Runner:
             read_sources(executor, plan, self.state, self.n_blocks * BLOCK_SIZE, self.max_sequences)
         if not plan.rows:
             return Computed([], time.perf_counter() - start, failed=of_texts, pooled=pooled)
-        options = plan.options or self._pinned or self._adapters.of(plan)
+        options = self._options(plan)
         shows = read is None and any(
             rows.sequence.drafts is not None and rows.sequence.drafts.reads_hidden for rows in plan.rows
         )
@@ -276,7 +280,7 @@ class Runner:
             write_settings(program.inputs, plan.sampled)
             write_draft_settings(program.inputs, plan.drafted)
         executor.n_steps += 1
-        masks_ready = begin_masks(plan.sampled.values()) if read is None else None
+        masks_ready = begin_masks(plan.sampled.values() if read is None else ())
         try:
             if plan.options is not None and plan.options.patch:
                 with patched(plan):
@@ -284,19 +288,57 @@ class Runner:
             else:
                 outputs = program.run(dims, self.state)
         finally:
-            if masks_ready is not None:
-                masks_ready()
+            masks_ready()
+        self._keep_states(plan)
         failed = of_texts | self._keep(plan, outputs)
         if read is not None:
             read(outputs)
             return Computed([], time.perf_counter() - start, failed=failed, pooled=pooled)
         if shows:
             show_hidden(outputs, plan)
-        tokens = sampled_rows(outputs, plan.sampled, executor.n_vocab, executor.file.path, self._top_rows)
+        tokens = self._sampled(plan, outputs)
         first = dict(zip(plan.sampled.values(), tokens, strict=True))
         further = drafted_rows(outputs, plan.drafted, first, executor.n_vocab, executor.file.path)
         seconds = time.perf_counter() - start
         return Computed(tokens, seconds, failed=failed, further=further, pooled=pooled)
+
+    def begin(self, plan: StepPlan) -> PlanUnderWay:
+        """Submit a plan to stages; for what is submitted after it all states are as if it were computed.
+
+        Source texts, texts, drafts and patches are computed at once, and with them what no stages compute.
+        """
+        executor, begin_s = self.executor, time.perf_counter()
+        options = self._options(plan)
+        drafts = any(rows.sequence.drafts is not None for rows in plan.rows)
+        patches = options is not None and bool(options.patch)
+        with executor.lock:
+            staged = None
+            if not (plan.sources or plan.texts or drafts or patches):
+                compiled = self._program_of(plan, options, alone=False)
+                staged = compiled.staged
+            if staged is None:
+                done = self.run(plan)
+                return PlanUnderWay(plan, lambda: done, is_done=True)
+            if plan.n_rows > len(plan.rows):
+                executor.programs.check_file()
+            self._prepare(plan)
+            dims = self._inputs.fill(compiled.program.inputs, plan, options)
+            executor.n_steps += 1
+            outputs_of = staged.submit(dims, self.state)
+            self._keep_states(plan)
+        masks_ready = begin_masks(plan.sampled.values())
+
+        def computed() -> Computed:
+            try:
+                outputs = outputs_of()
+            finally:
+                masks_ready()
+            failed, tokens = self._keep(plan, outputs), self._sampled(plan, outputs)
+            now = time.perf_counter()
+            seconds, self._finished_s = now - max(begin_s, self._finished_s), now
+            return _logged(plan, Computed(tokens, seconds, failed=failed))
+
+        return PlanUnderWay(plan, computed, masks_ready)
 
     def read_cells(self, program: Program, plan: StepPlan, read: Read) -> None:
         """Run a program of another model that reads these cells and writes none; read: see `run`."""
@@ -306,11 +348,21 @@ class Runner:
             self.executor.n_steps += 1
             read(program.run(dims, self.state))
 
-    def _keep(self, plan: StepPlan, outputs: Mapping[str, Array]) -> dict[Sequence, Exception]:
-        """What sequences keep of a step besides tokens; errors of those whose scored rows are no numbers."""
+    def _options(self, plan: StepPlan) -> CompileOptions | None:
+        return plan.options or self._pinned or self._adapters.of(plan)
+
+    def _sampled(self, plan: StepPlan, outputs: Mapping[str, Array]) -> list[Sampled]:
+        return sampled_rows(
+            outputs, plan.sampled, self.executor.n_vocab, self.executor.file.path, self._top_rows
+        )
+
+    def _keep_states(self, plan: StepPlan) -> None:
         for rows in plan.rows:
             if rows.keep is not None and self._copies is not None:
                 self._copies.keep(rows.sequence.slot, rows.keep)
+
+    def _keep(self, plan: StepPlan, outputs: Mapping[str, Array]) -> dict[Sequence, Exception]:
+        """What sequences keep of a step besides tokens; errors of those whose scored rows are no numbers."""
         if plan.options is not None and plan.options.keep:
             keep_captured(outputs, plan)
         scored = any(map(attrgetter("n_scored"), plan.rows))
@@ -325,7 +377,7 @@ class Runner:
             return None
         executor = self.executor
         with executor.lock:
-            options = plan.options or self._pinned or self._adapters.of(plan)
+            options = self._options(plan)
             alone = self.alone and len(plan.rows) == 1
             compiled = self._program_of(plan, options, alone)
             ahead, inputs = compiled.ahead, compiled.program.inputs
