@@ -314,7 +314,11 @@ def _samples(
     longest = min(LONGEST_SAMPLE, int((MOST_PAIRS / _maps(config)) ** 0.5))
     sizes = {SHORT, min(max(length + 3, 32), longest, _most(config))}
     small = sum(each.numel() for each in module.parameters()) <= SMALL
-    far = [size for size in FAR_SAMPLES if small and size <= min(longest, _most(config)) and size * vocabulary <= 1 << 25]
+    far = [
+        size
+        for size in FAR_SAMPLES
+        if small and size <= min(longest, _most(config)) and size * vocabulary <= 1 << 25
+    ]
     samples: dict[str, Any] = {}
     for size in [*sorted(sizes | set(others)), *far]:
         generator = torch.Generator().manual_seed(size)
