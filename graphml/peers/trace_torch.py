@@ -165,24 +165,11 @@ def check_module(module: Any, source: str) -> None:
 
 
 FORMAT = "graphml-trace-1"
-WINDOWS = (
-    "sliding_window",
-    "sliding_window_size",
-    "attention_chunk_size",
-    "local_attn_window",
-    "window_size",
-    "attention_window",
-)
+WINDOWS = ("sliding_window", "sliding_window_size", "attention_chunk_size", "local_attn_window",
+           "window_size", "attention_window")  # fmt: skip
 LONGEST_SAMPLE = 4096  # tokens of the longer of the two texts whose logits are recorded
-FAR_SAMPLES = (
-    1500,
-    1024,
-    700,
-    512,
-    300,
-    256,
-    128,
-)  # and of a third one, of which the first that can be is taken
+# And of a third one, of which the first that can be is taken.
+FAR_SAMPLES = (1500, 1024, 700, 512, 300, 256, 128)
 MOST_PAIRS = 1 << 30  # of tokens of a text, of all heads and layers
 SMALL = 1 << 26  # parameters of a module that has a third one
 SHORT = 24

@@ -211,9 +211,10 @@ LOCAL = {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "vocab_size": 64, "
          "attention_types": [[["global", "local"], 1]], "eos_token_id": 2}  # fmt: skip
 CONTROLLED = {name: value for name, value in SHORT.items() if name != "n_inner"}
 DECODER = {"d_model": 32, "decoder_layers": 2, "encoder_layers": 2, "decoder_ffn_dim": 48, "vocab_size": 64,
-           "encoder_ffn_dim": 48, "decoder_attention_heads": 4, "encoder_attention_heads": 4, "is_decoder": True,
-           "decoder_start_token_id": 1, "max_position_embeddings": 64, "is_encoder_decoder": False,
-           "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "forced_eos_token_id": 2}  # fmt: skip
+           "encoder_ffn_dim": 48, "decoder_attention_heads": 4, "encoder_attention_heads": 4,
+           "is_decoder": True, "decoder_start_token_id": 1, "max_position_embeddings": 64,
+           "is_encoder_decoder": False, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+           "forced_eos_token_id": 2}  # fmt: skip
 # Class, fields of the imported checkpoint, and of others; None: right, else what is refused.
 CLASSES = {
     # Its four groups of q, v and k are no heads.

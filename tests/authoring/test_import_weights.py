@@ -11,9 +11,9 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 import graphml
-from graphml.authoring.importing.naming import pattern
 from graphml.authoring.importing.command import checkpoint
 from graphml.authoring.importing.importing import import_description
+from graphml.authoring.importing.naming import pattern
 from graphml.authoring.importing.proof import LIMIT, write_checkpoint, write_weights
 from graphml.authoring.importing.vocabulary import tokenizer_keys
 from graphml.errors import ArchitectureError, UsageError, WeightsError

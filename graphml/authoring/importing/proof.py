@@ -237,8 +237,8 @@ class Longest:
             return ""
         return (
             f"texts with random parameters have {self.tokens} tokens: those beyond the window of "
-            f"{self.window} would take more than {MOST_HELD >> 30} GB or {MOST_PAIRS} scores, and its mask was "
-            "looked at by positions alone"
+            f"{self.window} would take more than {MOST_HELD >> 30} GB or {MOST_PAIRS} scores, and its mask "
+            "was looked at by positions alone"
         )
 
 
