@@ -54,19 +54,16 @@ def hand_on(model: Model, output: Path, source: Path | None, options: LoadOption
     UsageError for a model that does not predict tokens, for adapters that no weights stand for, and for what
     cannot be written; GraphmlError where the file's logits are others.
     """
-    executor = model.executor
-    if not executor.generates or executor.encodes or executor.denoises:
-        raise UsageError(f"{model.path}: convert: wanted a model that predicts the next token of a text")
-    if executor.options.control is not None:
-        raise UsageError("convert: a control vector is no weight of the model: wanted none")
+    check_convertible(model)
     text = None if source is None else _text_of(source)
     if text is None and model.path.is_dir():
         raise UsageError(
-            f"{model.path}: convert: a folder of a known family runs as it is; wanted a GGUF file, or --arch"
+            f"{model.path}: convert: a folder of a known family runs as it is; wanted a GGUF file, --arch, "
+            "or a folder as output"
         )
     if output.exists() and output.samefile(model.path):
         raise UsageError(f"{output}: convert: is the model itself; wanted another name")
-    merged = _merged(model)
+    merged = merged_tensors(model)
     try:
         with replacing(output) as partial:
             _write(model, partial, text, merged, options.pre)
@@ -78,6 +75,15 @@ def hand_on(model: Model, output: Path, source: Path | None, options: LoadOption
     return HandedOn(output, len(merged), nmse)
 
 
+def check_convertible(model: Model) -> None:
+    """UsageError for a model that does not predict tokens, or is more than its weights."""
+    executor = model.executor
+    if not executor.generates or executor.encodes or executor.denoises:
+        raise UsageError(f"{model.path}: convert: wanted a model that predicts the next token of a text")
+    if executor.options.control is not None:
+        raise UsageError("convert: a control vector is no weight of the model: wanted none")
+
+
 def _text_of(source: Path) -> str:
     text = source.read_text(encoding="utf-8")
     if len(text) > LARGEST:
@@ -86,13 +92,18 @@ def _text_of(source: Path) -> str:
 
 
 @dataclass(frozen=True)
-class _Merged:
+class MergedTensor:
+    """A matrix with adapters in it. is_rounded: its numbers were rounded to its type."""
+
     tensor: Tensor
     is_rounded: bool
 
 
-def _merged(model: Model) -> dict[str, _Merged]:
-    """The matrices with the adapters' products added; packed ones become Q8_0, or F16 by their rows."""
+def merged_tensors(model: Model, packed: str = "q8_0") -> dict[str, MergedTensor]:
+    """The matrices with the adapters' products added.
+
+    packed: what packed ones become, where their rows have whole blocks of it; else F16.
+    """
     executor, tensors = model.executor, model.executor.file.tensors
     changes: dict[str, NDArray[Any]] = {}
     for adapter, factor in zip(executor.options.adapters, executor.options.factors, strict=True):
@@ -103,11 +114,11 @@ def _merged(model: Model) -> dict[str, _Merged]:
     merged = {}
     for name, change in changes.items():
         tensor = tensors[name]
-        kind = tensor.dtype if graphml_quant.by_name(tensor.dtype).block_elements == 1 else "q8_0"
+        kind = tensor.dtype if graphml_quant.by_name(tensor.dtype).block_elements == 1 else packed
         if tensor.shape[-1] % graphml_quant.by_name(kind).block_elements:
             kind = "f16"
         coded = graphml_quant.quantize(graphml_quant.by_name(kind), tensor.numpy() + change)
-        merged[name] = _Merged(
+        merged[name] = MergedTensor(
             Tensor(name, kind, tensor.shape, coded.reshape(-1), mapped=False), kind != "f32"
         )
     return merged
@@ -130,7 +141,7 @@ def _check(adapter: Adapter, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _write(
-    model: Model, path: Path, text: str | None, merged: Mapping[str, _Merged], pre: str | None
+    model: Model, path: Path, text: str | None, merged: Mapping[str, MergedTensor], pre: str | None
 ) -> None:
     """The file: a definition's architecture has a name of its own, since it says what the tensors are.
 
@@ -173,7 +184,7 @@ def _write(
     writer.close()
 
 
-def _tensors(model: Model, merged: Mapping[str, _Merged]) -> Iterator[tuple[str, Tensor]]:
+def _tensors(model: Model, merged: Mapping[str, MergedTensor]) -> Iterator[tuple[str, Tensor]]:
     for name, tensor in model.executor.file.tensors.items():
         yield name, merged[name].tensor if name in merged else tensor
 

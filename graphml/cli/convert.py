@@ -1,40 +1,113 @@
-"""`graphml convert`: a model as one GGUF file, with adapters merged and its architecture's source in it."""
+"""`graphml convert`: a model as one GGUF file, or as a folder of transformers, with adapters merged."""
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+import graphml
+from graphml.authoring.handing_back.folder_of_model import hand_back
 from graphml.authoring.handing_on import hand_on
 from graphml.cli.options import options
-from graphml.cli.options.checks import check_target
+from graphml.cli.options.checks import check_file, check_folder, check_target
 from graphml.cli.options.opening import find, load
 from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import Bars
 from graphml.errors import UsageError
+from graphml.loading.carried_definition import trusted_definition
+from graphml.loading.huggingface.folder import CONFIG
 from graphml.system.progress_labels import size
+
+FILE = ".gguf"
 
 
 @grouped
 def convert(
     opening: options.Converted,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE.gguf", show_default=False, help="Output file.")
+        Path,
+        typer.Option("--output", "-o", metavar="FILE.gguf|FOLDER", show_default=False,
+                     help="Output file, or a folder of transformers."),
     ],
     model: options.Model = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
-) -> None:
-    """Write a model as one GGUF file: adapters merged, --arch in it, compared before it has its name.
+    like: Annotated[
+        Path | None,
+        typer.Option("--like", metavar="FOLDER", show_default=False,
+                     help="Folder of transformers whose class, config.json and tokenizer the written folder "
+                     "has; by default the model itself."),
+    ] = None,
+    python: Annotated[
+        Path | None,
+        typer.Option("--python", metavar="PATH", show_default=False,
+                     help="Python with torch and transformers, which open the written folder, too."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file or folder.")] = False,
+) -> None:  # fmt: skip
+    """Write a model as one GGUF file or as a folder of transformers: adapters merged, compared first.
 
-    A file with a definition runs with --trust-arch and needs nothing else.
+    A file holds the definition of --arch, runs with --trust-arch and needs nothing else.
     """
-    check_target("--output", output, ".gguf")
+    is_file = output.suffix.lower() == FILE
+    check_target("--output", output) if is_file else _check_folders(output, like, python, opening)
+    if is_file and (like is not None or python is not None):
+        option = "--like" if like is not None else "--python"
+        raise UsageError(f"{option}: wanted where --output is a folder of transformers; got {str(output)!r}")
     if output.exists() and not force:
         raise UsageError(f"--output: {output} is there already; --force overwrites it")
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
-        source = None if opening.arch is None else Path(opening.arch)
-        done = hand_on(opened, output, source, opening)
-    adapters = f"; {done.n_merged} matrices with adapters" if done.n_merged else ""
-    print(f"{output}: {size(output.stat().st_size)}{adapters}; logits as the model's, NMSE {done.nmse:.1e}")
+        if is_file:
+            source = None if opening.arch is None else Path(opening.arch)
+            done = hand_on(opened, output, source, opening)
+            adapters = f"; {done.n_merged} matrices with adapters" if done.n_merged else ""
+            said = f"{size(output.stat().st_size)}{adapters}; logits as the model's, NMSE {done.nmse:.1e}"
+        else:
+            said = _folder(opened, output, like, python, opening)
+    print(f"{output}: {said}")
+
+
+def _check_folders(output: Path, like: Path | None, python: Path | None, opening: options.Converted) -> None:
+    """UsageError for wrong folders, before anything is opened."""
+    check_folder("--output", output)
+    check_file("--python", python)
+    if (
+        output.suffix
+        and not output.is_dir()
+        and output.suffix.lower() in (".safetensors", ".bin", ".txt", ".json")
+    ):
+        raise UsageError(
+            f"--output: wanted a name that ends in {FILE}, or a folder of transformers; got {str(output)!r}"
+        )
+    if output.is_dir() and any(output.iterdir()) and not (output / CONFIG).is_file():
+        raise UsageError(f"--output: {output}: has other files than those of a model: wanted another name")
+    if like is not None and not (like / CONFIG).is_file():
+        raise UsageError(f"--like: {like}: wanted a folder of transformers, with {CONFIG}")
+    if opening.pre is not None:
+        raise UsageError("--pre: wanted for a GGUF file: a folder of transformers has tokenizer.json")
+
+
+def _folder(
+    opened: graphml.Model, output: Path, like: Path | None, python: Path | None, opening: options.Converted
+) -> str:
+    """Write the folder; what is said of it."""
+    if like is None and not opened.path.is_dir():
+        raise UsageError(
+            f"{opened.path}: convert: a GGUF file has neither config.json nor tokenizer.json: wanted --like, "
+            "a folder of transformers of its class"
+        )
+    arch = None if opening.arch is None else Path(opening.arch)
+    definition = arch or trusted_definition(opened.executor.file, opening.trust_arch)
+    has_torch = all(importlib.util.find_spec(name) for name in ("torch", "transformers"))
+    by = str(python) if python is not None else sys.executable if has_torch else None
+    done = hand_back(opened, output, like or opened.path, definition, opening, by)
+    facts = [f"{done.n_written} tensors written, {done.n_copied} copied"]
+    facts += [f"{done.n_merged} matrices with adapters"] if done.n_merged else []
+    facts += [f"{done.n_dequantised} packed tensors as floats"] if done.n_dequantised else []
+    facts += [f"tensors and graph as the model's, logits NMSE {done.nmse:.1e}"]
+    facts += [
+        f"{done.by}: NMSE {done.nmse_by:.1e}" if done.by else "not opened by transformers: --python names one"
+    ]
+    return "; ".join(facts)

@@ -60,7 +60,10 @@ def import_(
     if tokenizer is not None and not tokenizer.exists():
         raise UsageError(f"--tokenizer: {tokenizer}: no such file or folder")
     try:
-        done = import_source(source, output.stem, python, trust_remote_code, weights, tokenizer)
+        done = import_source(
+            source, output.stem, python, trust_remote_code, weights, tokenizer,
+            say=lambda text: print(text, file=sys.stderr),
+        )  # fmt: skip
     except (ArchitectureError, BackendError, WeightsError) as error:
         raise UsageError(str(error)) from None
     write_file(output, done.text, "--output")

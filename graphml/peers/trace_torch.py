@@ -165,24 +165,12 @@ def check_module(module: Any, source: str) -> None:
 
 
 FORMAT = "graphml-trace-1"
-WINDOWS = (
-    "sliding_window",
-    "sliding_window_size",
-    "attention_chunk_size",
-    "local_attn_window",
-    "window_size",
-    "attention_window",
-)
+WINDOWS = ("sliding_window", "sliding_window_size", "attention_chunk_size", "local_attn_window",
+           "window_size", "attention_window")  # fmt: skip
 LONGEST_SAMPLE = 4096  # tokens of the longer of the two texts whose logits are recorded
-FAR_SAMPLES = (
-    1500,
-    1024,
-    700,
-    512,
-    300,
-    256,
-    128,
-)  # and of a third one, of which the first that can be is taken
+# And of a third one, of which the first that can be is taken.
+FAR_SAMPLES = (1500, 1024, 700, 512, 300, 256, 128)
+MOST_PAIRS = 1 << 30  # of tokens of a text, of all heads and layers
 SMALL = 1 << 26  # parameters of a module that has a third one
 SHORT = 24
 
@@ -284,6 +272,15 @@ def _most(config: dict[str, Any]) -> int:
     return limits[0] if limits else 1 << 14
 
 
+def _maps(config: dict[str, Any]) -> int:
+    """How many maps of attention config.json tells of, of all layers; 1 if it does not."""
+    sizes = (("num_hidden_layers", "n_layer", "n_layers"), ("num_attention_heads", "n_head", "n_heads"))
+    of_text = config.get("text_config")
+    fields: dict[str, Any] = of_text if isinstance(of_text, dict) else config
+    counts = [next((fields[name] for name in names if type(fields.get(name)) is int), 1) for names in sizes]
+    return max(counts[0] * counts[1], 1)
+
+
 def _export(torch: Any, module: Any, config: dict[str, Any], dynamic: str) -> tuple[Any, int, dict[int, str]]:
     """The exported module, the traced length, and lengths for which its Python may do something else."""
     length = min(_sample_length(config), max(_most(config) - 1, 8))
@@ -301,9 +298,14 @@ def _samples(
     torch: Any, module: Any, config: dict[str, Any], length: int, others: dict[int, str], vocabulary: int
 ) -> dict[str, Any]:
     """Random ids of some lengths and the module's logits: also of a text far longer than the traced one."""
-    sizes = {SHORT, min(max(length + 3, 32), LONGEST_SAMPLE, _most(config))}
+    longest = min(LONGEST_SAMPLE, int((MOST_PAIRS / _maps(config)) ** 0.5))
+    sizes = {SHORT, min(max(length + 3, 32), longest, _most(config))}
     small = sum(each.numel() for each in module.parameters()) <= SMALL
-    far = [size for size in FAR_SAMPLES if small and size <= _most(config) and size * vocabulary <= 1 << 25]
+    far = [
+        size
+        for size in FAR_SAMPLES
+        if small and size <= min(longest, _most(config)) and size * vocabulary <= 1 << 25
+    ]
     samples: dict[str, Any] = {}
     for size in [*sorted(sizes | set(others)), *far]:
         generator = torch.Generator().manual_seed(size)

@@ -54,6 +54,30 @@ def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
 
 
 @contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """Within, write to the folder that comes, beside `path`; after it, that one has the name.
+
+    An error within leaves `path` as it was. Raises what the file system raises.
+    """
+    if path.exists() and not path.is_dir():
+        raise OSError(errno.ENOTDIR, "is no folder", str(path))
+    target = Path(os.path.realpath(path))
+    remove_stale([target.parent])
+    with folder_beside(target) as beside:
+        partial, before = beside / "new", beside / "old"
+        partial.mkdir()
+        yield partial
+        if target.exists():
+            target.replace(before)
+        try:
+            partial.replace(target)
+        except OSError:
+            if before.exists():
+                before.replace(target)
+            raise
+
+
+@contextmanager
 def folder_beside(partial: Path) -> Iterator[Path]:
     """A folder for a library that writes to files whose names it makes up; gone afterwards with them."""
     folder = partial.with_name(_new_name())

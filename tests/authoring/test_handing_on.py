@@ -122,7 +122,7 @@ def test_a_file_whose_logits_are_others_is_not_written(
     model = tiny_model.write(tmp_path / "tiny.gguf", architecture="novel")
     arch, lora, whole = definition(tmp_path), adapter(model, tmp_path / "lora.gguf"), tmp_path / "whole.gguf"
     whole.write_text("of before")
-    monkeypatch.setattr(handing_on, "_merged", lambda model: {})
+    monkeypatch.setattr(handing_on, "merged_tensors", lambda model: {})
     with (
         graphml.load(model, "reference", arch=arch, kv="f32", lora=[(lora, 1.0)]) as opened,
         pytest.raises(GraphmlError, match="logits are not the model's: wanted an NMSE of at most 1e-05"),

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 import graphml
 from graphml.authoring.importing.command import checkpoint
 from graphml.authoring.importing.importing import import_description
+from graphml.authoring.importing.naming import pattern
 from graphml.authoring.importing.proof import LIMIT, write_checkpoint, write_weights
 from graphml.authoring.importing.vocabulary import tokenizer_keys
 from graphml.errors import ArchitectureError, UsageError, WeightsError
@@ -87,3 +88,11 @@ def test_a_plain_module_gets_a_tokenizer_and_is_one_file(tmp_path: Path) -> None
         UsageError, match=rf"--tokenizer: .* has {n_vocab} tokens; the module has {n_vocab + 1}"
     ):
         tokenizer_keys(weights, n_vocab + 1)
+
+
+def test_numbers_of_a_layer_and_an_expert_are_counted_and_others_are_names() -> None:
+    """A Sequential's feed-forward is no list of experts."""
+    assert pattern("h.12.ffn.2.weight") == "h.{}.ffn.2.weight"
+    assert pattern("layers.3.mlp.experts.41.w1.weight") == "layers.{}.mlp.experts.{}.w1.weight"
+    assert pattern("layers.3.moe.local_experts.0.0.weight") == "layers.{}.moe.local_experts.{}.0.weight"
+    assert pattern("w.weight") == "w.weight"

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from graphml.authoring.importing.importing import import_description
+from graphml.authoring.importing import masks
+from graphml.authoring.importing.importing import Imported, import_description
+from graphml.authoring.importing.proof import longest, prove
 from graphml.errors import ArchitectureError
 from tests.import_records import described
 
@@ -117,3 +119,66 @@ def test_layers_keep_windows_of_different_lengths(folder: Path) -> None:
     imported = import_description(described("plain-d", folder / "different", different), {})
     assert imported.keys["attention.sliding_windows"] == [6, 20_006]
     assert "window=config.windows[layer.index]" in imported.text
+
+
+def test_a_mask_with_sums_along_the_text_is_looked_at_far_away(folder: Path) -> None:
+    """As of texts in one row, which transformers counts: values of single positions, at all of them."""
+
+    def packed(found: dict[str, Any]) -> None:
+        for one in [one for one in found["nodes"] if one["op"] == "aten.lt.Scalar"]:
+            nodes = {each["name"]: each for each in found["nodes"]}
+            positions = nodes[one["args"]["self"]["node"]]["args"]["other"]
+            row, name = {**one, "shape": one["shape"][-1:], "dtype": "int64"}, one["name"]
+            zeros = {"op": "aten.mul.Tensor", "args": {"self": positions, "other": 0}}
+            sums = {"op": "aten.cumsum.default", "args": {"self": {"node": f"{name}_zeros"}, "dim": 0}}
+            rows = {"op": "aten.unsqueeze.default", "args": {"self": {"node": f"{name}_sums"}, "dim": 1}}
+            operands = {"self": {"node": f"{name}_rows"}, "other": {"node": f"{name}_sums"}}
+            both = {"self": {"node": f"{name}_near"}, "other": {"node": f"{name}_alike"}}
+            near = {**one["args"], "other": 20_000}
+            at = found["nodes"].index(one)
+            found["nodes"][at:at] = [
+                {**row, "name": f"{name}_zeros", **zeros},
+                {**row, "name": f"{name}_sums", **sums},
+                {**row, "name": f"{name}_rows", "shape": [row["shape"][0], 1], **rows},
+                {**one, "name": f"{name}_alike", "op": "aten.eq.Tensor", "args": operands},
+                {**one, "name": f"{name}_near", "args": near},
+            ]
+            one |= {"op": "aten.logical_and.default", "args": both}
+
+    description = described("plain-d", folder / "packed", packed)
+    assert import_description(description, {}).keys["attention.sliding_window"] == 20_000
+
+
+def test_a_long_traced_text_is_looked_at_in_parts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a window of 8,192 tokens: all pairs of so many tokens would take gigabytes, and minutes."""
+
+    def long(found: dict[str, Any]) -> None:
+        found["length"] = 8197
+        for one in [one for one in found["nodes"] if one["op"] == "aten.lt.Scalar"]:
+            one["args"]["other"] = 8192
+
+    sizes: list[int] = []
+    run = masks.run
+    monkeypatch.setattr(masks, "run", lambda *args: (sizes.append(args[3]), run(*args))[1])
+    imported = import_description(described("plain-d", folder / "long", long), {})
+    assert imported.keys["attention.sliding_window"] == 8192
+    assert 0 < max(sizes) <= masks.LARGEST + 3
+    text = longest(imported)
+    assert (text.tokens, text.window) == (605, 8192)
+    assert 605**2 * 8 < text.n_bytes < 100 << 20
+    assert "beyond the window of 8192" in text.left_out
+
+
+def test_a_text_is_longer_than_a_window_where_it_may_be(folder: Path) -> None:
+    def short(found: dict[str, Any]) -> None:
+        for one in [one for one in found["nodes"] if one["op"] == "aten.lt.Scalar"]:
+            one["args"]["other"] = 550
+
+    imported = import_description(described("plain-d", folder / "short", short), {})
+    assert (longest(imported).tokens, longest(imported).left_out) == (555, "")
+    assert prove(imported, written(imported, folder / "short.py"), None).holds
+
+
+def written(imported: Imported, path: Path) -> Path:
+    path.write_text(imported.text)
+    return path

@@ -23,13 +23,14 @@ from numpy.typing import NDArray
 from graphml.authoring.importing.description import TracedModule, read_description
 from graphml.authoring.importing.importing import Imported, understood, written
 from graphml.authoring.importing.other_configs import REQUEST, Settled, read_trials, settle
-from graphml.authoring.importing.proof import LIMIT, Proof, prove, write_checkpoint, write_weights
+from graphml.authoring.importing.proof import LIMIT, Proof, longest, prove, write_checkpoint, write_weights
 from graphml.authoring.importing.vocabulary import tokenizer_keys
 from graphml.authoring.peer_process import ask
 from graphml.authoring.verify.verdict_text import as_text
 from graphml.errors import ArchitectureError, UsageError
 from graphml.loading.huggingface.packed import plain
 from graphml.loading.own_ops import load_own_ops
+from graphml.system.progress_labels import size
 from graphml.weights.filemap import FileMap
 from graphml.weights.safetensors import read_safetensors
 
@@ -176,10 +177,11 @@ def import_source(
     trusted: bool = False,
     weights: Path | None = None,
     tokenizer: Path | None = None,
+    say: Callable[[str], object] = lambda text: None,
 ) -> Done:
     """Import a source. name: of the file without .py; weights: the GGUF file to write.
 
-    tokenizer: of a plain module, see `vocabulary`.
+    tokenizer: of a plain module, see `vocabulary`. say: is told what the proof takes, before it begins.
 
     ArchitectureError names what cannot be imported, or what the proof found wrong.
     """
@@ -191,6 +193,9 @@ def import_source(
         model = understood(description, checkpoint(folder))
         settled = settle(lambda pins: written(model, pins), read_trials(Path(traced)), description.config)
     imported = settled.imported
+    text = longest(imported)
+    many = max([text.tokens, *(len(ids) for ids, _ in description.samples)])
+    say(f"{source}: compares texts of up to {many} tokens; {size(text.n_bytes)} for their values at a time")
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / f"{name}.py"
         file.write_text(imported.text, encoding="utf-8")

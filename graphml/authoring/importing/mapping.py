@@ -60,6 +60,12 @@ def mapping(
     ]
     if defaults:
         lines.append(f"    defaults={defaults!r},".replace("'", '"'))
+    if writer.fields.pins.ignored:
+        lines += [
+            "    ignored=(",
+            *_filled([f'"{name}"' for name in writer.fields.pins.ignored], 8),
+            "    ),",
+        ]
     return keys + "\n\n\n" + "\n".join([*lines, ")  # fmt: skip"])
 
 
@@ -201,7 +207,7 @@ def _checks(writer: Writer, text: str, defaults: Mapping[str, Any]) -> list[str]
     for name, value in config.items():
         by_windows = "window_keys" in text and name in ("layer_types", "sliding_window")
         known = name in HARMLESS or f'"{name}"' in text or value is None or by_windows or name in by_key
-        if name in writer.fields.pins.pinned:
+        if name in writer.fields.pins.pinned or name in writer.fields.pins.ignored:
             continue
         if known or (name in read and name not in ("sliding_window",) and _is_read(writer, name)):
             continue

@@ -65,10 +65,7 @@ def reach(
     if is_near:
         _check_numbers(dependence, node, numbers)
     most = max((number for number in numbers if number <= LARGEST), default=0)
-    n = (
-        max(dependence.description.length, min(rows, LARGEST), min(2 * most, LARGEST) if is_near else most)
-        + 3
-    )
+    n = max(_traced(dependence), min(rows, LARGEST), min(2 * most, LARGEST) if is_near else most) + 3
     small = np.isfinite(zero[:, :, 0]) & (zero[:, :, 0] > HIDDEN)
     size = len(small)
     seen = np.tril(np.ones((n, n), bool)) if causal or not masks else np.ones((n, n), bool)
@@ -129,6 +126,8 @@ def _values_at(dependence: Dependence, name: str, positions: Array) -> Array | N
     nodes, leading = dependence.description.nodes, set(dependence.description.leading_to(name))
     n = len(positions)
     evaluator = Evaluator(dependence.description, dependence.description.with_ids(np.zeros(n, np.int64)))
+    whole = dependence.description.with_ids(np.zeros(int(positions[-1]) + 1, np.int64))
+    of_rows = Evaluator(dependence.description, whole)  # of values of one position each
     try:
         for node in (node for node in nodes.values() if node.name in leading):
             if not dependence.is_positions(node.name) or not node.shape:
@@ -144,17 +143,25 @@ def _values_at(dependence: Dependence, name: str, positions: Array) -> Array | N
                 above = positions - positions[:, None] - node.args.get("diagonal", 0)
                 kept = above <= 0 if op == "tril" else above >= 0
                 evaluator.held[node.name] = np.where(kept, evaluator.value(source), 0)
-            elif op == "slice":  # of all positions alone
-                if not dependence.is_positions(source) or np.shape(evaluator.value(source)) != np.shape(
-                    evaluator.value(node.name)
-                ):
-                    return None
             elif op not in BY_PAIR:
-                return None
+                if not _is_by_row(dependence, node.name):
+                    return None
+                axes = [i for i, size in enumerate(node.shape) if isinstance(size, str)]
+                value = np.asarray(of_rows.value(node.name))
+                if axes and value.shape[axes[0]] != positions[-1] + 1:
+                    return None
+                evaluator.held[node.name] = np.take(value, positions, axes[0]) if axes else value
         values = np.asarray(evaluator.value(name))
     except ArchitectureError:
         return None
     return values.reshape(-1, n, n) if values.shape[-2:] == (n, n) else None
+
+
+def _is_by_row(dependence: Dependence, name: str) -> bool:
+    """Whether a value, and all that it is computed from, has no numbers for pairs of positions."""
+    nodes = dependence.description.nodes
+    shapes = [nodes[each].shape or () for each in dependence.description.leading_to(name) if each in nodes]
+    return all(sum(isinstance(size, str) for size in shape) < 2 for shape in shapes)
 
 
 def _far_span(
@@ -212,7 +219,7 @@ def _check_bias(node: TracedNode, mask: Array, seen: Array, positions: Array) ->
 
 def _values(dependence: Dependence, name: str, n: int) -> Array:
     """A mask's values [head, n, n], or of fewer tokens: as many as its smallest table has, or were traced."""
-    traced = dependence.description.length
+    traced = _traced(dependence)
     rows = min((len(table) for table in _tables(dependence, name)), default=0)
     for count in (n, *([rows] if traced < rows < n else []), traced + 3, traced):
         try:
@@ -225,6 +232,11 @@ def _values(dependence: Dependence, name: str, n: int) -> Array:
     raise AssertionError("unreachable")
 
 
+def _traced(dependence: Dependence) -> int:
+    """Tokens of the traced text, or the most of which all pairs are looked at."""
+    return min(dependence.description.length, LARGEST)
+
+
 def _context(dependence: Dependence) -> int:
     """The model's own context, as config.json says; else what is more than any distance."""
     config = dependence.description.config
@@ -235,7 +247,7 @@ def _context(dependence: Dependence) -> int:
 def _check_numbers(dependence: Dependence, node: TracedNode, numbers: Sequence[int]) -> None:
     """ArchitectureError for a number on the way to a mask that may be a window too long to be looked at."""
     distances = [each for each in numbers if each < _context(dependence)]
-    if max(distances, default=0) > max(LARGEST, dependence.description.length):
+    if max(distances, default=0) > LARGEST:
         raise ArchitectureError(
             f"{node.told}: its mask has numbers for a distance of {max(distances) - 1} tokens: windows that "
             f"the model's code has as numbers are known up to {LARGEST} tokens"

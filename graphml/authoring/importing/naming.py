@@ -15,6 +15,7 @@ from graphml.authoring.importing.expressions import Expression
 from graphml.authoring.importing.layers import Layered, in_order
 
 _DIGITS = re.compile(r"(?<=\.)\d{1,6}(?=\.|$)")
+_EXPERT = re.compile(r"expert\w*\.$")  # what comes before the number of an expert
 Named = dict[int, str]
 """id of an expression -> the name of its tensors."""
 THROUGH = (
@@ -99,8 +100,14 @@ def _patterns(expr: Expression, description: TracedModule) -> tuple[str, ...]:
 
 
 def pattern(name: str) -> str:
-    """A tensor's name with `{}` for its numbers."""
-    return _DIGITS.sub("{}", name)
+    """A tensor's name with `{}` for the numbers of its layer and its expert; others, as in `ffn.2`, stay."""
+    first = _DIGITS.search(name)
+
+    def written(number: re.Match[str]) -> str:
+        is_counted = first is not None and number.start() == first.start()
+        return "{}" if is_counted or _EXPERT.search(name, 0, number.start()) else number[0]
+
+    return _DIGITS.sub(written, name)
 
 
 def users(of: Expression, among: Sequence[Expression]) -> list[Expression]:

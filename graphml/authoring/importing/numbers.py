@@ -31,11 +31,12 @@ class Pins:
     """Fields of config.json that are kept from a text.
 
     withheld: no number of the text is read from them. pinned: by their paths of names, each with the only
-    value that the file knows.
+    value that the file knows. ignored: without influence on what the class computes.
     """
 
     withheld: frozenset[str] = frozenset()
     pinned: Mapping[str, Any] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
 
 
 @dataclass

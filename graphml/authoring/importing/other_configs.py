@@ -15,6 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 import graphml
 from graphml.authoring.importing.importing import Imported
 from graphml.authoring.importing.numbers import Pins
@@ -25,6 +28,7 @@ from graphml.inspect.compare import archive
 from graphml.loading.huggingface.config_names import HARMLESS, SIZES
 from graphml.system.read_files import guarded, plain_json
 
+ENCODER, DECODER = "encoder_", "decoder_"
 LARGEST_BYTES, MOST = 64 << 20, 2000
 REQUEST = {"sizes": {key: list(names) for key, names in SIZES.items()}, "skipped": sorted(HARMLESS)}
 """What the process that writes trials needs to know of names."""
@@ -142,6 +146,10 @@ def settle(write: Callable[[Pins], Imported], trials: ConfigTrials, config: Mapp
             pins = replace(pins, pinned=_values(config, trials.paths))
             return Settled(write(pins), tried(pins, trials.trials), pins.pinned, time.monotonic() - begin)
         outcomes = tried(pins, trials.trials)
+        unused = _without_influence(outcomes, config)
+        if unused:
+            pins = replace(pins, ignored=unused)
+            outcomes = tried(pins, trials.trials)
         for path in dict.fromkeys(each.trial.path for each in outcomes if each.is_wrong):
             own = [trial for trial in trials.trials if trial.path == path]
             without = replace(pins, withheld=pins.withheld | {path})
@@ -163,6 +171,25 @@ def settle(write: Callable[[Pins], Imported], trials: ConfigTrials, config: Mapp
                 problem = f"NMSE {each.nmse:.1e}: neither right nor refused"
                 raise ArchitectureError(f"{each.trial.path} = {str(each.trial.value)[:60]}: {problem}")
     return Settled(write(pins), outcomes, pins.pinned, time.monotonic() - begin + trials.seconds)
+
+
+def _without_influence(outcomes: Sequence[TrialOutcome], config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Fields of an encoder that are refused, beside those of the imported decoder, and change no logits."""
+    base = _logits(outcomes[0].trial)
+    refused: dict[str, list[bool]] = {}
+    for each in outcomes[1:]:
+        is_same = bool(each.refusal) and np.array_equal(_logits(each.trial), base)
+        refused.setdefault(each.trial.path, []).append(is_same)
+    return tuple(
+        path
+        for path, alike in refused.items()
+        if path.startswith(ENCODER) and path.replace(ENCODER, DECODER, 1) in config and all(alike)
+    )
+
+
+def _logits(trial: ConfigTrial) -> NDArray[Any]:
+    arrays = archive.arrays_of(trial.folder / "logits.npz", ArchitectureError, "a trial cannot be read")
+    return arrays["logits"]
 
 
 def _values(config: Mapping[str, Any], paths: Sequence[str]) -> dict[str, Any]:

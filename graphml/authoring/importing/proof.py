@@ -12,6 +12,7 @@ import hashlib
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from graphml.authoring.importing.evaluation import Evaluator, random_parameter
 from graphml.authoring.importing.expressions import Expression
 from graphml.authoring.importing.importing import Imported
 from graphml.authoring.importing.places import tensor_name, value_of
+from graphml.authoring.importing.region import concrete
 from graphml.authoring.verify.record import PeerRecord
 from graphml.authoring.verify.search import SearchResult
 from graphml.authoring.verify.search import verify as verify_model
@@ -126,6 +128,8 @@ Array = NDArray[Any]
 LIMIT = 1e-8
 LARGEST = 1 << 28  # parameters that are replaced by random ones
 SHORT, FAR = 11, 600  # tokens of texts that the traced module is evaluated on
+MOST_HELD = 4 << 30  # bytes of the values of a longer text
+MOST_PAIRS = 1 << 28  # of tokens, of all heads and layers
 
 
 @dataclass(frozen=True)
@@ -188,8 +192,10 @@ def _proved(imported: Imported, arch: Path, folder: Path | None, directory: Path
         context = imported.keys["context_length"]
         path = directory / "random.gguf"
         write_weights(kept, path, random=True, more=more)
-        for count in sorted({min(SHORT, context), min(_beyond(kept) + 5, context)}):
+        text = longest(kept)
+        for count in sorted({min(SHORT, context), min(text.tokens, context)}):
             verdicts.append(_by_parts(kept, arch, path, count, lines))
+        shortened = "; ".join(part for part in (shortened, text.left_out) if part)
         folder = folder or path
     fused = ("", (), ()) if folder is None else _fused(folder, arch)
     return Proof(tuple(lines), tuple(verdicts), shortened, *fused)
@@ -216,16 +222,49 @@ def _keys_of(metadata: Metadata) -> dict[str, Any]:
     return {key.removeprefix(name): metadata[key] for key in metadata if key.startswith(name)}
 
 
-def _beyond(imported: Imported) -> int:
-    """The traced length, or the longest window or chunk, if that is longer and no more than `FAR`."""
-    spans = [
-        int(expr.numbers[kind])
-        for layer in imported.layers.layers
-        for expr in layer
-        if expr.op == "attend"
-        for kind in ("window", "chunk")
-    ]
-    return max([imported.dependence.description.length, *(span for span in spans if span <= FAR)])
+@dataclass(frozen=True)
+class Longest:
+    """The longest text with random parameters: tokens, bytes of its values; window: a longer one, or 0."""
+
+    tokens: int
+    n_bytes: int
+    window: int
+
+    @property
+    def left_out(self) -> str:
+        """What is not compared; empty if nothing."""
+        if not self.window:
+            return ""
+        return (
+            f"texts with random parameters have {self.tokens} tokens: those beyond the window of "
+            f"{self.window} would take more than {MOST_HELD >> 30} GB or {MOST_PAIRS} scores, and its mask "
+            "was looked at by positions alone"
+        )
+
+
+def longest(imported: Imported) -> Longest:
+    """Beyond the traced windows and chunks, where that takes no more than the limits; else `FAR` tokens."""
+    attends = [expr for layer in imported.layers.layers for expr in layer if expr.op == "attend"]
+    spans = [int(expr.numbers[kind]) for expr in attends for kind in ("window", "chunk")]
+    wanted = max([imported.dependence.description.length, *(span for span in spans if span <= FAR)]) + 5
+    pairs = sum(map(_heads, attends)) * wanted**2
+    if _held_bytes(imported, wanted) <= MOST_HELD and pairs <= MOST_PAIRS:
+        return Longest(wanted, _held_bytes(imported, wanted), 0)
+    count = min(wanted, FAR + 5)
+    beyond = min((span for span in spans if span >= count), default=0)
+    return Longest(count, _held_bytes(imported, count), beyond)
+
+
+def _held_bytes(imported: Imported, n_tokens: int) -> int:
+    """Of the values of the traced module for a text: the evaluator keeps them all, and scores for a while."""
+    nodes = imported.dependence.description.nodes.values()
+    kept = sum(prod(concrete(node.shape, n_tokens)) for node in nodes if node.shape is not None)
+    attends = (expr for layer in imported.layers.layers for expr in layer if expr.op == "attend")
+    return 8 * kept + 24 * max(map(_heads, attends), default=0) * n_tokens**2
+
+
+def _heads(attend: Expression) -> int:
+    return attend.shape[0] if len(attend.shape) > 1 else 1
 
 
 def _fused(folder: Path, arch: Path) -> tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]]:

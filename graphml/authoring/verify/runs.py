@@ -77,7 +77,7 @@ class RecordRuns:
             raise UsageError(f"token {wrong[0]}: wanted ids below {n_vocab}, the model's vocabulary")
         if executor.encodes:
             raise UsageError(f"{executor.file.path}: wanted a decoder alone; this model has an encoder too")
-        if count > executor.max_chunk:
+        if count > 1 and executor.max_chunk < executor.n_batch:
             raise UsageError(
                 f"{executor.file.path}: {executor.architecture.name} has states of its own, read and written "
                 "token by token, and all tokens of a record are run in one step: wanted a record of one token"

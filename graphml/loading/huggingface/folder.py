@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,17 @@ from graphml.loading.huggingface.packed import (
     stated_quantization,
     unpacked,
 )
-from graphml.loading.huggingface.sentence_modules import MODULES, embedding_keys, read_modules
+from graphml.loading.huggingface.sentence_modules import (
+    MODULES,
+    SentenceModules,
+    embedding_keys,
+    read_modules,
+)
 from graphml.loading.huggingface.tensors import OUTPUT, looked_up, our_tensors, take_lists, take_numbers
 from graphml.loading.huggingface.tokenizer_files import NO_TOKENIZER, tokenizer_metadata
 from graphml.loading.pooling import NO_OUTPUT
 from graphml.system.read_files import guarded
-from graphml.weights import Metadata, ModelFile
+from graphml.weights import Metadata, ModelFile, Tensor
 from graphml.weights.filemap import FileMap
 from graphml.weights.metadata import StoredValue, stored
 from graphml.weights.safetensors import StoredTensor, read_safetensors
@@ -56,6 +62,29 @@ def has_weights(path: Path) -> bool:
         return False
 
 
+@dataclass(frozen=True, eq=False)
+class FamilyCheckpoint:
+    """A folder as its family reads it.
+
+    whole: config.json; fields: those of the language model; kind: its model_type. keys: of the config; tied:
+    the output matrix is the embedding. stored: its tensors as the files have them; tensors: packed ones as
+    matrices. wrapped: it is a part of a larger model.
+    """
+
+    path: Path
+    family: Family
+    whole: Mapping[str, Any]
+    fields: Mapping[str, Any]
+    kind: Any
+    modules: SentenceModules | None
+    config: HfConfig
+    keys: Mapping[str, Value]
+    tied: bool
+    stored: Mapping[str, StoredTensor]
+    tensors: Mapping[str, Tensor]
+    wrapped: bool
+
+
 def open_folder(
     path: Path,
     families: Mapping[str, Family],
@@ -68,40 +97,21 @@ def open_folder(
     are not read. Raises ArchitectureError for a model_type or a field that is not known, WeightsError for
     missing, damaged or pickled files.
     """
-    whole = read_json(path / CONFIG)
-    fields = language_model(whole, families)
-    kind = model_type(fields, families)
-    family = stated_family or _family(path / CONFIG, kind, families, refused)
-    kind = family.older.get(str(kind), kind)
-    with guarded(path / MODULES, WeightsError):
-        modules = read_modules(path)
     opened: list[FileMap] = []
     try:
-        stored_tensors: dict[str, StoredTensor] = {}
-        for shard, wanted in _weight_files(path).items():
-            opened.append(FileMap(path / shard))
-            held = read_safetensors(opened[-1])
-            _check_shard(path / shard, held, wanted, stored_tensors)
-            stored_tensors |= held
-        with guarded(path / CONFIG, ArchitectureError, "does not fit the family, or the tensors"):
-            reads = class_fields().get(str(kind))
-            config = HfConfig(path / CONFIG, fields, family.defaults, _largest(stored_tensors), reads)
-            stated = stated_quantization(path, config.get("quantization_config"), stored_tensors)
-            layout = read_packing(*stated)
-            keys, tied = metadata_keys(config, family)
-            useful = {name: of for name, of in stored_tensors.items() if looked_up(family, name)[0] != ()}
-            held_tensors = unpacked(path, layout, useful)
-            wrapped = not family.whole and (fields is not whole or kind != whole.get("model_type"))
+        read = read_checkpoint(path, families, stated_family, refused, opened)
+        family, config, keys, modules = read.family, read.config, read.keys, read.modules
+        with guarded(path / CONFIG, ArchitectureError, MISFIT):
             embeds = modules is not None
-            tensors = our_tensors(config, family, held_tensors, tied or embeds, wrapped)
+            tensors = our_tensors(config, family, read.tensors, read.tied or embeds, read.wrapped)
             own = {f"{family.architecture}.{key}": stored(value) for key, value in keys.items()}
             own |= {key: stored(value) for key, value in take_numbers(config, family, tensors).items()}
             lists = take_lists(config, family, tensors)
             own |= {f"{family.architecture}.{key}": stored(value) for key, value in lists.items()}
             n_embd = int(str(keys["embedding_length"]))
-            own |= embedding_keys(path, modules, family.architecture, n_embd, tensors, kind)
+            own |= embedding_keys(path, modules, family.architecture, n_embd, tensors, read.kind)
             tensors |= {} if modules is None else modules.tensors(opened)
-            if embeds and family.logits and not tied and OUTPUT not in tensors:
+            if embeds and family.logits and not read.tied and OUTPUT not in tensors:
                 own[NO_OUTPUT] = stored(True)
         values: dict[str, StoredValue] = {
             "general.architecture": stored(family.architecture),
@@ -110,12 +120,50 @@ def open_folder(
             **own,
         }
         lowercase = modules is not None and modules.lowercase
-        values |= tokenizer_metadata(path, fields, int(str(keys.get("vocab_size", 0))), lowercase)
+        values |= tokenizer_metadata(path, read.fields, int(str(keys.get("vocab_size", 0))), lowercase)
         return ModelFile(path, Metadata(path, values, {"tokenizer.": NO_TOKENIZER}), tensors, opened)
     except BaseException:
         for one_map in opened:
             one_map.close()
         raise
+
+
+MISFIT = "does not fit the family, or the tensors"
+
+
+def read_checkpoint(
+    path: Path,
+    families: Mapping[str, Family],
+    stated_family: Family | None,
+    refused: Mapping[str, str],
+    opened: list[FileMap],
+) -> FamilyCheckpoint:
+    """The config and the tensors of a folder; opened: where its files are noted, for the caller to close."""
+    whole = read_json(path / CONFIG)
+    fields = language_model(whole, families)
+    kind = model_type(fields, families)
+    family = stated_family or _family(path / CONFIG, kind, families, refused)
+    kind = family.older.get(str(kind), kind)
+    with guarded(path / MODULES, WeightsError):
+        modules = read_modules(path)
+    stored_tensors: dict[str, StoredTensor] = {}
+    for shard, wanted in _weight_files(path).items():
+        opened.append(FileMap(path / shard))
+        held = read_safetensors(opened[-1])
+        _check_shard(path / shard, held, wanted, stored_tensors)
+        stored_tensors |= held
+    with guarded(path / CONFIG, ArchitectureError, MISFIT):
+        reads = class_fields().get(str(kind))
+        config = HfConfig(path / CONFIG, fields, family.defaults, _largest(stored_tensors), reads)
+        stated = stated_quantization(path, config.get("quantization_config"), stored_tensors)
+        layout = read_packing(*stated)
+        keys, tied = metadata_keys(config, family)
+        useful = {name: of for name, of in stored_tensors.items() if looked_up(family, name)[0] != ()}
+        held_tensors = unpacked(path, layout, useful)
+    wrapped = not family.whole and (fields is not whole or kind != whole.get("model_type"))
+    return FamilyCheckpoint(
+        path, family, whole, fields, kind, modules, config, keys, tied, stored_tensors, held_tensors, wrapped
+    )
 
 
 def metadata_keys(config: HfConfig, family: Family) -> tuple[dict[str, Value], bool]:

@@ -1,0 +1,147 @@
+"""What holds before a written folder has its name: its tensors, its graph and its logits are the model's.
+
+Knows open models; nothing of how the folder came about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from math import isclose
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from graphml.api.load_model import load_model
+from graphml.api.model import Model
+from graphml.authoring.peer_process import ask
+from graphml.authoring.verify.stages import nmse
+from graphml.backend import no_progress
+from graphml.errors import GraphmlError
+from graphml.inspect.compare import archive
+from graphml.ir.graph import Graph
+from graphml.loading.open_file import open_path
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.weights import Tensor
+
+N_TOKENS = 24
+EXACT, FURTHEST = 1e-8, 1e-3  # NMSE of logits against transformers': of the reference, of other backends
+SMALL = 1 << 28  # numbers of a model that the reference runs
+TYPE = "from_dtype"  # the setting that is a type of weights
+SMALL_DIFFERENCE = 1e-6  # of settings, which files have as float32
+
+
+def check_tensors(wanted: Mapping[str, Tensor], got: Mapping[str, Tensor], settings: set[str]) -> None:
+    """GraphmlError for a tensor with another number. settings: tensors that follow from config.json."""
+    different = sorted(wanted.keys() ^ got.keys())
+    if different:
+        side = "the model" if different[0] in wanted else "the written folder"
+        raise GraphmlError(
+            f"convert: {different[0]} is in {side} alone: the folder's class has another graph"
+        )
+    for name, tensor in wanted.items():
+        ours, theirs = (np.asarray(each.numpy(), np.float32) for each in (tensor, got[name]))
+        near = name in settings and ours.shape == theirs.shape
+        same = np.allclose(ours, theirs, rtol=SMALL_DIFFERENCE) if near else _same_bits(ours, theirs)
+        if not same:
+            what = f"shape {list(theirs.shape)}" if ours.shape != theirs.shape else "other numbers"
+            raise GraphmlError(f"convert: {name}: the written folder has {what} than the model: not written")
+
+
+def _same_bits(left: Any, right: Any) -> bool:
+    return left.shape == right.shape and np.array_equal(left.view(np.uint32), right.view(np.uint32))
+
+
+def check_graphs(wanted: Graph, got: Graph) -> None:
+    """GraphmlError for the first node that is another: the folder's class computes something else."""
+    sides = [_without_types(graph) for graph in (wanted, got)]
+    for ours, theirs in zip_longest(*sides):
+        if ours is None or theirs is None or not _is_same(ours, theirs):
+            raise GraphmlError(
+                "convert: the class of the folder computes another graph than the model: wanted "
+                f"{_told(ours)}; got {_told(theirs)}"
+            )
+
+
+@dataclass(frozen=True)
+class _GraphStep:
+    """A node without the types of weights, which a folder has as floats. called: its beginning, as text."""
+
+    called: tuple[str, ...]
+    inputs: tuple[str, ...]
+    settings: Mapping[str, Any]
+
+
+def _without_types(graph: Graph) -> list[_GraphStep]:
+    """The nodes but those that unpack weights."""
+    unpacked: dict[str, str] = {}
+    steps = []
+    for node in graph.nodes:
+        names = [unpacked.get(each.name, each.name) for each in node.inputs]
+        if node.op.name == "dequantize":
+            unpacked[node.name] = names[0]
+            continue
+        settings = {key: value for key, value in node.attributes.items() if key != TYPE}
+        steps.append(_GraphStep((node.name, node.op.name, str(node.shape)), tuple(names), settings))
+    return steps
+
+
+def _is_same(ours: _GraphStep, theirs: _GraphStep) -> bool:
+    if (ours.called, ours.inputs, ours.settings.keys()) != (
+        theirs.called,
+        theirs.inputs,
+        theirs.settings.keys(),
+    ):
+        return False
+    return all(_is_near(value, theirs.settings[key]) for key, value in ours.settings.items())
+
+
+def _is_near(left: Any, right: Any) -> bool:
+    if isinstance(left, float) and isinstance(right, float | int):
+        return isclose(left, right, rel_tol=SMALL_DIFFERENCE)
+    if isinstance(left, tuple | list) and isinstance(right, tuple | list):
+        return len(left) == len(right) and all(map(_is_near, left, right))
+    return bool(left == right)
+
+
+def _told(step: _GraphStep | None) -> str:
+    if step is None:
+        return "no further node"
+    settings = ", ".join(f"{key}={value}" for key, value in step.settings.items())
+    return f"{step.called[0]} = {step.called[1]}({settings})"
+
+
+def logits_of(model: Model) -> tuple[list[int], Any]:
+    """Some ids and a model's logits of them."""
+    count = min(N_TOKENS, model.n_ctx)
+    ids = np.random.default_rng(0).integers(0, model.executor.n_vocab, count).tolist()
+    return ids, model.session(count).eval(ids, all_logits=True)
+
+
+def against_transformers(folder: Path, arch: str | None, backend: str, python: str) -> tuple[str, float]:
+    """transformers' version and the NMSE of its logits of the folder; GraphmlError where they are others.
+
+    backend: of larger models.
+    """
+    options = LoadOptions(backend="reference", kv="f32", arch=arch)
+    with open_path(folder, None if arch is None else Path(arch)) as file:
+        if sum(tensor.n_elements for tensor in file.tensors.values()) > SMALL:
+            options = replace(options, backend=backend)
+    with load_model(folder, options, no_progress) as model:
+        ids, logits = logits_of(model)
+    most = EXACT if options.backend == "reference" else FURTHEST
+    with TemporaryDirectory() as directory:
+        out = Path(directory) / "logits.npz"
+        by = ask("convert", "record_transformers.py", python,
+                 {"model": str(folder.resolve()), "ids": ids, "out": str(out)})  # fmt: skip
+        wanted = archive.arrays_of(out, GraphmlError, "cannot be read")["logits"]
+    came = nmse(logits, wanted)
+    if not came <= most:
+        raise GraphmlError(
+            f"convert: transformers' logits of the written folder are not the model's: wanted an NMSE of at "
+            f"most {most:g}; got {came:.2g}"
+        )
+    return by, came
