@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from graphml.backend import WeightEncoder
 from graphml.errors import BackendError, UsageError, did_you_mean
 from graphml.loading import discovery
+from graphml.options.argument_checks import whole_number
 
 ENCODING_BACKEND = "cpu"
 _NEAR_ONE = 20
@@ -37,7 +38,9 @@ def quantize(
     threads. UsageError for rows that are no whole blocks, for values that are not finite (but in F32, F16
     and BF16) or beyond a block's scale, and for IQ2_XXS, IQ2_XS and IQ1_S without importance.
     """
-    format = _format(type)
+    format, count = _format(type), whole_number(threads)
+    if threads is not None and (count is None or count < 1):
+        raise UsageError(f"threads: wanted a whole number from 1, or None for all cores; got {threads!r}")
     values = _values(format, x)
     weights = None if importance is None else _importance(importance, values.shape[-1])
     if weights is None and format.importance == "needed":
@@ -47,7 +50,7 @@ def quantize(
         *outer, columns = values.shape
         rows = values.reshape(math.prod(outer), columns)
         out = np.empty((len(rows), format.bytes_for(columns)), np.uint8)
-        if not encoder(rows, weights if format.importance != "unused" else None, out, threads):
+        if not encoder(rows, weights if format.importance != "unused" else None, out, count):
             raise UsageError(_flaw(format, values))
         return out.reshape(*outer, out.shape[1])
     is_weighted = weights is not None and format.importance != "unused"

@@ -60,6 +60,12 @@ def test_what_cannot_be_encoded_is_refused_with_its_place(x, kind, importance, t
         graphml.quantize(x, kind, importance)
 
 
+@looped("threads", [0, -1, 1.5, True, "2", 257])
+def test_threads_are_a_whole_number(threads: object) -> None:
+    with pytest.raises(UsageError, match="threads"):
+        graphml.quantize(VALUES, "Q4_K", threads=threads)  # type: ignore[arg-type]
+
+
 def test_names_shapes_and_kinds_of_floats() -> None:
     wanted = graphml.quantize(VALUES, "Q4_K")
     assert wanted.shape == (3, 288)

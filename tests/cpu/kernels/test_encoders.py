@@ -41,7 +41,8 @@ def rmse(format: Format, values: np.ndarray, blocks: np.ndarray, weights: np.nda
 @looped("format", ENCODED, ids=lambda format: format.name)
 def test_the_bytes_are_ggmls(format: Format) -> None:
     for tag, wanted in GGML[format.name].items():
-        assert ggml_record.digest(encode(format, VALUES, tag == "weighted")) == wanted, tag
+        blocks = ggml_record.placed(format, VALUES, encode(format, VALUES, tag == "weighted"))
+        assert ggml_record.digest(blocks) == wanted, tag
 
 
 @looped("format", ENCODED, ids=lambda format: format.name)
@@ -117,6 +118,26 @@ def test_scales_beyond_half_precision_are_refused(format: Format) -> None:
         return
     with pytest.raises(graphml.UsageError, match=r"float16; the value at \(3, 300\) is 1.0+1?5?\d*e\+30"):
         encode(format, values)
+
+
+@looped("format", [f for f in BLOCKS if halves(f.name) != (-1, -1)], ids=lambda format: format.name)
+def test_a_scale_that_is_no_half_is_refused_wherever_it_is_kept(format: Format) -> None:
+    values = VALUES[:4, :512].copy()
+    assert encode(format, values).size
+    values[2, 256:] = np.ldexp(values[2, 256:], 28)
+    with pytest.raises(graphml.UsageError, match=r"within float16; the value at \(2, \d+\)"):
+        encode(format, values)
+
+
+def test_a_group_of_zeros_moves_no_vectors_of_iq3_s() -> None:
+    format, values = graphml_quant.by_name("iq3_s"), VALUES[:8, :256].copy()
+    whole = encode(format, values)
+    values[:, 64:96] = 0
+    indices = slice(2, 66)
+    zeroed = encode(format, values)
+    of_group = np.arange(64) // 8 == 2
+    np.testing.assert_array_equal(zeroed[:, indices][:, ~of_group], whole[:, indices][:, ~of_group])
+    assert not zeroed[:, indices][:, of_group].any()
 
 
 @looped("format", [f for f in BLOCKS if f.encode and f.name != "iq4_nl"], ids=lambda format: format.name)

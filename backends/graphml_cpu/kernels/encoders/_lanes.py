@@ -17,6 +17,7 @@ from graphml_cpu.simd import (
     load,
     maximum,
     minimum,
+    round_even,
     select,
     splat,
     square_root,
@@ -28,8 +29,6 @@ from graphml_cpu.simd import (
 LANES = encoder_lanes(WIDTH)
 F32, I32, U8, U16, F16 = (vector(element, LANES) for element in ("f32", "i32", "u8", "u16", "f16"))
 F32_BYTES = LANES * 4
-# Added to a number below 2^22, it leaves no bits for a fraction: the sum is rounded, halves to even.
-_ROUNDER = 1.5 * 2.0**23
 # A half less its last bit: added to what is just below a half it does not reach the next whole number, and
 # added to a half the sum itself is rounded up to it.
 _BELOW_HALF = 0.5 - 2.0**-25
@@ -37,8 +36,8 @@ _BELOW_HALF = 0.5 - 2.0**-25
 
 @inline
 def nearest(x: Vector) -> Vector:
-    """The nearest whole number, halves to even, of numbers below 2^22."""
-    return (x + _ROUNDER) - _ROUNDER
+    """The nearest whole number, halves to even, as ggml's nearest_int of what it can round."""
+    return round_even(x)
 
 
 @inline

@@ -19,7 +19,17 @@ from graphml_cpu.kernels.encoders._lanes import (
     sum_of_squares,
 )
 from graphml_cpu.kernels.share import Vector
-from graphml_cpu.simd import absolute, load, maximum, minimum, select, splat, square_root, store, zero
+from graphml_cpu.simd import (
+    absolute,
+    load,
+    maximum,
+    minimum,
+    select,
+    splat,
+    square_root,
+    store,
+    zero,
+)
 
 
 @dataclass(frozen=True)
