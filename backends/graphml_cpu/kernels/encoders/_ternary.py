@@ -21,7 +21,7 @@ from graphml_cpu.simd import convert, f32, load, maximum, select, splat, store, 
 SHIFT = 0.125
 
 
-class Split(NamedTuple):
+class SignedSplit(NamedTuple):
     """Where a format finds a group's sorted numbers, `size` vectors each, in scratch; and what it may use.
 
     A format's `split(scratch)` returns F32 scale, first, second, shifts of the group's halves, and not 0
@@ -51,10 +51,10 @@ class Ternary(NamedTuple):
     shifts: int
 
 
-def split_places(size: int) -> Split:
+def split_places(size: int) -> SignedSplit:
     """Behind a group's weights, its scale, and what is kept of the block."""
     first = size + 1 + 256 // size + 64
-    return Split(*((first + part * size) * F32_BYTES for part in range(4)))
+    return SignedSplit(*((first + part * size) * F32_BYTES for part in range(4)))
 
 
 def _make_sort(size: int) -> Any:
@@ -98,7 +98,7 @@ def _make_sort(size: int) -> Any:
     return sort
 
 
-class _Places(NamedTuple):
+class _TernaryPlaces(NamedTuple):
     """In scratch: a group's scale; the groups' scales; of each vector the entry and the shift."""
 
     scale: int
@@ -107,10 +107,10 @@ class _Places(NamedTuple):
     shifts: int
 
 
-def _places(size: int) -> _Places:
+def _places(size: int) -> _TernaryPlaces:
     scales = size + 1
     entries = scales + 256 // size
-    return _Places(*(place * F32_BYTES for place in (size, scales, entries, entries + 32)))
+    return _TernaryPlaces(*(place * F32_BYTES for place in (size, scales, entries, entries + 32)))
 
 
 def _make_weights(size: int, weighted: bool) -> Any:
