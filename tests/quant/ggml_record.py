@@ -95,7 +95,7 @@ def defined(format: Format, encoded: np.ndarray) -> np.ndarray:
 
 
 def placed(format: Format, values: np.ndarray, encoded: np.ndarray) -> np.ndarray:
-    """Encoded blocks without those of IQ3_S with a group of zeros: behind it ggml writes at the place before."""
+    """Encoded blocks without those of IQ3_S with a group of zeros: ggml moves the vectors behind it."""
     if format.name != "iq3_s":
         return encoded
     blocks = encoded.reshape(-1, format.block_bytes).copy()

@@ -129,6 +129,13 @@ def test_a_scale_that_is_no_half_is_refused_wherever_it_is_kept(format: Format) 
         encode(format, values)
 
 
+def test_values_without_importance_keep_their_signs_in_iq3_s() -> None:
+    values, importance = VALUES[:8, :256].copy(), np.ones(256)
+    values[:, 32:64:2], importance[33:64:2] = 0, 0
+    blocks = graphml.quantize(values, "IQ3_S", importance)
+    np.testing.assert_array_equal(blocks[:, 74:106], np.packbits(values < 0, axis=1, bitorder="little"))
+
+
 def test_a_group_of_zeros_moves_no_vectors_of_iq3_s() -> None:
     format, values = graphml_quant.by_name("iq3_s"), VALUES[:8, :256].copy()
     whole = encode(format, values)

@@ -206,7 +206,7 @@ def _make_range(groups: Groups, levels: int, at: _Places) -> Any:
 
 
 def _make_group_search(book: Codebook, groups: Groups, at: _Places) -> Any:
-    """An inline function search(scratch, entries) -> scale, negative where all signs are to be changed."""
+    """An inline function search(scratch, entries) -> scale, negative to change all signs; where zeros are."""
     choose, sums = _make_choice(book, groups.size, at)
     range_of = _make_range(groups, book.levels, at)
     tries, step, again, has_start = groups.tries, groups.step, groups.again, groups.start is not None
@@ -214,7 +214,7 @@ def _make_group_search(book: Codebook, groups: Groups, at: _Places) -> Any:
     first_top = book.levels if has_start else top
 
     @inline
-    def search(scratch: int, entries: int) -> Vector:
+    def search(scratch: int, entries: int) -> tuple[Vector, Vector]:
         tried_entries = scratch + tried_at
         most, is_zero = range_of(scratch)
         scale, best, flags = most / float(first_top), zero(F32), zero(I32)
@@ -242,7 +242,7 @@ def _make_group_search(book: Codebook, groups: Groups, at: _Places) -> Any:
         for vector in range(0, end, F32_BYTES):
             store(entries + vector, select(is_zero, zero(I32), load(I32, entries + vector)))
         scale = select(is_final & (sum_l2 > 0.0), sum_lx / sum_l2, scale)
-        return select(is_zero, zero(F32), scale)
+        return select(is_zero, zero(F32), scale), is_zero
 
     return search
 
@@ -257,12 +257,12 @@ def make_signed_vectors(book: Codebook, groups: Groups, weighted: bool) -> Signe
     signs_at, levels_at = at.signs, at.scale_levels
 
     @inline
-    def store_signs(scale: Vector, signs: int) -> None:
+    def store_signs(scale: Vector, is_zero: Vector, signs: int) -> None:
         """All changed where a scale is negative, none in groups of zeros."""
         for part in range(bytes_of_signs):
             bits = convert(I32, load(U8, signs + part * LANES))
             bits = select(scale < 0.0, bits ^ 255, bits)
-            store(signs + part * LANES, convert(U8, select(scale == 0.0, zero(I32), bits)))
+            store(signs + part * LANES, convert(U8, select(is_zero, zero(I32), bits)))
 
     @inline
     def search(x: int, weights: int, scratch: int) -> Vector:
@@ -276,8 +276,8 @@ def make_signed_vectors(book: Codebook, groups: Groups, weighted: bool) -> Signe
                 bits = _store_magnitudes(values + first, scratch + x_at + first, byte)
                 if even:
                     _even_signs(bits, scratch + weights_at + first, scratch + x_at + first, byte)
-            scale = group_search(scratch, scratch + entries_at + group * vectors * F32_BYTES)
-            store_signs(scale, signs)
+            scale, is_zero = group_search(scratch, scratch + entries_at + group * vectors * F32_BYTES)
+            store_signs(scale, is_zero, signs)
             store(scratch + scales_at + group * F32_BYTES, absolute(scale))
             most = maximum(absolute(scale), most)
         block_scale = most / 31.0
