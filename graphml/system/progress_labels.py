@@ -24,6 +24,8 @@ WORK: Final = {
     "perplexity": ("Perplexity", "chunks"),
     "imatrix": ("Importance", "chunks"),
     "quantize": ("Quantising", ""),
+    "gradients": ("Reading the text", "pieces"),
+    "types": ("Trying types", "matrices"),
     "comparing logits": ("Comparing logits", "engines"),
     "bench": ("Measuring", "rounds"),
     "testing": ("Testing ops", "groups of cases"),
