@@ -297,6 +297,31 @@ def test_what_the_class_does_not_hold_is_refused(tmp_path: Path) -> None:
     assert "--like: wanted where --output is a folder" in done.stderr
 
 
+def test_trained_weights_are_in_place_of_the_models(tmp_path: Path) -> None:
+    """By the model's names, as `to_torch(model).state_dict()` has them."""
+    folder = of_record("qwen2", tmp_path / "base")
+    with open_path(folder) as file:
+        numbers = {key: np.array(of.numpy(), np.float32) for key, of in file.tensors.items()}
+    numbers["blk.1.ffn_up.weight"] *= np.float32(0.5)
+    save_file(numbers, tmp_path / "trained.safetensors")
+    done = command(folder, "--weights", tmp_path / "trained.safetensors", "-o", tmp_path / "whole")
+    assert done.exit_code == 0, done.output
+    assert "1 tensors written" in done.stdout
+    before, after = (load_file(each / "model.safetensors") for each in (folder, tmp_path / "whole"))
+    (changed,) = [key for key in before if not np.array_equal(before[key], after[key])]
+    assert changed == "model.layers.1.mlp.up_proj.weight"
+    assert np.array_equal(after[changed], np.float32(0.5) * before[changed])
+    for wrong, said in (
+        ({"blk.1.ffn_upp.weight": numbers["blk.1.ffn_up.weight"]}, "is no tensor of .*blk.1.ffn_up.weight"),
+        ({"blk.1.ffn_up.weight": np.zeros((2, 2), np.float32)}, "blk.1.ffn_up.weight: wanted floats"),
+        ({"output_norm.weight": numbers["output_norm.weight"]}, "has the numbers of"),
+    ):
+        save_file(wrong, tmp_path / "wrong.safetensors")
+        done = command(folder, "--weights", tmp_path / "wrong.safetensors", "-o", tmp_path / "other")
+        assert done.exit_code == 2
+        assert re.search(said, done.stderr), done.stderr
+
+
 def test_an_embedding_and_an_output_that_are_one_cannot_differ(tmp_path: Path) -> None:
     folder = of_record("gpt2", tmp_path / "base")
     lora = adapter(folder, tmp_path / "lora.gguf", names=("token_embd",))

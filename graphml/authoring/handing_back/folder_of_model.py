@@ -111,7 +111,10 @@ def _write(
     opened: list[FileMap] = []
     family = None if definition is None else discovery.family_from_file(definition)
     if definition is not None and family is None:
-        raise UsageError(f"{definition}: convert: has no FAMILY: no folder of transformers is known of it")
+        raise UsageError(
+            "convert: the model's definition has no FAMILY, as of a plain module: no class of transformers "
+            "is known of it; a GGUF file holds it"
+        )
     try:
         read = read_checkpoint(like, discovery.families(), family, discovery.refused_folders(), opened)
         inverse = Inverse(read, OUTPUT in tensors)
