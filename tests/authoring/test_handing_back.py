@@ -37,8 +37,10 @@ from tests import golden
 from tests.adapter_files import random_pairs, write_adapter
 from tests.authoring.test_import_command import PYTHON, with_torch
 from tests.folder_records import RECORDS, about, write_folder
+from tests.folders.test_packed_folders import write_llama
 from tests.import_records import described
 from tests.import_records import write_folder as write_imported
+from tests.packed_parts import EXAMPLES
 
 Array = NDArray[Any]
 IDS = [5, 9, 3, 17, 2, 8]
@@ -295,6 +297,21 @@ def test_what_the_class_does_not_hold_is_refused(tmp_path: Path) -> None:
     assert "has other files than those of a model" in done.stderr
     done = command(folder, "-o", tmp_path / "x.gguf", "--like", folder)
     assert "--like: wanted where --output is a folder" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["gptq-4", "fp8-block", "modelopt-MXFP8", "compressed-tensors-int-channel"])
+def test_a_packed_folder_becomes_one_of_floats(name: str, tmp_path: Path) -> None:
+    """With the same numbers, and without a word of packing in config.json."""
+    example = EXAMPLES[name]
+    config = json.loads(json.dumps(example.config).replace('{"a":', '{"model":'))
+    packed = write_llama(tmp_path / "packed", example, {"quantization_config": config})
+    (packed / "quantize_config.json").write_text(json.dumps(config))
+    done = command(packed, "-o", tmp_path / "floats")
+    assert done.exit_code == 0, done.output
+    assert "quantization_config" not in json.loads((tmp_path / "floats/config.json").read_text())
+    assert not (tmp_path / "floats/quantize_config.json").exists()
+    left, right = (logits(each, quant="fp32") for each in (packed, tmp_path / "floats"))
+    assert np.array_equal(left, right)
 
 
 def test_trained_weights_are_in_place_of_the_models(tmp_path: Path) -> None:
