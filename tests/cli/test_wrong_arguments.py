@@ -280,6 +280,7 @@ APART = {
     ("perplexity", "--kl-divergence-base"): ("/dev/null/no", "no/folder"),
     ("convert", "--output"): ("/dev/null/no.gguf", "no/folder.gguf", "x.txt"),
     ("convert", "--like"): ("nowhere", "/dev/null/no", __file__),
+    ("convert", "--weights"): ("nowhere", "/dev/null/no", __file__),
     ("convert", "--python"): ("nowhere", "/dev/null/no"),
     ("import", "--weights"): ("/dev/null/no.gguf", "x.txt"),
     ("import", "--tokenizer"): ("nowhere", "/dev/null/no"),
