@@ -87,11 +87,28 @@ def test_work_that_fails_says_which_part(nodes: RayNodes, stories: Model) -> Non
 
 def test_the_command(nodes: RayNodes, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(TEXT)
-    common = ["imatrix", STORIES, "-f", tmp_path / "text.txt", "-c", 24, "-t", 1, "--backend", "cpu"]
+    common: list[object] = [
+        "imatrix",
+        STORIES,
+        "-f",
+        tmp_path / "text.txt",
+        "-c",
+        24,
+        "-t",
+        1,
+        "--backend",
+        "cpu",
+    ]
     graphml_command(*common, "-o", tmp_path / "here.gguf", "--deterministic")
     graphml_command(*common, "-o", tmp_path / "there.gguf", "--deterministic", "--ray", nodes.address)
     here, there = (read_importance(tmp_path / f"{name}.gguf") for name in ("here", "there"))
     assert here.n_chunks == there.n_chunks
     assert all(np.array_equal(here.sums[name], there.sums[name]) for name in here.sums)
+    common[0] = "perplexity"
+    said = [
+        graphml_command(*common, "--deterministic", *more).stdout for more in ([], ["--ray", nodes.address])
+    ]
+    assert said[0] == said[1]
+    common[0] = "imatrix"
     failed = graphml_command(*common, "-o", tmp_path / "x.gguf", "--engines", 2, code=2)
     assert "--engines: wanted --ray ADDRESS with it" in failed.stderr
