@@ -15,12 +15,13 @@ from graphml.cli.options.checks import check_target
 from graphml.cli.options.measured_text import ids_and_beginning, text_to_measure
 from graphml.cli.options.opening import find, load, model_and_word
 from graphml.cli.options.prompts import STDIN
-from graphml.cli.options.spread import check_engines
+from graphml.cli.options.spread import check_engines, spread_on_ray
 from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import Bars, write_json
 from graphml.cluster.cluster_options import EnginesOptions
 from graphml.errors import UsageError
 from graphml.workshop.base_logits import open_base
+from graphml.workshop.chunk_work import spread_perplexity
 from graphml.workshop.divergence import Figure
 from graphml.workshop.text_scores import divergences, write_base
 
