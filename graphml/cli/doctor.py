@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import re
+import sys
+from dataclasses import asdict
 from importlib import metadata
 from typing import Annotated, Any
 
@@ -12,13 +14,18 @@ import typer
 
 import graphml
 from graphml import settings
+from graphml.api.load_model import load_model
 from graphml.backend import Backend, NamedDevice
 from graphml.cli.options import options
+from graphml.cli.options.opening import find
+from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal import machine
-from graphml.cli.terminal.console import write_json
+from graphml.cli.terminal.console import Bars, write_json
 from graphml.loading import discovery, fetch
+from graphml.runtime.programs.load_options import LoadOptions
 from graphml.system.pages import main_memory
 from graphml.system.progress_labels import size
+from graphml.workshop.file_checks import WRONG, file_findings
 
 DISTRIBUTION = "graphml-engine"
 NOT_INSTALLED = (
@@ -28,19 +35,47 @@ NOT_INSTALLED = (
 PACKAGES = ("numpy", "llvmlite", "tokenizers", "jinja2", "huggingface-hub")
 
 
+@grouped
 def doctor(
+    source: options.ModelSource,
+    model: Annotated[
+        str | None,
+        typer.Argument(metavar="[MODEL]", show_default=False, help="Check this model's file instead."),
+    ] = None,
     threads: options.Threads = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Also print the names of architectures.")
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """Show processor, instruction sets, threads, memory bandwidth, and which backends can be used."""
+    """Show processor, instruction sets, threads, memory bandwidth, and which backends can be used.
+
+    With MODEL, what is wrong or odd in its file: numbers, vocabulary, template, rope, what nobody reads.
+    """
+    if model is not None or source.named is not None or source.hf is not None:
+        _check_file(model, source, json)
+        return
     report = facts(threads)
     if json:
         write_json(report)
     else:
         _print(report, verbose)
+
+
+def _check_file(name: str | None, source: options.ModelSource, json: bool) -> None:
+    """Print what is found in a model's file; exit code 1 where something is wrong."""
+    with Bars() as bars:
+        path = find(name, source, bars)
+        with load_model(path, LoadOptions(), bars.report) as model:
+            findings = list(file_findings(model, bars.report))
+    if json:
+        write_json({"model": str(path), "findings": [asdict(finding) for finding in findings]})
+    else:
+        for finding in findings:
+            print(f"{finding.severity:6} {finding.where}: {finding.what}")
+        print(f"{path}: {len(findings)} findings" if findings else f"{path}: nothing wrong or odd was found")
+    if any(finding.severity == WRONG for finding in findings):
+        sys.exit(1)
 
 
 def facts(threads: int | None = None) -> dict[str, Any]:

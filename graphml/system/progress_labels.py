@@ -23,6 +23,7 @@ WORK: Final = {
     "batch": ("Answering", "lines"),
     "perplexity": ("Perplexity", "chunks"),
     "imatrix": ("Importance", "chunks"),
+    "checking": ("Checking tensors", ""),
     "quantize": ("Quantising", ""),
     "gradients": ("Reading the text", "pieces"),
     "types": ("Trying types", "matrices"),

@@ -267,7 +267,7 @@ class Runner:
             read_sources(executor, plan, self.state, self.n_blocks * BLOCK_SIZE, self.max_sequences)
         if not plan.rows:
             return Computed([], time.perf_counter() - start, failed=of_texts, pooled=pooled)
-        options = self._options(plan)
+        options = plan.options or self._pinned or self._adapters.of(plan)
         shows = read is None and any(
             rows.sequence.drafts is not None and rows.sequence.drafts.reads_hidden for rows in plan.rows
         )
@@ -280,7 +280,7 @@ class Runner:
             write_settings(program.inputs, plan.sampled)
             write_draft_settings(program.inputs, plan.drafted)
         executor.n_steps += 1
-        masks_ready = begin_masks(plan.sampled.values() if read is None else ())
+        masks_ready = begin_masks(plan.sampled.values()) if read is None else None
         try:
             if plan.options is not None and plan.options.patch:
                 with patched(plan):
@@ -288,8 +288,10 @@ class Runner:
             else:
                 outputs = program.run(dims, self.state)
         finally:
-            masks_ready()
-        self._keep_states(plan)
+            if masks_ready is not None:
+                masks_ready()
+        if self._copies is not None:
+            self._keep_states(plan, self._copies)
         failed = of_texts | self._keep(plan, outputs)
         if read is not None:
             read(outputs)
@@ -308,7 +310,7 @@ class Runner:
         Source texts, texts, drafts and patches are computed at once, and with them what no stages compute.
         """
         executor, begin_s = self.executor, time.perf_counter()
-        options = self._options(plan)
+        options = plan.options or self._pinned or self._adapters.of(plan)
         drafts = any(rows.sequence.drafts is not None for rows in plan.rows)
         patches = options is not None and bool(options.patch)
         with executor.lock:
@@ -325,7 +327,8 @@ class Runner:
             dims = self._inputs.fill(compiled.program.inputs, plan, options)
             executor.n_steps += 1
             outputs_of = staged.submit(dims, self.state)
-            self._keep_states(plan)
+            if self._copies is not None:
+                self._keep_states(plan, self._copies)
         masks_ready = begin_masks(plan.sampled.values())
 
         def computed() -> Computed:
@@ -348,18 +351,16 @@ class Runner:
             self.executor.n_steps += 1
             read(program.run(dims, self.state))
 
-    def _options(self, plan: StepPlan) -> CompileOptions | None:
-        return plan.options or self._pinned or self._adapters.of(plan)
-
     def _sampled(self, plan: StepPlan, outputs: Mapping[str, Array]) -> list[Sampled]:
         return sampled_rows(
             outputs, plan.sampled, self.executor.n_vocab, self.executor.file.path, self._top_rows
         )
 
-    def _keep_states(self, plan: StepPlan) -> None:
+    @staticmethod
+    def _keep_states(plan: StepPlan, copies: RowCopies) -> None:
         for rows in plan.rows:
-            if rows.keep is not None and self._copies is not None:
-                self._copies.keep(rows.sequence.slot, rows.keep)
+            if rows.keep is not None:
+                copies.keep(rows.sequence.slot, rows.keep)
 
     def _keep(self, plan: StepPlan, outputs: Mapping[str, Array]) -> dict[Sequence, Exception]:
         """What sequences keep of a step besides tokens; errors of those whose scored rows are no numbers."""
@@ -377,7 +378,7 @@ class Runner:
             return None
         executor = self.executor
         with executor.lock:
-            options = self._options(plan)
+            options = plan.options or self._pinned or self._adapters.of(plan)
             alone = self.alone and len(plan.rows) == 1
             compiled = self._program_of(plan, options, alone)
             ahead, inputs = compiled.ahead, compiled.program.inputs
