@@ -37,7 +37,7 @@ QUESTION = "What is graphml's name?"
 
 
 @dataclass(frozen=True)
-class Finding:
+class FileFinding:
     """severity: wrong, or odd. where: a tensor, a key or a part of the file. what: in a sentence."""
 
     severity: str
@@ -45,7 +45,7 @@ class Finding:
     what: str
 
 
-def file_findings(model: Model, progress: Progress = no_progress) -> Iterator[Finding]:
+def file_findings(model: Model, progress: Progress = no_progress) -> Iterator[FileFinding]:
     """What is found in the file of an open model, as it comes. progress: "checking", in bytes of tensors."""
     file = model.executor.file
     yield from _keys(model)
@@ -54,7 +54,7 @@ def file_findings(model: Model, progress: Progress = no_progress) -> Iterator[Fi
     yield from tensor_findings(file, progress)
 
 
-def tensor_findings(file: ModelFile, progress: Progress = no_progress) -> Iterator[Finding]:
+def tensor_findings(file: ModelFile, progress: Progress = no_progress) -> Iterator[FileFinding]:
     """Numbers that are none, matrices of zeros, and sizes far from those of other layers."""
     sizes: dict[str, dict[str, float]] = {}
     done = 0
@@ -65,13 +65,15 @@ def tensor_findings(file: ModelFile, progress: Progress = no_progress) -> Iterat
             continue
         n_bad, largest, square = _summary(tensor)
         if n_bad:
-            yield Finding(WRONG, tensor.name, f"{n_bad:,} of {tensor.n_elements:,} numbers are not finite")
+            yield FileFinding(
+                WRONG, tensor.name, f"{n_bad:,} of {tensor.n_elements:,} numbers are not finite"
+            )
             continue
         is_matrix = sum(size > 1 for size in tensor.shape) > 1
         if largest == 0 and is_matrix:
-            yield Finding(ODD, tensor.name, "all numbers are 0")
+            yield FileFinding(ODD, tensor.name, "all numbers are 0")
         if largest > LARGEST:
-            yield Finding(ODD, tensor.name, f"the largest number is {largest:.3g}")
+            yield FileFinding(ODD, tensor.name, f"the largest number is {largest:.3g}")
         if is_matrix and square:
             kind = re.sub(r"\.\d+\.", ".*.", tensor.name)
             sizes.setdefault(kind, {})[tensor.name] = (square / tensor.n_elements) ** 0.5
@@ -79,7 +81,9 @@ def tensor_findings(file: ModelFile, progress: Progress = no_progress) -> Iterat
         usual = median(of_kind.values())
         for name, size in of_kind.items():
             if len(of_kind) > 2 and not usual / FAR < size < usual * FAR:
-                yield Finding(ODD, name, f"its root mean square is {size:.3g}; in other layers {usual:.3g}")
+                yield FileFinding(
+                    ODD, name, f"its root mean square is {size:.3g}; in other layers {usual:.3g}"
+                )
 
 
 def _summary(tensor: Tensor) -> tuple[int, float, float]:
@@ -101,54 +105,56 @@ def _summary(tensor: Tensor) -> tuple[int, float, float]:
     return n_bad, largest, square
 
 
-def _keys(model: Model) -> Iterator[Finding]:
+def _keys(model: Model) -> Iterator[FileFinding]:
     executor = model.executor
     metadata = executor.file.metadata
     arch = metadata.text("general.architecture")
     executor.build(1, 1)  # a graph knows what it uses
     for name in executor.unused_tensors:
-        yield Finding(ODD, name, "the architecture does not use this tensor")
+        yield FileFinding(ODD, name, "the architecture does not use this tensor")
     scaling = metadata.get(f"{arch}.rope.scaling.type", "none")
     tables = [name for name in executor.file.tensors if "rope_freqs" in name or "rope_factors" in name]
     if scaling in ("linear", "yarn") and tables:
-        yield Finding(
+        yield FileFinding(
             ODD, f"{arch}.rope.scaling.type",
             f"says {scaling}, and {tables[0]} scales rope, too: positions are scaled twice",
         )  # fmt: skip
     for key in (f"{arch}.rope.scale_linear", f"{arch}.rope.scaling.factor"):
         factor = metadata.get(key, 1.0)
         if isinstance(factor, (int, float)) and not 0 < factor < 1e4:
-            yield Finding(WRONG, key, f"wanted a factor above 0; it is {factor}")
+            yield FileFinding(WRONG, key, f"wanted a factor above 0; it is {factor}")
 
 
-def _vocabulary(model: Model) -> Iterator[Finding]:
+def _vocabulary(model: Model) -> Iterator[FileFinding]:
     metadata, tokenizer = model.executor.file.metadata, model.tokenizer
     if tokenizer is None:
-        yield Finding(ODD, "tokenizer.ggml.model", "the file has no vocabulary: it takes and gives ids alone")
+        yield FileFinding(
+            ODD, "tokenizer.ggml.model", "the file has no vocabulary: it takes and gives ids alone"
+        )
         return
     texts = metadata.get("tokenizer.ggml.tokens", [])
     doubles = [text for text, count in Counter(texts).items() if count > 1]
     if doubles:
         what = f"{len(doubles)} texts are there twice, as {doubles[0]!r:.60}"
-        yield Finding(ODD, "tokenizer.ggml.tokens", what)
+        yield FileFinding(ODD, "tokenizer.ggml.tokens", what)
     for key in metadata:
         if re.fullmatch(r"tokenizer\.ggml\.\w+_token_id", key):
             value = metadata[key]
             if isinstance(value, int) and not 0 <= value < len(texts):
-                yield Finding(WRONG, key, f"is {value}; the vocabulary has {len(texts)} tokens")
+                yield FileFinding(WRONG, key, f"is {value}; the vocabulary has {len(texts)} tokens")
     embedding = model.executor.file.tensors.get("token_embd.weight")
     if embedding is not None and embedding.shape[0] < len(texts):
         what = f"has {embedding.shape[0]} rows; the vocabulary has {len(texts)} tokens"
-        yield Finding(WRONG, "token_embd.weight", what)
+        yield FileFinding(WRONG, "token_embd.weight", what)
     if metadata.get("tokenizer.ggml.model") == "gpt2":
         yield from _pre_tokenizer(metadata.get("tokenizer.ggml.pre"), texts)
 
 
-def _pre_tokenizer(name: object, texts: list[str]) -> Iterator[Finding]:
+def _pre_tokenizer(name: object, texts: list[str]) -> Iterator[FileFinding]:
     """A pre-tokenizer under which the vocabulary's own tokens cannot have been learned."""
     key = "tokenizer.ggml.pre"
     if not isinstance(name, str):
-        yield Finding(ODD, key, "is missing: texts are cut as by default, as few models were trained")
+        yield FileFinding(ODD, key, "is missing: texts are cut as by default, as few models were trained")
         return
     if name not in PRE_TOKENIZERS:
         return
@@ -159,7 +165,7 @@ def _pre_tokenizer(name: object, texts: list[str]) -> Iterator[Finding]:
     best = [other for of_other, other in others if of_other <= others[0][0] + 1e-3]
     better = f"; {', '.join(best[:3])} cut {others[0][0]:.1%}" if others[0][0] < share / 2 else ""
     what = f"{name!r} cuts {share:.1%} of the vocabulary's own tokens, which it cannot have made{better}"
-    yield Finding(ODD, key, what)
+    yield FileFinding(ODD, key, what)
 
 
 def _cut_share(name: str, texts: list[str]) -> float:
@@ -181,14 +187,14 @@ def _cut_share(name: str, texts: list[str]) -> float:
     return cut / seen if seen else 0.0
 
 
-def _template(model: Model) -> Iterator[Finding]:
+def _template(model: Model) -> Iterator[FileFinding]:
     metadata = model.executor.file.metadata
     texts = set(metadata.get("tokenizer.ggml.tokens", []))
     key = "tokenizer.chat_template"
     if not template_names(metadata):
         marks = [mark for mark in CHAT if mark in texts]
         if marks and model.executor.generates:
-            yield Finding(
+            yield FileFinding(
                 ODD, key, f"is missing, though the vocabulary has {marks[0]}: it was trained to chat"
             )
         return
@@ -197,12 +203,12 @@ def _template(model: Model) -> Iterator[Finding]:
         try:
             text = template.render([{"role": "user", "content": QUESTION}])
         except GraphmlError as error:
-            yield Finding(WRONG, where, f"fails for one question: {error}")
+            yield FileFinding(WRONG, where, f"fails for one question: {error}")
             continue
         if QUESTION not in text:
-            yield Finding(WRONG, where, "leaves the user's text out")
+            yield FileFinding(WRONG, where, "leaves the user's text out")
         again = template.render([{"role": "user", "content": QUESTION}], add_generation_prompt=False)
         if text == again and name == "default":
-            yield Finding(
+            yield FileFinding(
                 ODD, where, "gives no beginning of an answer: add_generation_prompt changes nothing"
             )
