@@ -25,6 +25,7 @@ NO_MODEL = {
     "tokenize",
     "info",
     "doctor",
+    "adapter",
     "quantize",
     "models",
     "pull",
