@@ -23,6 +23,7 @@ WORK: Final = {
     "batch": ("Answering", "lines"),
     "perplexity": ("Perplexity", "chunks"),
     "imatrix": ("Importance", "chunks"),
+    "cvector": ("Control vectors", "pairs"),
     "quantize": ("Quantising", ""),
     "comparing logits": ("Comparing logits", "engines"),
     "bench": ("Measuring", "rounds"),

@@ -1,4 +1,4 @@
-"""Writes a LoRA adapter as the GGUF file that llama.cpp and `lora=` read."""
+"""Writes LoRA adapters and control vectors as the GGUF files that llama.cpp and graphml read."""
 
 from __future__ import annotations
 
@@ -31,6 +31,23 @@ def write_adapter(
     for name, pair in pairs.items():
         for end, array in zip(("lora_a", "lora_b"), pair, strict=True):
             writer.add_tensor(f"{name}.{end}", np.ascontiguousarray(array, np.float32))
+    _finish(writer)
+
+
+def write_control_vectors(path: Path, model_hint: str, directions: Mapping[int, Any]) -> None:
+    """Write a file with the direction of each layer, float32. OSError where it fails.
+
+    model_hint: the architecture of the model.
+    """
+    writer = gguf.GGUFWriter(path, "controlvector")
+    writer.add_string("controlvector.model_hint", model_hint)
+    writer.add_int32("controlvector.layer_count", len(directions))
+    for layer, array in directions.items():
+        writer.add_tensor(f"direction.{layer}", np.ascontiguousarray(array, np.float32))
+    _finish(writer)
+
+
+def _finish(writer: gguf.GGUFWriter) -> None:
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
