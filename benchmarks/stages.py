@@ -56,7 +56,7 @@ def cluster(count: int, cpus: int) -> Iterator[None]:
 
 def spent_by(engine: Engine, count: int, n_prompt: int, n_tokens: int, numbers: random.Random) -> float:
     """Seconds of so many requests at once."""
-    prompts = [[numbers.randrange(1000, 30000) for _ in range(n_prompt)] for _ in range(count)]
+    prompts = [[numbers.randrange(3, engine.n_vocab) for _ in range(n_prompt)] for _ in range(count)]
     start = time.perf_counter()
     handles = [engine.submit(ids, PARAMS, max_tokens=n_tokens) for ids in prompts]
     assert all(len(handle.result().ids) == n_tokens for handle in handles)

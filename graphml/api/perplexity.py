@@ -79,10 +79,14 @@ def perplexity(
     n_chunks = n_chunks_of(session, len(ids), n_ctx, chunks)
     sums = LossSums(n_ctx, n_chunks)
     for index in range(n_chunks):
-        chunk = ids[index * n_ctx : (index + 1) * n_ctx]
-        for targets, logits in scored_rows(session, chunk, bos):
-            sums.add(losses(logits, targets))
+        sums.add(chunk_losses(session, ids[index * n_ctx : (index + 1) * n_ctx], bos))
         yield sums.estimate(index + 1)
+
+
+def chunk_losses(session: Session, chunk: Sequence[int], bos: int | None) -> NDArray[np.float64]:
+    """The negative log-likelihoods of a chunk's scored ids; see `perplexity`."""
+    parts = [losses(logits, targets) for targets, logits in scored_rows(session, chunk, bos)]
+    return np.concatenate(parts)
 
 
 class LossSums:

@@ -14,11 +14,11 @@ import typer
 from graphml.cli.options import options
 from graphml.cli.options.checks import check_target
 from graphml.cli.options.opening import find, load, model_and_word
+from graphml.cli.options.spread import check_engines
 from graphml.cli.options.typer_options import grouped, sources_by_field
 from graphml.cli.terminal.console import Bars, own_output, say, write_json
 from graphml.cluster.cluster_options import EnginesOptions, importing_ray
 from graphml.errors import UsageError
-from graphml.options.option_fields import options_of
 from graphml.sampling import SamplingParams
 from graphml.sampling.chain.sampler import sampler_of
 from graphml.sampling.structured.params_structure import matcher_of
@@ -121,10 +121,8 @@ def batch(
 
 def _engines(cluster: EnginesOptions) -> Engines:
     """What answers: an engine of this process, or those of a cluster."""
+    check_engines(cluster)
     if cluster.ray is None:
-        for name, stated in options_of(EnginesOptions).items():
-            if getattr(cluster, name):
-                raise UsageError(f"{stated.flags[-1]}: wanted --ray ADDRESS with it")
         from graphml.server.local_server import LocalServer
 
         return LocalServer

@@ -10,7 +10,9 @@ from typing import Annotated
 import typer
 
 import graphml
+from graphml.api.load_model import load_model
 from graphml.authoring.handing_back.folder_of_model import hand_back
+from graphml.authoring.handing_back.trained_weights import with_weights
 from graphml.authoring.handing_on import hand_on
 from graphml.cli.options import options
 from graphml.cli.options.checks import check_file, check_folder, check_target
@@ -20,6 +22,7 @@ from graphml.cli.terminal.console import Bars
 from graphml.errors import UsageError
 from graphml.loading.carried_definition import trusted_definition
 from graphml.loading.huggingface.folder import CONFIG
+from graphml.loading.open_file import open_path
 from graphml.system.progress_labels import size
 
 FILE = ".gguf"
@@ -40,6 +43,11 @@ def convert(
                      help="Folder of transformers whose class, config.json and tokenizer the written folder "
                      "has; by default the model itself."),
     ] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option("--weights", metavar="FILE.safetensors", show_default=False,
+                     help="Weights in place of the model's, by its names: what was trained with PyTorch."),
+    ] = None,
     python: Annotated[
         Path | None,
         typer.Option("--python", metavar="PATH", show_default=False,
@@ -58,7 +66,8 @@ def convert(
         raise UsageError(f"{option}: wanted where --output is a folder of transformers; got {str(output)!r}")
     if output.exists() and not force:
         raise UsageError(f"--output: {output} is there already; --force overwrites it")
-    with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
+    check_file("--weights", weights)
+    with Bars() as bars, _opened(find(model, opening, bars), opening, weights, bars) as opened:
         if is_file:
             source = None if opening.arch is None else Path(opening.arch)
             done = hand_on(opened, output, source, opening)
@@ -67,6 +76,14 @@ def convert(
         else:
             said = _folder(opened, output, like, python, opening)
     print(f"{output}: {said}")
+
+
+def _opened(path: Path, opening: options.Converted, weights: Path | None, bars: Bars) -> graphml.Model:
+    """The model, with other weights where a file of them is named."""
+    if weights is None:
+        return load(path, opening, bars)
+    file = open_path(path, None if opening.arch is None else Path(opening.arch))
+    return load_model(path, opening, bars.report, with_weights(file, weights))
 
 
 def _check_folders(output: Path, like: Path | None, python: Path | None, opening: options.Converted) -> None:

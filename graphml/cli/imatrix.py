@@ -16,10 +16,13 @@ from graphml.cli.options import options
 from graphml.cli.options.checks import check_target
 from graphml.cli.options.measured_text import ids_and_beginning, text_to_measure
 from graphml.cli.options.opening import find, load
+from graphml.cli.options.spread import check_engines, spread_on_ray
 from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import Bars
+from graphml.cluster.cluster_options import EnginesOptions
 from graphml.errors import UsageError
 from graphml.system.progress_labels import size
+from graphml.workshop.chunk_work import spread_importance
 from graphml.workshop.importance import Importance, importance
 from graphml.workshop.importance_file import OLD_FORM, read_importance, read_with_keys, write_importance
 
@@ -32,6 +35,7 @@ Files = list[Path]
 @grouped
 def imatrix(
     opening: options.Running,
+    engines: EnginesOptions,
     output: Annotated[
         Path,
         typer.Option(
@@ -66,6 +70,7 @@ def imatrix(
     """
     if chunks == 0:
         raise UsageError("--chunks: wanted at least 1, or -1 for all; got 0")
+    check_engines(engines)
     check_target("--output", output, ".gguf", OLD_FORM)
     if output.exists() and not force:
         raise UsageError(f"--output: {output} is there already; --force overwrites it")
@@ -74,9 +79,8 @@ def imatrix(
     seen = Importance(chunk_size=n_ctx)
     others = [read_importance(path) for path in in_files or ()]
     if file is not None:
-        seen = _collect(
-            opening, model, file, output, n_ctx, None if chunks < 0 else chunks, process_output, save_every
-        )
+        limit = None if chunks < 0 else chunks
+        seen = _collect(opening, engines, model, file, output, n_ctx, limit, process_output, save_every)
     elif model is not None:
         raise UsageError(
             "--file: wanted a text for the model; without one the files of --in-file are added up"
@@ -93,8 +97,8 @@ def imatrix(
 
 
 def _collect(
-    opening: options.Running, model: str | None, file: Path, output: Path, n_ctx: int, chunks: int | None,
-    process_output: bool, save_every: int,
+    opening: options.Running, engines: EnginesOptions, model: str | None, file: Path, output: Path,
+    n_ctx: int, chunks: int | None, process_output: bool, save_every: int,
 ) -> Importance:  # fmt: skip
     """What the text's chunks have shown, those of a run that was stopped among them."""
     text = text_to_measure(file)
@@ -109,7 +113,11 @@ def _collect(
         if seen is not None:
             print(f"{begun}: goes on behind {seen.n_chunks} chunks", file=sys.stderr)
         bars.report("imatrix", 0, n_chunks)
-        steps = importance(opened, ids, n_ctx, chunks, bos, process_output, seen)
+        if engines.ray is None:
+            steps = importance(opened, ids, n_ctx, chunks, bos, process_output, seen)
+        else:
+            spread = spread_on_ray(opened, engines)
+            steps = spread_importance(spread, ids, n_ctx, n_chunks, bos, process_output, seen)
         for seen in steps:
             bars.report("imatrix", seen.n_chunks, n_chunks)
             if seen.n_chunks % save_every == 0 and seen.n_chunks < n_chunks:

@@ -15,10 +15,13 @@ from graphml.cli.options.checks import check_target
 from graphml.cli.options.measured_text import ids_and_beginning, text_to_measure
 from graphml.cli.options.opening import find, load, model_and_word
 from graphml.cli.options.prompts import STDIN
+from graphml.cli.options.spread import check_engines, spread_on_ray
 from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import Bars, write_json
+from graphml.cluster.cluster_options import EnginesOptions
 from graphml.errors import UsageError
 from graphml.workshop.base_logits import open_base
+from graphml.workshop.chunk_work import spread_perplexity
 from graphml.workshop.divergence import Figure
 from graphml.workshop.text_scores import divergences, write_base
 
@@ -26,6 +29,7 @@ from graphml.workshop.text_scores import divergences, write_base
 @grouped
 def perplexity(
     opening: options.Running,
+    engines: EnginesOptions,
     model: options.Model = None,
     word: Annotated[
         str | None, typer.Argument(metavar="FILE", help="The text, in place of --file.", show_default=False)
@@ -61,6 +65,9 @@ def perplexity(
     --kl-divergence-base FILE keeps what the model says to each position; of another model, --kl-divergence
     then says how far it is from that.
     """
+    check_engines(engines)
+    if engines.ray is not None and base is not None:
+        raise UsageError("--ray: spreads the estimate alone; wanted no --kl-divergence-base")
     if chunks == 0:
         raise UsageError("--chunks: wanted at least 1, or -1 for all; got 0")
     model, word = model_and_word(model, word, opening)
@@ -78,11 +85,12 @@ def perplexity(
         ctx = chunk_of(len(ids), n_ctx, opened.n_ctx)
         estimate = None
         bars.report("perplexity", 0, 0)
-        session = opened.session(ctx)
-        steps = (
-            estimates(session, ids, ctx, limit, begins) if base is None
-            else write_base(session, ids, ctx, base, limit, begins)
-        )  # fmt: skip
+        if engines.ray is not None:
+            steps = spread_perplexity(spread_on_ray(opened, engines), opened, ids, ctx, limit, begins)
+        elif base is not None:
+            steps = write_base(opened.session(ctx), ids, ctx, base, limit, begins)
+        else:
+            steps = estimates(opened.session(ctx), ids, ctx, limit, begins)
         for estimate in steps:
             bars.report("perplexity", estimate.chunks, estimate.n_chunks)
         assert estimate is not None

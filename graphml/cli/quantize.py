@@ -11,6 +11,7 @@ import typer
 from graphml.cli.bench import default_threads
 from graphml.cli.options import options
 from graphml.cli.options.checks import check_target
+from graphml.cli.options.chosen_types import ChoosingOptions, types_of
 from graphml.cli.options.opening import find
 from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import Bars, write_json
@@ -21,19 +22,22 @@ from graphml.weights.metadata import Metadata
 from graphml.weights.type_mixes import file_type
 from graphml.workshop.importance import Importance
 from graphml.workshop.importance_file import read_importance
-from graphml.workshop.quantized_file import Change, WantedTypes, changes, write_quantized
+from graphml.workshop.quantized_file import Change, WantedTypes, changes, planned, write_quantized
 
 Texts = list[str]
+CHOSEN = "chosen"
+"""In the place of a file type where types are chosen."""
 
 
 @grouped
 def quantize(
     source: options.ModelSource,
+    choosing: ChoosingOptions,
     words: Annotated[
         Texts,
         typer.Argument(
-            metavar="[MODEL] OUTPUT TYPE", show_default=False,
-            help="The model, the file to write, and its file type, such as Q4_K_M.",
+            metavar="[MODEL] OUTPUT [TYPE]", show_default=False,
+            help="The model, the file to write, and its file type, such as Q4_K_M, unless types are chosen.",
         ),
     ],
     imatrix: Annotated[
@@ -66,31 +70,47 @@ def quantize(
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     json: options.Json = False,
 ) -> None:  # fmt: skip
-    """Write a model's GGUF file with its tensors in other types, chosen as llama-quantize chooses them."""
-    model, output, kind = _words(words, source, dry_run)
-    wanted = WantedTypes(kind, tuple(map(_rule, tensor_type or ())), pure, keep_output, requantise)
-    file_type(kind)
+    """Write a model's GGUF file with its tensors in other types, chosen as llama-quantize chooses them.
+
+    --auto chooses a type for each matrix by what it costs the model's answers, for a size.
+    """
+    choosing.check()
+    model, output, kind = _words([*words, CHOSEN] if choosing.chooses else words, source, dry_run)
+    rules = tuple(map(_rule, tensor_type or ()))
+    if choosing.chooses and (rules or pure or keep_output):
+        raise UsageError(
+            "--auto and --plan say each type: wanted no --tensor-type, --pure, --leave-output-tensor"
+        )
+    if not choosing.chooses:
+        file_type(kind)
     if output is not None:
         check_target("OUTPUT", output, ".gguf")
         if output.exists() and not (force or dry_run):
             raise UsageError(f"OUTPUT: {output} is there already; --force overwrites it")
     seen = None if imatrix is None else read_importance(imatrix)
+    kl: float | None = None
     with Bars() as bars:
         path = find(model, source, bars)
         if path.is_dir():
             raise UsageError(f"{path}: wanted a GGUF file; `graphml convert` writes one of a folder")
         with open_model(path) as file:
             _check_keys(file.metadata)
-            plan = changes(file, wanted, seen)
+            n_threads = threads or default_threads()
+            if choosing.chooses:
+                chosen = types_of(choosing, path, file, seen, n_threads, bars)
+                kind, seen, kl = chosen.kind.name, chosen.importance, chosen.kl
+                plan = planned(file, chosen.types, requantise, seen)
+            else:
+                plan = changes(file, WantedTypes(kind, rules, pure, keep_output, requantise), seen)
             if dry_run:
-                _print(file, plan, kind, json)
+                _print(file, plan, kind, kl, json)
                 return
             assert output is not None
             paths = write_quantized(
-                file, plan, kind, output, seen, str(imatrix or ""), threads or default_threads(), keep_split,
+                file, plan, kind, output, seen, str(imatrix or choosing.costs or ""), n_threads, keep_split,
                 bars.report,
             )  # fmt: skip
-            _summary(plan, paths, seen, json)
+            _summary(plan, paths, seen, kl, json)
 
 
 def _words(
@@ -120,7 +140,7 @@ def _check_keys(metadata: Metadata) -> None:
         raise UsageError(f"{metadata.path}: wanted a GGUF file of a model, with general.architecture")
 
 
-def _print(file: ModelFile, plan: list[Change], kind: str, json: bool) -> None:
+def _print(file: ModelFile, plan: list[Change], kind: str, kl: float | None, json: bool) -> None:
     total = sum(change.n_bytes for change in plan)
     before = sum(change.tensor.n_bytes for change in plan)
     if json:
@@ -131,7 +151,7 @@ def _print(file: ModelFile, plan: list[Change], kind: str, json: bool) -> None:
         ]  # fmt: skip
         write_json(
             {"model": str(file.path), "file_type": file_type(kind).name, "bytes_before": before,
-             "bytes": total, "tensors": tensors}
+             "bytes": total, "predicted_kl": kl, "tensors": tensors}
         )  # fmt: skip
         return
     width = max(len(change.tensor.name) for change in plan)
@@ -141,10 +161,12 @@ def _print(file: ModelFile, plan: list[Change], kind: str, json: bool) -> None:
         types = f"{before_it}{change.dtype}"
         reason = f"  {change.reason}" if change.reason else ""
         print(f"{change.tensor.name:{width}}  {shape:>16}  {types:18} {size(change.n_bytes):>10}{reason}")
-    print(f"{size(before)} -> {size(total)}, {_bits(plan):.2f} bits a weight")
+    print(f"{size(before)} -> {size(total)}, {_bits(plan):.2f} bits a weight{_said(kl)}")
 
 
-def _summary(plan: list[Change], paths: list[Path], seen: Importance | None, json: bool) -> None:
+def _summary(
+    plan: list[Change], paths: list[Path], seen: Importance | None, kl: float | None, json: bool
+) -> None:
     n_bytes = sum(path.stat().st_size for path in paths)
     changed = [change for change in plan if change.dtype != change.tensor.dtype]
     unseen = [c.tensor.name for c in changed if seen is not None and c.tensor.name not in seen.sums]
@@ -152,19 +174,23 @@ def _summary(plan: list[Change], paths: list[Path], seen: Importance | None, jso
     if json:
         write_json(
             {"files": [str(path) for path in paths], "bytes": n_bytes, "bits_per_weight": _bits(plan),
-             "without_importance": unseen,
+             "predicted_kl": kl, "without_importance": unseen,
              "other_types": {name: [change.dtype, change.reason] for name, change in others.items()}}
         )  # fmt: skip
         return
     mix = Counter(change.dtype for change in plan if len(change.tensor.shape) > 1)
     types = ", ".join(f"{count} {name.upper()}" for name, count in mix.most_common())
-    print(f"{paths[0]}: {size(n_bytes)}, {_bits(plan):.2f} bits a weight; {types}")
+    print(f"{paths[0]}: {size(n_bytes)}, {_bits(plan):.2f} bits a weight{_said(kl)}; {types}")
     if len(paths) > 1:
         print(f"{len(paths)} parts")
     for (reason, dtype), count in Counter((c.reason, c.dtype) for c in others.values()).items():
         print(f"{count} {dtype.upper()}: {reason}")
     if unseen:
         print(f"without importance: {', '.join(unseen[:4])}{', ...' if len(unseen) > 4 else ''}")
+
+
+def _said(kl: float | None) -> str:
+    return "" if kl is None else f", KL divergence a token predicted {kl:.4f}"
 
 
 def _bits(plan: list[Change]) -> float:

@@ -13,8 +13,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -23,10 +22,11 @@ from graphml.api.load_model import load_model
 from graphml.api.model import Model
 from graphml.cluster.beginnings import Beginning
 from graphml.cluster.cluster_options import EnginesOptions
-from graphml.cluster.node_check import FileSender, Wanted, prepared, ready_nodes, wanted_files
+from graphml.cluster.engine_places import engine_places
+from graphml.cluster.node_check import Wanted, prepared
 from graphml.cluster.prefix_routing import PrefixRouter
 from graphml.cluster.ray_cluster import RayCluster, described
-from graphml.errors import BackendError, UsageError
+from graphml.errors import BackendError
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.server.local_server import LocalServer
 from graphml.server.options.server_options import ServerOptions
@@ -86,25 +86,15 @@ class RayEngines(Closing):
             raise
 
     def _started(self, model: Model, server: ServerOptions, options: EnginesOptions) -> dict[str, _State]:
-        opened = _opened_by(model)
-        wanted = wanted_files(model.path, [*map(Path, model.executor.file.paths)], opened)
-        large = self._cluster.nodes_for(options.engines or 1, options.engine_cpus or 0, "--engine-cpus")
-        self._source = FileSender(self._cluster, wanted.model)
-        nodes = ready_nodes(self._cluster, large, wanted, self._source)
-        count = options.engines or len(nodes)
-        share = -(-count // len(nodes))  # engines of the first node
-        sizes = [options.engine_cpus or nodes[i % len(nodes)].cpus / share for i in range(count)]
-        self._cluster.check_free({"CPU": sum(sizes), "GPU": options.engine_gpus * count})
+        self._places = engine_places(self._cluster, model, options)
         engines = {}
-        for i, cpus in enumerate(sizes):
-            opened_by = replace(opened, threads=opened.threads or max(1, int(cpus)))
+        for i, place in enumerate(self._places.places):
             actor = ray.remote(_Engine).options(
-                num_cpus=cpus, num_gpus=options.engine_gpus, max_restarts=-1, max_task_retries=0,
+                **place.actor_options(options.engine_gpus), max_task_retries=0,
                 max_concurrency=server.parallel + server.limits.waiting,
-                scheduling_strategy=RayCluster.near(nodes[i % len(nodes)]),
             )  # fmt: skip
-            engines[f"engine {i} ({nodes[i % len(nodes)]})"] = _State(
-                actor.remote(wanted, self._source.name, opened_by, server)
+            engines[f"engine {i} ({place.node})"] = _State(
+                actor.remote(self._places.wanted, self._places.source.name, place.options, server)
             )
         return engines
 
@@ -209,12 +199,6 @@ class RayEngines(Closing):
 def engines_on_ray(options: EnginesOptions) -> Callable[[Model, ServerOptions], RayEngines]:
     """For `batch_jobs.run(..., engines=engines_on_ray(EnginesOptions("auto")))`."""
     return lambda model, server: RayEngines(model, server, options)
-
-
-def _opened_by(model: Model) -> LoadOptions:
-    if model.opened_by is None:
-        raise UsageError("engines: wanted a model that `graphml.load` has opened, to open it so on each node")
-    return model.opened_by
 
 
 def _future(reference: Any) -> asyncio.Future[Any]:

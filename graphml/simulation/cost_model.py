@@ -143,6 +143,8 @@ def _pairs(values: Any) -> tuple[tuple[int, float], ...]:
     for rows, seconds in pairs:
         _check("rows_s", rows, int, 1)
         _check("rows_s", seconds, float, 0)
+    if pairs and not any(seconds for _, seconds in pairs):
+        raise UsageError("cost model: rows_s: wanted seconds above 0 of some number of rows")
     if not pairs or any(first[0] >= second[0] for first, second in pairwise(pairs)):
         raise UsageError(f"cost model: rows_s: wanted pairs in the order of their rows; got {values!r:.80}")
     return pairs

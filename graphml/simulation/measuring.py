@@ -123,6 +123,9 @@ def fitted(rows: Any, others: Any, seconds: Any) -> tuple[list[int], list[float]
         ratios = seconds / np.maximum(table @ values, 1e-9)
         counts = abs(ratios / np.median(ratios) - 1) < TRIM
     error = float(np.median(abs(ratios[counts] - 1)))
+    at_knots = np.maximum.accumulate(values[: len(knots)])  # more rows never take less: noise may say so
+    positive = at_knots[at_knots > 0]
+    values[: len(knots)] = np.maximum(at_knots, positive[0] if len(positive) else 1e-9)
     return knots, values.tolist(), error
 
 

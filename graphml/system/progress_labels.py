@@ -25,6 +25,8 @@ WORK: Final = {
     "imatrix": ("Importance", "chunks"),
     "cvector": ("Control vectors", "pairs"),
     "quantize": ("Quantising", ""),
+    "gradients": ("Reading the text", "pieces"),
+    "types": ("Trying types", "matrices"),
     "comparing logits": ("Comparing logits", "engines"),
     "bench": ("Measuring", "rounds"),
     "testing": ("Testing ops", "groups of cases"),

@@ -94,6 +94,17 @@ def changes(file: ModelFile, wanted: WantedTypes, importance: Importance | None)
     return done
 
 
+def planned(
+    file: ModelFile, types: Mapping[str, str], requantise: bool, importance: Importance | None
+) -> list[Change]:
+    """What becomes of each tensor by a choice of types; the others stay. Refuses what `changes` does."""
+    plan = [Change(tensor, types.get(name, tensor.dtype)) for name, tensor in file.tensors.items()]
+    for change in plan:
+        if change.dtype != change.tensor.dtype:
+            _check(change, "", WantedTypes("", requantise=requantise), importance)
+    return plan
+
+
 def _stays(tensor: Tensor, wanted: WantedTypes) -> bool:
     return (
         is_kept(tensor.name, tensor.shape)

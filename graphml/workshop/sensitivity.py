@@ -1,9 +1,9 @@
 """How much each number of a model's matrices matters: the diagonal of its Fisher matrix, by PyTorch.
 
-Texts are read by the model's module; behind each token one is sampled from what the model says, and the gradients of
-these tokens' log-likelihood are squared. Half of that times squared errors of rounding, added up over a matrix, is
-the KL divergence a token that they cost, as long as they are small (docs/decisions/0136). Knows models and arrays;
-nothing of types or files.
+Texts are read by the model's module; behind each token one is sampled from what the model says, and the
+gradients of these tokens' log-likelihood are squared. Half of that times squared errors of rounding, added up
+over a matrix, is the KL divergence a token that they cost, as long as they are small (docs/decisions/0136).
+Knows models and arrays; nothing of types or files.
 """
 
 from __future__ import annotations
@@ -34,13 +34,16 @@ class Sensitivity:
     def kl(self, name: str, errors: Floats) -> float:
         """What errors of a matrix, of its shape, cost: nats a token."""
         sums = self.sums[name].ravel()
-        return float(np.einsum("i,i,i->", sums, errors.ravel(), errors.ravel(), dtype=np.float64)) / self._count
+        return (
+            float(np.einsum("i,i,i->", sums, errors.ravel(), errors.ravel(), dtype=np.float64)) / self._count
+        )
 
     def columns(self, name: str) -> NDArray[np.float64]:
         """How much a column matters: the mean over a matrix's rows, [matrices, columns]."""
         sums = self.sums[name]
         matrices = sums.reshape(-1, *sums.shape[-2:])
-        return matrices.mean(axis=1, dtype=np.float64) / self._count
+        means: NDArray[np.float64] = matrices.mean(axis=1, dtype=np.float64)
+        return means / self._count
 
     @property
     def _count(self) -> float:
@@ -56,7 +59,12 @@ def memory(model: Model, names: Sequence[str]) -> int:
 
 
 def sensitivity(
-    model: Model, ids: Sequence[int], names: Sequence[str], n_texts: int = 32, seed: int = 0, length: int = LENGTH
+    model: Model,
+    ids: Sequence[int],
+    names: Sequence[str],
+    n_texts: int = 32,
+    seed: int = 0,
+    length: int = LENGTH,
 ) -> Iterator[Sensitivity]:
     """Measure these matrices; gives what was seen after each text, the same object.
 
@@ -76,7 +84,9 @@ def sensitivity(
     for name, parameter in parameters.items():
         parameter.requires_grad_(name in wanted)
     generator = torch.Generator().manual_seed(seed)
-    seen = Sensitivity(length, {name: np.zeros(tuple(each.shape), np.float32) for name, each in wanted.items()})
+    seen = Sensitivity(
+        length, {name: np.zeros(tuple(each.shape), np.float32) for name, each in wanted.items()}
+    )
     starts = np.unique(np.linspace(0, n_whole - 1, min(n_texts, n_whole)).round().astype(int))
     for start in starts:
         text = torch.tensor(list(ids[start * length : (start + 1) * length]))

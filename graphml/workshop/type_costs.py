@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import graphml_quant
 import numpy as np
@@ -22,8 +22,8 @@ from graphml.weights.tensor import Tensor
 from graphml.workshop.sensitivity import Sensitivity
 
 CANDIDATES = (
-    "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "q2_k", "iq3_xxs", "iq3_s", "q3_k", "iq4_xs", "iq4_nl", "q4_0", "q4_1",
-    "q4_k", "q5_0", "q5_1", "q5_k", "q6_k", "q8_0", "f16",
+    "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "q2_k", "iq3_xxs", "iq3_s", "q3_k", "iq4_xs", "iq4_nl", "q4_0",
+    "q4_1", "q4_k", "q5_0", "q5_1", "q5_k", "q6_k", "q8_0", "f16",
 )  # fmt: skip
 """Types that are tried where a matrix's rows are whole blocks of them."""
 PIECE = 1 << 21  # elements
@@ -51,18 +51,21 @@ def type_costs(
             columns = seen.columns(tensor.name)
             fitting = [t for t in types if not tensor.shape[-1] % graphml_quant.by_name(t).block_elements]
 
-            def cost(name: str, tensor: Tensor = tensor, values: Any = values, columns: Any = columns) -> TypeCost:
-                errors = rounding_errors(values, name, columns)
-                n_bytes = graphml_quant.by_name(name).bytes_for_shape(tensor.shape)
-                return TypeCost(n_bytes, seen.kl(tensor.name, errors))
-
+            cost = partial(_cost, tensor, values, columns, seen)
             yield tensor.name, dict(zip(fitting, pool.map(cost, fitting), strict=True))
+
+
+def _cost(
+    tensor: Tensor, values: NDArray[np.float32], columns: NDArray[np.float64], seen: Sensitivity, dtype: str
+) -> TypeCost:
+    errors = rounding_errors(values, dtype, columns)
+    return TypeCost(graphml_quant.by_name(dtype).bytes_for_shape(tensor.shape), seen.kl(tensor.name, errors))
 
 
 def rounding_errors(
     values: NDArray[np.float32], dtype: str, importance: NDArray[np.float64]
 ) -> NDArray[np.float32]:
-    """What a type changes in a matrix, or in several [matrices, rows, columns] with importance of their own."""
+    """What a type changes in a matrix, or in several [matrices, rows, columns], each with its importance."""
     errors = np.empty_like(values)
     matrices, out = (array.reshape(-1, *array.shape[-2:]) for array in (values, errors))
     for matrix, of_matrix, weights in zip(matrices, out, importance, strict=True):
@@ -75,32 +78,28 @@ def rounding_errors(
 
 
 def choose(costs: Costs, n_bytes: int) -> dict[str, str]:
-    """Name -> type of all matrices within n_bytes, with the least KL divergence that steps of best return find.
+    """Name -> type of all matrices within n_bytes, for the least sum of KL divergences that steps find.
 
-    Each matrix begins with the smallest type of its lower convex hull; the step to the next that saves most KL
-    a byte is taken as long as there is room. UsageError where the smallest types do not fit.
+    Each matrix begins with the smallest type on its lower convex hull; the step to the next one that saves
+    most KL a byte is taken as long as there is room. UsageError where the smallest types do not fit.
     """
     hulls = {name: _hull(of_types) for name, of_types in costs.items()}
     at = dict.fromkeys(hulls, 0)
-    used = sum(hull[0][1].n_bytes for hull in hulls.values())
+    used = sum(hull[0].cost.n_bytes for hull in hulls.values())
     if used > n_bytes:
-        raise UsageError(f"the smallest types take {used:,} bytes of the matrices; wanted at most {n_bytes:,}")
-    steps = sorted(
-        (
-            (hull[i].kl_saved(hull[i + 1]), name, i)
-            for name, hull in ((name, [_Point(*point) for point in hull]) for name, hull in hulls.items())
-            for i in range(len(hull) - 1)
-        ),
-        key=lambda step: (-step[0], step[1], step[2]),
-    )
-    for _, name, i in steps:
-        if at[name] != i:
-            continue  # a step before it had no room
-        more = hulls[name][i + 1][1].n_bytes - hulls[name][i][1].n_bytes
-        if used + more <= n_bytes:
+        raise UsageError(f"the smallest types take {used:,} bytes for matrices; wanted at most {n_bytes:,}")
+    steps = [
+        (-_saved(hull[i].cost, hull[i + 1].cost), name, i)
+        for name, hull in hulls.items()
+        for i in range(len(hull) - 1)
+    ]
+    for _, name, i in sorted(steps):
+        hull = hulls[name]
+        more = hull[i + 1].cost.n_bytes - hull[i].cost.n_bytes
+        if at[name] == i and used + more <= n_bytes:  # else a step before it had no room
             used += more
             at[name] = i + 1
-    return {name: hulls[name][at[name]][0] for name in hulls}
+    return {name: hull[at[name]].dtype for name, hull in hulls.items()}
 
 
 @dataclass(frozen=True)
@@ -108,26 +107,22 @@ class _Point:
     dtype: str
     cost: TypeCost
 
-    def kl_saved(self, larger: _Point) -> float:
-        """Nats a byte of the step to a larger type."""
-        return (self.cost.kl - larger.cost.kl) / (larger.cost.n_bytes - self.cost.n_bytes)
 
-
-def _hull(of_types: Mapping[str, TypeCost]) -> list[tuple[str, TypeCost]]:
+def _hull(of_types: Mapping[str, TypeCost]) -> list[_Point]:
     """The types on the lower convex hull of bytes and KL, smallest first."""
-    hull: list[tuple[str, TypeCost]] = []
+    hull: list[_Point] = []
     for dtype, cost in sorted(of_types.items(), key=lambda pair: (pair[1].n_bytes, pair[1].kl)):
-        if hull and cost.kl >= hull[-1][1].kl:
-            continue  # larger and no better
-        while len(hull) > 1 and _slope(hull[-2][1], hull[-1][1]) <= _slope(hull[-1][1], cost):
+        if hull and (cost.kl >= hull[-1].cost.kl or cost.n_bytes == hull[-1].cost.n_bytes):
+            continue  # no better
+        while len(hull) > 1 and _saved(hull[-2].cost, hull[-1].cost) <= _saved(hull[-1].cost, cost):
             hull.pop()
-        hull.append((dtype, cost))
+        hull.append(_Point(dtype, cost))
     return hull
 
 
-def _slope(a: TypeCost, b: TypeCost) -> float:
-    """Nats saved a byte from a to b."""
-    return (a.kl - b.kl) / (b.n_bytes - a.n_bytes)
+def _saved(smaller: TypeCost, larger: TypeCost) -> float:
+    """Nats a byte of the step from one to the other."""
+    return (smaller.kl - larger.kl) / (larger.n_bytes - smaller.n_bytes)
 
 
 def written(costs: Costs) -> str:

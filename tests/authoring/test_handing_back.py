@@ -37,8 +37,10 @@ from tests import golden
 from tests.adapter_files import random_pairs, write_adapter
 from tests.authoring.test_import_command import PYTHON, with_torch
 from tests.folder_records import RECORDS, about, write_folder
+from tests.folders.test_packed_folders import write_llama
 from tests.import_records import described
 from tests.import_records import write_folder as write_imported
+from tests.packed_parts import EXAMPLES
 
 Array = NDArray[Any]
 IDS = [5, 9, 3, 17, 2, 8]
@@ -307,6 +309,46 @@ def test_what_the_class_does_not_hold_is_refused(tmp_path: Path) -> None:
     assert "has other files than those of a model" in done.stderr
     done = command(folder, "-o", tmp_path / "x.gguf", "--like", folder)
     assert "--like: wanted where --output is a folder" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["gptq-4", "fp8-block", "modelopt-MXFP8", "compressed-tensors-int-channel"])
+def test_a_packed_folder_becomes_one_of_floats(name: str, tmp_path: Path) -> None:
+    """With the same numbers, and without a word of packing in config.json."""
+    example = EXAMPLES[name]
+    config = json.loads(json.dumps(example.config).replace('{"a":', '{"model":'))
+    packed = write_llama(tmp_path / "packed", example, {"quantization_config": config})
+    (packed / "quantize_config.json").write_text(json.dumps(config))
+    done = command(packed, "-o", tmp_path / "floats")
+    assert done.exit_code == 0, done.output
+    assert "quantization_config" not in json.loads((tmp_path / "floats/config.json").read_text())
+    assert not (tmp_path / "floats/quantize_config.json").exists()
+    left, right = (logits(each, quant="fp32") for each in (packed, tmp_path / "floats"))
+    assert np.array_equal(left, right)
+
+
+def test_trained_weights_are_in_place_of_the_models(tmp_path: Path) -> None:
+    """By the model's names, as `to_torch(model).state_dict()` has them."""
+    folder = of_record("qwen2", tmp_path / "base")
+    with open_path(folder) as file:
+        numbers = {key: np.array(of.numpy(), np.float32) for key, of in file.tensors.items()}
+    numbers["blk.1.ffn_up.weight"] *= np.float32(0.5)
+    save_file(numbers, tmp_path / "trained.safetensors")
+    done = command(folder, "--weights", tmp_path / "trained.safetensors", "-o", tmp_path / "whole")
+    assert done.exit_code == 0, done.output
+    assert "1 tensors written" in done.stdout
+    before, after = (load_file(each / "model.safetensors") for each in (folder, tmp_path / "whole"))
+    (changed,) = [key for key in before if not np.array_equal(before[key], after[key])]
+    assert changed == "model.layers.1.mlp.up_proj.weight"
+    assert np.array_equal(after[changed], np.float32(0.5) * before[changed])
+    for wrong, said in (
+        ({"blk.1.ffn_upp.weight": numbers["blk.1.ffn_up.weight"]}, "is no tensor of .*blk.1.ffn_up.weight"),
+        ({"blk.1.ffn_up.weight": np.zeros((2, 2), np.float32)}, "blk.1.ffn_up.weight: wanted floats"),
+        ({"output_norm.weight": numbers["output_norm.weight"]}, "has the numbers of"),
+    ):
+        save_file(wrong, tmp_path / "wrong.safetensors")
+        done = command(folder, "--weights", tmp_path / "wrong.safetensors", "-o", tmp_path / "other")
+        assert done.exit_code == 2
+        assert re.search(said, done.stderr), done.stderr
 
 
 def test_an_embedding_and_an_output_that_are_one_cannot_differ(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ RUNS = {
     "ops": ["tests/torch_module/test_ops_in_torch.py"],
     "models": ["tests/torch_module/test_model_module.py", "tests/torch_module/test_graph_module.py"],
     "finetuning": ["tests/finetuning"],
+    "sensitivity": ["tests/torch_module/test_sensitivity.py"],
     "page": ["tests/docs/test_docs.py", "-k", "examples and (torch or finetuning)"],
 }
 

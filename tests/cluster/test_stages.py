@@ -285,6 +285,22 @@ def test_a_stage_dies_with_plans_under_way(name: str, kill_at: int, caplog: pyte
     assert f"{name}: the stage" in caplog.text
 
 
+def test_calls_of_a_stage_that_has_ended_say_nothing_of_the_one_after_it() -> None:
+    with in_stages(STORIES, PLACE) as model:
+        wanted = model.logits([1])
+        device = stage(model, "ray.a")
+        pid = ray.get(device._actor.__ray_call__.remote(lambda actor: os.getpid()))
+        os.kill(pid, signal.SIGKILL)
+        before = device.begin("facts")
+        with pytest.raises(StatesLostError):
+            device.call("facts")
+        device.started()
+        with pytest.raises(StatesLostError):
+            device.wait(before, 0)
+        assert (model.logits([1]) == wanted).all()
+        assert device.generation == 1
+
+
 def test_a_command_runs_in_stages(nodes: RayNodes) -> None:
     command = [sys.executable, "-m", "graphml", "run", str(STORIES), "--raw", "-p", "Once upon", "-n", "8"]
     place = ["--backend", "ray.a,ray.b", "--place", PLACE, "-t", "1"]

@@ -44,6 +44,16 @@ def test_nothing_costs_less_than_nothing() -> None:
     assert min(values) >= 0
 
 
+def test_more_rows_never_cost_less_whatever_noise_says() -> None:
+    rows = np.array([1, 2, 4, 8] * 8)
+    others = np.zeros((len(rows), 3))
+    knots, values, _ = fitted(rows, others, np.where(rows == 4, 1e-3, np.where(rows == 8, 4e-4, 2e-3)))
+    assert values[: len(knots)] == sorted(values[: len(knots)])
+    outputs = np.stack([rows, rows * 0, rows * 0], 1)  # all of it is said to be the output rows'
+    knots, values, _ = fitted(rows, outputs, 0.01 * rows)
+    assert min(values[: len(knots)]) > 0
+
+
 def test_steps_cost_what_their_rows_and_cells_do() -> None:
     assert COST.step_s(1, 0, 0) == 0.004
     assert COST.step_s(4, 4, 100, 1000) == pytest.approx(0.004 + 0.002 * 3 / 7 + 0.0008 + 1e-4 + 2e-4)
@@ -66,6 +76,7 @@ def test_a_file_keeps_it(tmp_path: Path) -> None:
         ({"output_s": -1}, "output_s: wanted a number from 0 on; got -1"),
         ({"context_s": "1"}, "context_s: wanted a number from 0 on; got '1'"),
         ({"rows_s": []}, "rows_s: wanted pairs"),
+        ({"rows_s": [[1, 0], [8, 0]]}, "rows_s: wanted seconds above 0"),
         ({"rows_s": [[2, 1], [1, 1]]}, "rows_s: wanted pairs in the order of their rows"),
         ({"rows_s": [[1, 1, 1]]}, "rows_s: wanted pairs of rows and seconds"),
         ({"n_blocks": 31}, "n_blocks: wanted blocks of 32 for 1024 tokens"),

@@ -39,6 +39,7 @@ from graphml.loading.huggingface.folder import (
     is_folder_of_model,
     read_checkpoint,
 )
+from graphml.loading.huggingface.packed import BESIDE
 from graphml.loading.huggingface.tensors import OUTPUT, our_tensors
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.system.read_files import reason
@@ -111,7 +112,10 @@ def _write(
     opened: list[FileMap] = []
     family = None if definition is None else discovery.family_from_file(definition)
     if definition is not None and family is None:
-        raise UsageError(f"{definition}: convert: has no FAMILY: no folder of transformers is known of it")
+        raise UsageError(
+            "convert: the model's definition has no FAMILY, as of a plain module: no class of transformers "
+            "is known of it; a GGUF file holds it"
+        )
     try:
         read = read_checkpoint(like, discovery.families(), family, discovery.refused_folders(), opened)
         inverse = Inverse(read, OUTPUT in tensors)
@@ -129,7 +133,7 @@ def _write(
         if is_packed:
             for name, tensor in read.tensors.items():
                 if name not in done:
-                    dtype, data = encoded(np.asarray(tensor.numpy(), np.float32), ("bf16", "f16"))
+                    dtype, data = encoded(np.asarray(tensor.numpy(), np.float32), (tensor.dtype,))
                     shards.add(name, dtype, tensor.shape, data)
         else:
             for name, stored in read.stored.items():
@@ -137,7 +141,7 @@ def _write(
                     shards.add(name, stored.dtype, stored.shape, stored.data)
         shards.close()
         _write_config(folder, read, shards, is_packed)
-        _copy_files(folder, like)
+        _copy_files(folder, like, set(BESIDE) if is_packed else set())
     finally:
         for each in opened:
             each.close()
@@ -201,12 +205,14 @@ def _write_config(folder: Path, read: FamilyCheckpoint, shards: Shards, is_packe
     (folder / CONFIG).write_text(text, encoding="utf-8")
 
 
-def _copy_files(folder: Path, like: Path) -> None:
-    """Tokenizer, templates, settings of generation and the class's own code."""
+def _copy_files(folder: Path, like: Path, without: set[str]) -> None:
+    """Tokenizer, templates, settings of generation and the class's own code; without: names of files."""
     for path in sorted(like.iterdir()):
         if path.is_dir() and path.name == TEMPLATES:
             shutil.copytree(path, folder / path.name)
-        is_kept = path.is_file() and not path.name.startswith(".") and path.name not in (CONFIG, INDEX)
+        is_kept = (
+            path.is_file() and not path.name.startswith(".") and path.name not in {CONFIG, INDEX, *without}
+        )
         if not is_kept or path.suffix.lower() in OF_WEIGHTS or path.name.endswith(".index.json"):
             continue
         if path.stat().st_size <= LARGEST_FILE:
@@ -229,10 +235,12 @@ def _checked(
     with load_model(folder, same, no_progress) as other:
         settings = {name for name in tensors if name.startswith("rope_")}
         check_tensors(tensors, other.executor.file.tensors, settings)
+        others = other.executor.file.tensors
+        if any(others[name].dtype != each.dtype for name, each in tensors.items()):
+            most = FURTHEST  # backends round activations as the type of weights asks for
         check_graphs(model.executor.build(4, 4), other.executor.build(4, 4))
         came, wanted = logits_of(other)[1], logits_of(model)[1]
     far = nmse(came, wanted)
-    most = FURTHEST if packed else most
     if not far <= most:
         raise GraphmlError(
             f"convert: the folder's logits are not the model's: wanted an NMSE of at most {most:g}; "

@@ -1,0 +1,56 @@
+"""Which file types of a model fit into some memory, and with how long a context; from a header alone.
+
+Caches keep their type; intermediate results are those of the model as it is. Knows sizes and mixtures;
+nothing of commands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphml.api.quantize_plan import quantize_plan
+from graphml.errors import UsageError
+from graphml.runtime.programs.memory_needed import MemoryNeed
+from graphml.weights.gguf_writing import TensorPlan
+from graphml.weights.model_file import ModelFile
+from graphml.weights.type_mixes import is_kept
+
+TYPES = (
+    "IQ2_XXS", "IQ2_M", "Q2_K", "IQ3_XXS", "Q3_K_M", "IQ4_XS", "Q4_K_S", "Q4_K_M", "Q5_K_M", "Q6_K", "Q8_0",
+    "F16",
+)  # fmt: skip
+"""Those that people choose from."""
+
+
+@dataclass(frozen=True)
+class TypeFit:
+    """A file type: bytes of the weights, and the longest context of one session, 0 where none fits."""
+
+    name: str
+    weights: int
+    n_ctx: int
+
+
+def longest_context(need: MemoryNeed, weights: int, memory: int, most: int) -> int:
+    """Tokens of context that fit beside weights of so many bytes; at most `most`."""
+    fixed = weights + need.cache_windows + need.recurrent + need.arena_decode + need.arena_prefill
+    left = memory - fixed
+    if left < need.cache_per_token:
+        return 0
+    return most if not need.cache_per_token else min(most, left // need.cache_per_token)
+
+
+def fitting_types(file: ModelFile, need: MemoryNeed, memory: int, most: int) -> list[TypeFit]:
+    """File types by size, of a model trained for `most` tokens; those that it cannot have are left out."""
+    shapes = {name: tensor.shape for name, tensor in file.tensors.items()}
+    fits = []
+    for kind in TYPES:
+        try:
+            plan = quantize_plan(file.metadata, shapes, kind, imatrix=True)
+        except UsageError:
+            continue
+        types = {name: tensor.dtype if is_kept(name, tensor.shape) else plan[name].lower()
+                 for name, tensor in file.tensors.items()}  # fmt: skip
+        weights = sum(TensorPlan(name, dtype, shapes[name]).n_bytes for name, dtype in types.items())
+        fits.append(TypeFit(kind, weights, longest_context(need, weights, memory, most)))
+    return sorted(fits, key=lambda fit: fit.weights)
