@@ -29,7 +29,7 @@ SAME_COMMANDS: Final = {
     "delete": "rm", "server": "serve", "generate": "run", "prompt": "run", "ask": "run", "benchmark": "bench",
     "embedding": "embed", "embeddings": "embed", "ppl": "perplexity", "quantise": "quantize",
     "devices": "doctor", "dump": "info", "metadata": "info", "gguf-dump": "info", "model": "models",
-    "upgrade": "update", "tokenise": "tokenize",
+    "upgrade": "update", "tokenise": "tokenize", "cvector-generator": "cvector", "control-vector": "cvector",
 }  # fmt: skip
 """Another program's command -> ours with the same meaning, or another name for one of `OTHER_COMMANDS`."""
 
@@ -170,6 +170,8 @@ _CACHE_TYPES: Final = {"-ctk": 0, "--cache-type-k": 0, "-ctv": 1, "--cache-type-
 _AS_IT_IS: Final = ("--stream", "--jinja", "--no-warmup", "--log-disable", "--simple-io", "--no-perf",
     "--no-display-prompt")  # fmt: skip
 """Options of others that ask for what `run` and `chat` do in any case."""
+_IGNORED: Final = (("cvector", "--pca-batch"),)
+"""A command and another program's option whose value changes no result."""
 _CONVERSING: Final = {"chat": ("-cnv", "--conversation"), "run": ("-st", "--single-turn")}
 """What says that the command does what it does anyway."""
 
@@ -265,8 +267,9 @@ def _as_meant(name: str, own: Mapping[str, Any], word: str, left: list[str], sho
         return as_ours
     if word == "--greedy" and "--temp" in own:
         return ["--temp", "0"]
-    if option == "--log-level":
-        show_log(_value(option, equals, value, left))
+    if option == "--log-level" or (name, option) in _IGNORED:
+        heed = show_log if option == "--log-level" else _ignore
+        heed(_value(option, equals, value, left))
         return []
     if word in _VERBOSE and (name, word) not in OPTIONS:
         show_log("debug")
@@ -277,6 +280,10 @@ def _as_meant(name: str, own: Mapping[str, Any], word: str, left: list[str], sho
     if word in _AS_IT_IS and name in ("run", "chat"):
         return [word] if word == "--no-display-prompt" and shows else []
     return [] if option in _CONVERSING.get(name, ()) else [word]
+
+
+def _ignore(value: str) -> None:
+    """A value that changes no result."""
 
 
 def _setting(own: Mapping[str, Any], left: list[str]) -> list[str]:

@@ -1,15 +1,13 @@
-"""The low-rank factors that are trained: which tensors have a pair, their first values, and the GGUF file.
+"""The low-rank factors that are trained: which tensors have a pair, and their first values.
 
-Knows names and shapes of a model's matrices, and the format of adapters; nothing of torch or of losses.
+Knows names and shapes of a model's matrices; nothing of torch or of losses.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
-import gguf
 import numpy as np
 
 from graphml.api.model import Model
@@ -65,18 +63,3 @@ def first_pairs(shapes: Mapping[str, tuple[int, ...]], rank: int, seed: int) -> 
 def as_adapter(pairs: Pairs) -> Adapter:
     """The pairs as the graph pass takes them; the factor is the program's input."""
     return Adapter(TRAINED, TRAINED, pairs)
-
-
-def write_adapter(path: Path, architecture: str, pairs: Pairs, alpha: float) -> None:
-    """Write the GGUF file that llama.cpp and `lora=` read. OSError where it fails."""
-    writer = gguf.GGUFWriter(path, architecture)
-    writer.add_string("general.type", "adapter")
-    writer.add_string("adapter.type", "lora")
-    writer.add_float32("adapter.lora.alpha", alpha)
-    for name, pair in pairs.items():
-        for end, array in zip(("lora_a", "lora_b"), pair, strict=True):
-            writer.add_tensor(f"{name}.{end}", np.ascontiguousarray(array, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 from graphml.api.model import Model
 from graphml.errors import GraphmlError, UsageError
 from graphml.finetuning.examples import Examples, read_examples
-from graphml.finetuning.factors import first_pairs, targets, write_adapter
+from graphml.finetuning.factors import first_pairs, targets
 from graphml.finetuning.settings import FinetuneSettings
 from graphml.finetuning.step import Step
 from graphml.ir.op import Array
 from graphml.runtime.store.model_code import own_code_of
 from graphml.system.read_files import reason
 from graphml.system.replaced_file import replacing
+from graphml.weights.adapter_writing import write_adapter
 from graphml.weights.tensor_file import TensorFile, write_tensors
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,18 @@ from graphml.weights import ModelFile, Tensor, open_model
 A, B = ".lora_a", ".lora_b"
 
 
+@dataclass(frozen=True)
+class StoredFactors:
+    """What a GGUF adapter has: the pairs of `Adapter` without what they are multiplied by, alpha / rank.
+
+    alpha: 0 where the file has none, and they are multiplied by 1.
+    """
+
+    alpha: float
+    pairs: Mapping[str, tuple[Array, Array]]
+    invocation: tuple[int, ...]
+
+
 def read_adapter(path: Path, model: ModelFile) -> Adapter:
     """The low-rank adapter of a GGUF file or of a folder of PEFT.
 
@@ -35,6 +48,13 @@ def read_adapter(path: Path, model: ModelFile) -> Adapter:
             peft = PeftFolder(path, model, discovery.families().values())
             digest = hashlib.sha256("".join(map(_hash, files_of(path))).encode()).hexdigest()
             return Adapter(path.name, digest, peft.pairs, peft.invocation, peft.offsets)
+    held = read_factors(path, model)
+    pairs = {name: _scaled(held.alpha, *pair) for name, pair in held.pairs.items()}
+    return Adapter(path.name, _hash(path), pairs, held.invocation)
+
+
+def read_factors(path: Path, model: ModelFile) -> StoredFactors:
+    """The low-rank factors of a GGUF file; WeightsError where it has none, or those of another model."""
     with guarded(path, WeightsError), open_model(path) as file:
         _check_says(file, "general.type", "adapter")
         _check_says(file, "adapter.type", "lora")
@@ -42,8 +62,9 @@ def read_adapter(path: Path, model: ModelFile) -> Adapter:
         keys = file.metadata
         alpha = keys.number("adapter.lora.alpha", 0.0)
         invocation = tuple(keys.integers("adapter.alora.invocation_tokens", []))
-        pairs = {name: _scaled(alpha, *_pair(file, name, model.tensors)) for name in _targets(file)}
-        return Adapter(path.name, _hash(path), pairs, invocation)
+        return StoredFactors(
+            alpha, {name: _pair(file, name, model.tensors) for name in _targets(file)}, invocation
+        )
 
 
 def read_control_vectors(

@@ -24,6 +24,7 @@ WORK: Final = {
     "perplexity": ("Perplexity", "chunks"),
     "imatrix": ("Importance", "chunks"),
     "checking": ("Checking tensors", ""),
+    "cvector": ("Control vectors", "pairs"),
     "quantize": ("Quantising", ""),
     "gradients": ("Reading the text", "pieces"),
     "types": ("Trying types", "matrices"),

@@ -156,6 +156,18 @@ def test_a_merged_adapter_is_a_folder_of_the_class(name: str, tmp_path: Path) ->
     )
 
 
+def test_several_adapters_are_merged_into_a_folder_at_their_scales(tmp_path: Path) -> None:
+    folder, output = of_record("llama", tmp_path / "base"), tmp_path / "whole"
+    loras = [
+        (adapter(folder, tmp_path / "first.gguf"), 0.5),
+        (adapter(folder, tmp_path / "second.gguf", names=("ffn_down",)), -1.5),
+    ]
+    words = [word for path, scale in loras for word in ("--lora", f"{path}:{scale}")]
+    assert command(folder, *words, "-o", output).exit_code == 0
+    assert golden.nmse(logits(output), logits(folder, lora=loras)) < 1e-9
+    assert golden.nmse(logits(output), logits(folder, lora=loras[:1])) > 1e-6
+
+
 @with_torch
 @pytest.mark.parametrize("name", CLASSES)
 def test_transformers_opens_the_folder_with_the_same_logits(name: str, tmp_path: Path) -> None:

@@ -77,6 +77,21 @@ def test_an_authors_file_with_adapters_is_one_that_runs_by_itself(tmp_path: Path
         assert file.metadata["graphml.definition.source"] == arch.read_text()
 
 
+def test_several_adapters_are_merged_at_their_scales(tmp_path: Path) -> None:
+    model = tiny_model.write(tmp_path / "tiny.gguf", architecture="novel")
+    arch, whole = definition(tmp_path), tmp_path / "whole.gguf"
+    first = adapter(model, tmp_path / "first.gguf")
+    second = adapter(model, tmp_path / "second.gguf", ("attn_q.", "ffn_up"))  # in part the same matrices
+    scales = [(first, 0.5), (second, -1.5), (first, 0.25)]
+    words = [word for path, scale in scales for word in ("--lora", f"{path}:{scale}")]
+    assert command(model, "--arch", arch, *words, "-o", whole).exit_code == 0
+    with graphml.load(whole, "reference", kv="f32", trust_arch=True) as merged:
+        came = logits(merged)
+    for loras, is_same in ((scales, True), (scales[:1], False), ([(p, 1.0) for p, _ in scales], False)):
+        with graphml.load(model, "reference", arch=arch, kv="f32", lora=loras) as running:
+            assert (golden.nmse(came, logits(running)) < 1e-9) is is_same
+
+
 def test_a_plain_copy_has_the_same_metadata_tensors_and_types(tmp_path: Path) -> None:
     source = golden.file("llama-dense")
     assert command(source, "-o", tmp_path / "copy.gguf").exit_code == 0

@@ -25,6 +25,7 @@ NO_MODEL = {
     "tokenize",
     "info",
     "doctor",
+    "adapter",
     "quantize",
     "models",
     "pull",
@@ -50,6 +51,7 @@ WAYS: dict[str, list[object]] = {
     "placement": [],
     "perplexity": ["-f", "text.txt", "-c", 16],
     "imatrix": ["-f", "text.txt", "-c", 16, "-o", "seen.gguf", "--force"],
+    "cvector": ["--positive-file", "up.txt", "--negative-file", "down.txt", "-o", "way.gguf", "--force"],
     "graph": [],
     "diff": ["--fuse-a", "none"],
     "explain": ["--node", "layers.0.attention"],
@@ -77,6 +79,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (source,) = [block.text for block in blocks(page) if block.said("file") == "small.py"]
     (folder / "small.py").write_text(source)
     (folder / "text.txt").write_text("hello world hello world hello world, said the world " * 3)
+    (folder / "up.txt").write_text("hello world\nworld hello")
+    (folder / "down.txt").write_text("world\nhello")
     (folder / "in.jsonl").write_text('{"prompt": "hello"}')
     return folder
 

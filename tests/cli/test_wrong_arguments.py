@@ -39,6 +39,9 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--in-file": NO_FILE,
     "--imatrix": (*NO_FILE, __file__),
     "--tensor-type": ("ffn", "=Q8_0", "ffn=", "nothing=Q8_0", "ffn=Q9", ""),
+    "--positive-file": NO_FILE,
+    "--negative-file": NO_FILE,
+    "--pca-iter": (*NO_NUMBER, *BELOW, "0"),
     "--save-every": (*NO_NUMBER, *BELOW, "0"),
     "--engines": (*NO_NUMBER, *BELOW, "0"),
     "--engine-cpus": ("x", "0", "-1", "nan"),
@@ -275,6 +278,8 @@ APART = {
     ("perplexity", "--ctx-size"): (*NO_NUMBER, *BELOW, "3"),
     ("new-arch", "--output"): ("/dev/null/no.py", "x.json"),
     ("import", "--output"): ("/dev/null/no.py", "no/folder.py", "x.txt"),
+    ("cvector", "--method"): NO_NAME,
+    ("cvector", "--output"): ("/dev/null/no.gguf", "no/folder.gguf", "x.txt"),
     ("imatrix", "--output"): ("/dev/null/no.gguf", "no/folder.gguf", "x.txt"),
     ("imatrix", "--ctx-size"): (*NO_NUMBER, *BELOW, "3"),
     ("perplexity", "--kl-divergence-base"): ("/dev/null/no", "no/folder"),
@@ -298,6 +303,7 @@ APART = {
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny")
+    (folder / "texts.txt").write_text("hello\nworld", encoding="utf-8")
     (folder / "data.jsonl").write_text('{"text": "hello world"}', encoding="utf-8")
     return tiny_model.write(folder / "tiny.gguf")
 
@@ -313,6 +319,14 @@ def begin(name: str, path: Path) -> list[object]:
         "tokenize": [path, "hi"],
         "perplexity": [path, "-f", __file__, "-c", 64, "--chunks", 1, *REFERENCE],
         "imatrix": [path, "-f", __file__, "-o", "x.gguf", "-c", 64, "--chunks", 1, *REFERENCE],
+        "adapter": [path, path.with_name("data.jsonl"), "-o", "x"],
+        "cvector": [
+            path,
+            *(f"--{kind}-file={path.with_name('texts.txt')}" for kind in ("positive", "negative")),
+            "-o",
+            "x.gguf",
+            *REFERENCE,
+        ],
         "quantize": [path, "x.gguf", "Q8_0"],
         "diff": [path, "--fuse-b", "none", *REFERENCE],
         "explain": [path, "--node", "layers.0.q", *REFERENCE],

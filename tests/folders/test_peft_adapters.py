@@ -17,7 +17,8 @@ from graphml.errors import GraphmlError, UsageError, WeightsError
 from graphml.loading import discovery
 from graphml.loading.adapter_files import read_adapter
 from graphml.loading.huggingface.family import To, calculated
-from graphml.loading.huggingface.peft_folder import PeftFolder, _config_of
+from graphml.loading.huggingface.peft_folder import PeftFolder
+from graphml.loading.huggingface.peft_modules import config_of
 from graphml.loading.open_file import open_path
 from graphml.weights import Tensor
 from tests import golden
@@ -279,6 +280,6 @@ def test_an_adapter_of_a_model_under_another_name_reads_its_config(
     every = {id(of): of for of in discovery.families().values()}.values()
     others = [of for of in every if of.architecture == family.architecture]
     with open_path(write_folder(tmp_path / "model", {**config, **fields}, tensors)) as model:
-        read, left = _config_of(model, others)
+        read, left = config_of(model, others)
         assert read.is_known
         assert left == [family]
