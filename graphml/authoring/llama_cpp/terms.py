@@ -1,30 +1,35 @@
-"""Metadata and tensors of a folder as llama.cpp reads them: types of values, keys of its own, other rows.
+"""Metadata of a folder as llama.cpp reads it: types of values, keys that follow, keys that it does not read.
 
-A folder's metadata has GGUF's names; some keys are graphml's own. Such a key is left out where llama.cpp does
-what it says anyway, and refused elsewhere. Knows keys and tensors; nothing of vocabularies and files.
+A folder's metadata has GGUF's names. A key that llama.cpp's architecture does not read, one of graphml's own
+among them, must say what llama.cpp does anyway; else it is refused. Knows keys; nothing of vocabularies.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from graphml.authoring.llama_cpp.fitted import architecture_names, fitted_tensors, neighbours, reads
 from graphml.errors import UsageError
-from graphml.loading.huggingface.family import permuted
+from graphml.loading.huggingface.folder import CONFIG, language_model
+from graphml.loading.huggingface.json_files import read_json
 from graphml.weights import Metadata, ModelFile, Tensor
 from graphml.weights.metadata import StoredValue, stored
 
-RMS = "attention.layer_norm_rms_epsilon"
+RMS, WINDOW, LONGEST = "attention.layer_norm_rms_epsilon", "attention.sliding_window", "context_length"
 SIGNED = ("general.sampling.top_k", "general.sampling.penalty_last_n", "general.sampling.mirostat")
 WIDE = ("ple.head_offsets", "ple.head_vocab_sizes", "ple.layer_multipliers")
 """Keys that llama.cpp reads as i32, and as u64, in place of u32."""
-FLOATS = ("general.sampling.",)
+FLOATS, BARE = ("general.sampling.",), ("xielu.",)
+"""Beginnings of keys whose numbers are f32, and of keys without the architecture's name."""
 SPARSE_LAYERS, SPARSE_SPREAD = 10, 1.6448533535003662
 """Of Gemma 3n: how many layers keep the largest activations alone, and how far above the mean these are."""
+LARGEST_GEMMAS = {"gemma2": 46, "gemma3": 62}
+"""The layers of models whose scores are scaled by another width."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,10 @@ class Model:
     arch: str
     value: Callable[[str], Any]
     tensors: Mapping[str, Tensor]
+
+    def has(self, name: str) -> bool:
+        """Whether the first layer has such a matrix."""
+        return f"blk.0.{name}.weight" in self.tensors
 
 
 Rule = Callable[[Any, Model], bool]
@@ -47,14 +56,14 @@ def _is(*allowed: Any) -> Rule:
     return lambda value, model: value in allowed
 
 
-def _normalises(value: Any, model: Model) -> bool:
-    return bool(value) is (model.arch != "qwen2moe")
-
-
 def _no_window(value: Any, model: Model) -> bool:
     """Whether no layer has a window that is shorter than the longest text."""
-    longest = model.value("context_length") or 0
-    return all(size == 0 or size >= longest for size in (value if isinstance(value, list) else [value]))
+    sizes = value if isinstance(value, list) else [value]
+    return all(size == 0 or size >= (model.value(LONGEST) or 0) for size in sizes)
+
+
+def _window_of_exaone(value: Any, model: Model) -> bool:
+    return model.value("block_count") == 64 or _no_window(value, model)
 
 
 def _sparse_as_usual(value: Any, model: Model) -> bool:
@@ -62,94 +71,169 @@ def _sparse_as_usual(value: Any, model: Model) -> bool:
     return np.allclose(np.maximum(value, 0.0), wanted, rtol=1e-5)
 
 
+def _usual_scale(value: Any, model: Model) -> bool:
+    """Whether scores are scaled by the width of a head."""
+    width = model.value("attention.key_length")
+    if model.value("block_count") == LARGEST_GEMMAS.get(model.arch):
+        width = model.value("embedding_length") // model.value("attention.head_count")
+    return math.isclose(value, 1 / math.sqrt(width), rel_tol=1e-6)
+
+
+def _activation(value: Any, model: Model) -> bool:
+    return value in (("silu",) if model.arch == "bitnet" else ("gelu", "gelu_erf", "gelu_tanh"))
+
+
+def _shared_layers(value: Any, model: Model) -> bool:
+    return model.value("block_count") - value == 20
+
+
 def _any(value: Any, model: Model) -> bool:
     return True
 
 
+ONE_EPS = (_same_as(RMS), f"that of {RMS} for all norms")
 OWN: Mapping[str, tuple[Rule, str]] = {
     "activation_sparsity_scale": (_sparse_as_usual, "the first 10 layers are sparse, at 0.95"),
-    "altup.active_idx": (_is(0), "0"),
-    "altup.num_inputs": (_is(4), "4"),
-    "attention.latent_norm_rms_epsilon": (_same_as(RMS), f"that of {RMS} for all norms"),
+    "attention.latent_norm_rms_epsilon": ONE_EPS,
     "attention.windows": (_no_window, "no window in this architecture"),
     "expert_groups_by_best": (_is(False), "groups of experts by their two best"),
     "expert_router_jitter": (lambda value, model: False, "the softmax of all experts, no sparse mixer"),
-    "halves_parallel": (lambda value, model: bool(value) is (not _has(model, "ffn_norm")), "what tensors say"),
-    "heads_normed": (lambda value, model: bool(value) is _has(model, "attn_q_norm"), "what tensors say"),
-    "kda.unit_epsilon": (_same_as(RMS), f"that of {RMS} for all norms"),
-    "lightning.layer_norm_rms_epsilon": (_same_as(RMS), f"that of {RMS} for all norms"),
+    "halves_parallel": (lambda value, model: value is not model.has("ffn_norm"), "what tensors say"),
+    "heads_normed": (lambda value, model: value is model.has("attn_q_norm"), "what tensors say"),
+    "kda.unit_epsilon": ONE_EPS,
+    "lightning.layer_norm_rms_epsilon": ONE_EPS,
     "rope.scaling.by_text": (_any, "factors by the context that is asked for"),
-    "router.normalise": (_normalises, "weights of experts sum to 1 in all but qwen2moe, where they do not"),
-    "ssm.dt_b_c_rms_epsilon": (_same_as(RMS), f"that of {RMS} for all norms"),
+    "router.normalise": (
+        lambda value, model: value is (model.arch != "qwen2moe"),
+        "weights of experts sum to 1 in all but qwen2moe, where they do not",
+    ),
+    "ssm.dt_b_c_rms_epsilon": ONE_EPS,
     "ssm.time_step_min": (_is(0.0), "no least time step"),
 }
-"""Keys that llama.cpp lacks -> whether it does what a value says, and what it does."""
-
-
-def _has(model: Model, name: str) -> bool:
-    return f"blk.0.{name}.weight" in model.tensors
+"""Keys of graphml alone, which are left out -> whether llama.cpp does what a value says, and what it does."""
+UNREAD: Mapping[str, tuple[Rule, str]] = {
+    "altup.active_idx": (_is(0), "0"),
+    "altup.num_inputs": (_is(4), "4"),
+    "attention.scale": (_usual_scale, "1 / sqrt(width of a head)"),
+    "attention.shared_kv_layers": (_shared_layers, "keys and values of their own in 20 layers"),
+    "attention.temperature_length": (_is(8192), "8192"),
+    "attention.temperature_scale": (lambda value, model: math.isclose(value, 0.1, rel_tol=1e-6), "0.1"),
+    "embedding_length_per_layer_input": (_is(256), "256"),
+    "expert_feed_forward_length": (_any, ""),
+    "expert_gating_func": (_is(2), "a sigmoid"),
+    "expert_shared_count": (_is(0, 1), "one shared expert"),
+    "expert_weights_norm": (_is(True), "weights of experts that sum to 1"),
+    "expert_weights_scale": (_is(0.0, 1.0), "weights of experts without a factor"),
+    "final_logit_softcapping": (_is(30.0), "30"),
+    "hidden_activation": (_activation, "GELU, and SiLU in bitnet"),
+    "leading_dense_block_count": (_any, ""),  # tensors say it
+    "rope.scaling.yarn_beta_fast": (_is(32.0), "32"),
+    "rope.scaling.yarn_beta_slow": (_is(1.0), "1"),
+    RMS: (_any, ""),
+    WINDOW: (_no_window, "no window in this architecture"),
+    "vocab_size": (_any, ""),
+}
+"""Keys that some architectures of llama.cpp do not read -> as above; they are written, for graphml."""
+READ_OTHERWISE: Mapping[tuple[str, str], tuple[Rule, str]] = {
+    ("phi3", WINDOW): (_no_window, "no window in this architecture"),
+    ("exaone4", WINDOW): (_window_of_exaone, "no window in this architecture but with 64 layers"),
+}
+"""Architecture and key that it reads and does not apply to all values -> as above."""
 
 
 def in_its_terms(file: ModelFile) -> tuple[dict[str, StoredValue], dict[str, Tensor]]:
     """The values but those of the vocabulary, and the tensors, of a folder that is open.
 
-    UsageError with the key for what llama.cpp cannot be told.
+    UsageError with the key or the tensor for what llama.cpp cannot be told.
     """
     metadata = file.metadata
     own = metadata.text("general.architecture")
-    arch, tensors = own, dict(file.tensors)
-    if own == "mistral":
-        arch = "llama"
-        _check_windows(file, metadata)
-        tensors = _neighbours(metadata, tensors)
+    arch = "llama" if own == "mistral" else own
+    if arch not in architecture_names():
+        raise UsageError(f"{file.path}: convert: llama.cpp has no architecture {own!r}")
+    keys, _ = reads(arch)
+    tensors = neighbours(metadata, file.tensors) if own == "mistral" else dict(file.tensors)
+    tensors = fitted_tensors(file.path, arch, tensors)
     model = Model(arch, lambda key: metadata[f"{own}.{key}"] if f"{own}.{key}" in metadata else None, tensors)
     values = {"general.architecture": stored(arch), "general.type": stored("model")}
     for key in metadata:
         short = key.removeprefix(f"{own}.")
         if key in values or key.startswith("tokenizer."):
             continue
-        if short == key and not key.startswith("general."):
+        if short == key and not key.startswith(("general.", *BARE)):
             raise UsageError(f"{file.path}: convert: {key}: is no key of {own}, which a GGUF file could have")
-        if short in OWN:
-            holds, does = OWN[short]
-            if not holds(metadata[key], model):
-                raise _refused(file, key, metadata[key], does)
-            continue
-        if own == "mistral" and short == "attention.sliding_window":
+        if short != key and not _holds(file, model, key, short, short in keys):
             continue
         values[key if short == key else f"{arch}.{short}"] = typed(short, metadata, key)
-    return values, tensors
+    return values | _following(file, model, keys, values), tensors
 
 
-def _refused(file: ModelFile, key: str, value: Any, does: str) -> UsageError:
-    return UsageError(
-        f"{file.path}: convert: {key} = {str(value)[:60]} cannot be said to llama.cpp, which knows: {does}. "
-        "--override-kv states another value, of another model"
-    )
+def _holds(file: ModelFile, model: Model, key: str, short: str, is_read: bool) -> bool:
+    """Whether a key is written; UsageError for a value that llama.cpp would pass over."""
+    rule = OWN.get(short) or (READ_OTHERWISE.get((model.arch, short)) if is_read else UNREAD.get(short))
+    if rule is None and not is_read:
+        rule = (lambda value, model: False), "no such key in this architecture"
+    value = file.metadata[key]
+    if rule is not None and not rule[0](value, model):
+        raise UsageError(
+            f"{file.path}: convert: {key} = {str(value)[:60]} cannot be said to llama.cpp, which knows: "
+            f"{rule[1]}. --override-kv states another value, of another model"
+        )
+    return short not in OWN and not (short == WINDOW and not is_read)
 
 
-def _check_windows(file: ModelFile, metadata: Metadata) -> None:
-    key = "mistral.attention.sliding_window"
-    window, longest = metadata.integer(key, 0), metadata.integer("mistral.context_length")
-    if 0 < window < longest:
-        raise _refused(file, key, window, "no window in llama, as which it has Mistral")
-
-
-def _neighbours(metadata: Metadata, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Rows of q and k in pairs of neighbours, which llama rotates, where Mistral's are in halves."""
-    counts = {
-        "attn_q": metadata.integer("mistral.attention.head_count"),
-        "attn_k": metadata.integer("mistral.attention.head_count_kv"),
+def _following(
+    file: ModelFile, model: Model, keys: frozenset[str], known: Mapping[str, StoredValue]
+) -> dict[str, StoredValue]:
+    """Keys that llama.cpp reads and graphml sees by the tensors, or does not need for texts."""
+    values: dict[str, Any] = {}
+    experts = [
+        layer for layer in range(model.value("block_count")) if f"blk.{layer}.ffn_gate_inp.weight" in model.tensors
+    ]
+    for key, part in (
+        ("expert_feed_forward_length", "ffn_down_exps"), ("expert_shared_feed_forward_length", "ffn_down_shexp")
+    ):  # fmt: skip
+        widths = {
+            tensor.shape[-1]
+            for name, tensor in model.tensors.items()
+            if name.endswith(f".{part}.weight")
+        }
+        if len(widths) == 1:
+            values[key] = widths.pop()
+    if experts:
+        values["leading_dense_block_count"] = experts[0]
+        values["interleave_moe_layer_step"] = _step(model, experts)
+    if len({"expert_feed_forward_length", "expert_shared_feed_forward_length"} & values.keys()) == 2:
+        wide, one = values["expert_shared_feed_forward_length"], values["expert_feed_forward_length"]
+        values["expert_shared_count"] = max(wide // one, 1)
+    values["rope.dimension_sections"] = _sections(file, model)
+    return {
+        f"{model.arch}.{key}": stored(value, "i32" if isinstance(value, list) else "u32")
+        for key, value in values.items()
+        if key in keys and f"{model.arch}.{key}" not in known
     }
 
-    def order(count: int) -> Callable[[int], NDArray[np.intp]]:
-        return lambda rows: np.arange(rows).reshape(count, 2, -1).swapaxes(1, 2).reshape(-1)
 
-    changed = {}
-    for name, tensor in tensors.items():
-        part = name.split(".")[2] if name.startswith("blk.") else ""
-        changed[name] = permuted(tensor, name, order(counts[part])) if part in counts else tensor
-    return changed
+def _step(model: Model, experts: list[int]) -> int:
+    """Every how many layers there are experts, behind the dense ones at the start."""
+    count = model.value("block_count")
+    first = model.value("leading_dense_block_count") or 0
+    for step in range(1, count + 1):
+        if experts == [layer for layer in range(first, count) if (layer + 1) % step == 0]:
+            return step
+    return 1
+
+
+def _sections(file: ModelFile, model: Model) -> list[int]:
+    """The pairs of a head by the axes of a position, of which a text has one value."""
+    config = language_model(read_json(file.path / CONFIG))
+    for name in ("rope_scaling", "rope_parameters"):
+        stated = config.get(name)
+        listed = stated.get("mrope_section") if isinstance(stated, Mapping) else None
+        if isinstance(listed, list) and listed and all(type(size) is int for size in listed):
+            return [*listed, 0, 0, 0][:4]
+    pairs = (model.value("rope.dimension_count") or 0) // 2
+    return [pairs - 2 * (pairs // 3), pairs // 3, pairs // 3, 0]
 
 
 def typed(short: str, metadata: Metadata, key: str) -> StoredValue:
@@ -158,9 +242,9 @@ def typed(short: str, metadata: Metadata, key: str) -> StoredValue:
     if count is not None:
         value = metadata[key]
     if kind == "f64" or (key.startswith(FLOATS) and kind == "i64" and key not in SIGNED):
-        return StoredValue("f32", count, lambda limit: value if limit is None or count is None else value[:limit])
-    if kind == "i64":
-        kind = "u64" if short in WIDE else "i32" if count is not None or short in SIGNED else "u32"
+        kind = "f32"
+    elif kind == "i64":
+        kind = "u64" if short in WIDE else "i32" if count is not None or key in SIGNED else "u32"
         least, most = {"u64": (0, 1 << 64), "i32": (-(1 << 31), 1 << 31), "u32": (0, 1 << 32)}[kind]
         for number in [value] if count is None else value:
             if not least <= number < most:
