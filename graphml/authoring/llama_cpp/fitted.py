@@ -54,21 +54,25 @@ def fitted_tensors(path: Path, arch: str, tensors: Mapping[str, Tensor]) -> dict
     """
     _, known = reads(arch)
     done: dict[str, Tensor] = {}
+    has_experts = any(".ffn_gate_inp." in name for name in tensors)
     for name, tensor in tensors.items():
-        pattern, layer = _LAYER.sub("blk.#.", name), name.partition(".attn")[0]
+        pattern = _LAYER.sub("blk.#.", name)
         part = pattern.removeprefix("blk.#.")
         if _is_gated(part, name, tensor, tensors, known):
             gate, up = _halves(name, tensor)
             done |= {gate.name: gate, up.name: up}
+        elif part.startswith("ffn_") and "_shexp." in part and not has_experts and arch == "granitehybrid":
+            plain = name.replace("_shexp.", ".")  # in a model without experts it is the feed-forward
+            done[plain] = renamed(plain, tensor)
         elif pattern in known:
             done[name] = tensor
         elif part == "ffn_norm.weight" and "blk.#.ffn_norm" in known:
             short = name.removesuffix(".weight")
             done[short] = renamed(short, tensor)
-        elif part in ("attn_q.weight", "attn_q.bias") and "blk.#.attn_qkv.weight" in known:
+        elif part.startswith("attn_q.") and pattern.replace("attn_q.", "attn_qkv.") in known:
             whole = name.replace("attn_q.", "attn_qkv.")
             done[whole] = _joined(whole, [tensors[name.replace("attn_q.", f"attn_{x}.")] for x in "qkv"])
-        elif part.startswith(("attn_k.", "attn_v.")) and f"{layer}.attn_qkv.weight" in done:
+        elif part.startswith(("attn_k.", "attn_v.")) and re.sub("attn_[kv]", "attn_qkv", pattern) in known:
             continue
         else:
             raise UsageError(f"{path}: convert: {name}: llama.cpp's {arch} has no such tensor")

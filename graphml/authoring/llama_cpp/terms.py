@@ -21,6 +21,9 @@ from graphml.weights import Metadata, ModelFile, Tensor
 from graphml.weights.metadata import StoredValue, stored
 
 RMS, WINDOW, LONGEST = "attention.layer_norm_rms_epsilon", "attention.sliding_window", "context_length"
+PATTERN = "attention.sliding_window_pattern"
+SECTIONED = ("paddleocr", "qwen2vl", "qwen35", "qwen35moe", "qwen3vl", "qwen3vlmoe", "qwen4exp")
+"""Architectures that want the axes of positions; others turn pairs of others dimensions with them."""
 SIGNED = ("general.sampling.top_k", "general.sampling.penalty_last_n", "general.sampling.mirostat")
 WIDE = ("ple.head_offsets", "ple.head_vocab_sizes", "ple.layer_multipliers")
 """Keys that llama.cpp reads as i32, and as u64, in place of u32."""
@@ -64,6 +67,11 @@ def _no_window(value: Any, model: Model) -> bool:
 
 def _window_of_exaone(value: Any, model: Model) -> bool:
     return model.value("block_count") == 64 or _no_window(value, model)
+
+
+def _full_first(value: Any, model: Model) -> bool:
+    widths = model.value("rope.dimension_count"), model.value("rope.dimension_count_swa")
+    return not value[0] or widths[1] in (None, widths[0])
 
 
 def _sparse_as_usual(value: Any, model: Model) -> bool:
@@ -136,6 +144,8 @@ UNREAD: Mapping[str, tuple[Rule, str]] = {
 """Keys that some architectures of llama.cpp do not read -> as above; they are written, for graphml."""
 READ_OTHERWISE: Mapping[tuple[str, str], tuple[Rule, str]] = {
     ("phi3", WINDOW): (_no_window, "no window in this architecture"),
+    ("laguna", PATTERN): (_full_first, "turning parts of heads as of the first layer in all without a window"),
+    ("olmo2", "rope.freq_base_swa"): (_same_as("rope.freq_base"), "one base of the rope for all layers"),
     ("exaone4", WINDOW): (_window_of_exaone, "no window in this architecture but with 64 layers"),
 }
 """Architecture and key that it reads and does not apply to all values -> as above."""
@@ -186,32 +196,49 @@ def _following(
     file: ModelFile, model: Model, keys: frozenset[str], known: Mapping[str, StoredValue]
 ) -> dict[str, StoredValue]:
     """Keys that llama.cpp reads and graphml sees by the tensors, or does not need for texts."""
-    values: dict[str, Any] = {}
-    experts = [
-        layer for layer in range(model.value("block_count")) if f"blk.{layer}.ffn_gate_inp.weight" in model.tensors
-    ]
-    for key, part in (
-        ("expert_feed_forward_length", "ffn_down_exps"), ("expert_shared_feed_forward_length", "ffn_down_shexp")
-    ):  # fmt: skip
-        widths = {
-            tensor.shape[-1]
-            for name, tensor in model.tensors.items()
-            if name.endswith(f".{part}.weight")
-        }
-        if len(widths) == 1:
-            values[key] = widths.pop()
-    if experts:
+    n_layer, tensors = model.value("block_count"), model.tensors
+    values = {key: size for key, size in _sizes(model).items() if f"{model.arch}.{key}" not in known}
+    experts = [layer for layer in range(n_layer) if f"blk.{layer}.ffn_gate_inp.weight" in tensors]
+    if experts and f"{model.arch}.leading_dense_block_count" not in known:
         values["leading_dense_block_count"] = experts[0]
+    if experts and f"{model.arch}.interleave_moe_layer_step" not in known:
         values["interleave_moe_layer_step"] = _step(model, experts)
-    if len({"expert_feed_forward_length", "expert_shared_feed_forward_length"} & values.keys()) == 2:
-        wide, one = values["expert_shared_feed_forward_length"], values["expert_feed_forward_length"]
-        values["expert_shared_count"] = max(wide // one, 1)
-    values["rope.dimension_sections"] = _sections(file, model)
+    if model.arch in SECTIONED:
+        values["rope.dimension_sections"] = _sections(file, model)
+    widths = [_extent(tensors, f"blk.{layer}.ffn_down.weight", -1) for layer in range(n_layer)]
+    stated = model.value("feed_forward_length")
+    if type(stated) is int and {width for width in widths if width} - {stated}:
+        different = len({width for width in widths if width}) > 1
+        values["feed_forward_length"] = (
+            [width or stated for width in widths] if different else max(width or 0 for width in widths)
+        )
     return {
         f"{model.arch}.{key}": stored(value, "i32" if isinstance(value, list) else "u32")
         for key, value in values.items()
-        if key in keys and f"{model.arch}.{key}" not in known
+        if key in keys
     }
+
+
+def _extent(tensors: Mapping[str, Tensor], name: str, axis: int) -> int | None:
+    return tensors[name].shape[axis] if name in tensors else None
+
+
+def _sizes(model: Model) -> dict[str, Any]:
+    """Sizes that some tensor has."""
+
+    def of(part: str, axis: int) -> int | None:
+        shapes = (tensor.shape for name, tensor in model.tensors.items() if name.endswith(part))
+        return next((shape[axis] for shape in shapes), None)
+
+    one, wide = of(".ffn_down_exps.weight", -1), of(".ffn_down_shexp.weight", -1)
+    sizes = {
+        "attention.indexer.key_length": of(".indexer.k_norm.weight", 0),
+        "expert_feed_forward_length": one or model.value("feed_forward_length"),
+        "expert_shared_count": max(wide // one, 1) if one and wide else 0,
+        "expert_shared_feed_forward_length": wide,
+        "hyper_connection.low_rank": of("output_hc_down.weight", 0),
+    }
+    return {key: size for key, size in sizes.items() if size is not None}
 
 
 def _step(model: Model, experts: list[int]) -> int:
@@ -233,7 +260,7 @@ def _sections(file: ModelFile, model: Model) -> list[int]:
         if isinstance(listed, list) and listed and all(type(size) is int for size in listed):
             return [*listed, 0, 0, 0][:4]
     pairs = (model.value("rope.dimension_count") or 0) // 2
-    return [pairs - 2 * (pairs // 3), pairs // 3, pairs // 3, 0]
+    return [-(-(pairs - axis) // 3) for axis in range(3)] + [0]
 
 
 def typed(short: str, metadata: Metadata, key: str) -> StoredValue:
