@@ -21,7 +21,6 @@ HELPERS = {
 }
 _KEY = re.compile(r"get_(?:key|arr|key_or_arr|arr_n)\(\s*(LLM_KV_\w+)")
 _TENSOR = re.compile(r"tn\(\s*(LLM_TENSOR_\w+)\s*(?:,\s*\"(\w+)\")?\s*(,\s*[^)]+)?\)")
-_ALIAS = re.compile(r"llama_model_(\w+)::load_arch_(?:hparams|tensors)\(|load_swa_pattern\(")
 
 
 def names_of(sources: Path) -> dict[str, tuple[set[str], set[str]]]:
@@ -49,7 +48,7 @@ def names_of(sources: Path) -> dict[str, tuple[set[str], set[str]]]:
     classes: dict[str, tuple[set[str], set[str]]] = {}
     calls: dict[str, set[str]] = {}
     for path in sorted((sources / "models").glob("*.cpp")):
-        for name, kind, body in _functions(path.read_text()):
+        for name, _kind, body in _functions(path.read_text()):
             came, held = read(body)
             known = classes.setdefault(name, (set(), set()))
             known[0].update(came)
@@ -59,7 +58,8 @@ def names_of(sources: Path) -> dict[str, tuple[set[str], set[str]]]:
             )
     common = (sources / "llama-model.cpp").read_text()
     whole = read(common[common.index("llama_model_base::load_hparams") :])
-    mapping = re.findall(r"case (LLM_ARCH_\w+):\s*(?=((?:\s*case LLM_ARCH_\w+:)*\s*return new (\w+)\())", common)
+    more = r"(?:\s*case LLM_ARCH_\w+:)*"
+    mapping = re.findall(rf"case (LLM_ARCH_\w+):\s*(?=({more}\s*return new (\w+)\())", common)
     done = {"*": whole}
     for of, _, name in mapping:
         came, held = set[str](), set[str]()

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from graphml.errors import UsageError
 from graphml.weights.model_file import ModelFile
 from graphml.weights.tensor import PLAIN_DTYPES
 from graphml.weights.type_mixes import FILE_TYPES, file_type, is_kept
@@ -28,9 +27,7 @@ def types_of_file(file: ModelFile, wanted: str) -> tuple[list[Change], str]:
         kind = file_type(wanted)
         lossless = kind.format in UNQUANTISED
         plan = changes(file, WantedTypes(kind.name, requantise=lossless), None)
-    plan = [
-        Change(change.tensor, "f32", change.reason) if _is_float32(change) else change for change in plan
-    ]
+    plan = [Change(change.tensor, "f32", change.reason) if _is_float32(change) else change for change in plan]
     return plan, _most(plan) if wanted == AUTO else file_type(wanted).name
 
 
@@ -56,25 +53,3 @@ def _most(plan: Sequence[Change]) -> str:
         if names:
             return dtype.upper() if dtype.upper() in names else names[0]
     return "F32"
-
-
-def split_plan(plan: Sequence[Change], most: int | None, tensors: int | None = None) -> list[list[Change]]:
-    """The changes by parts, in order, of at most so many bytes or tensors; None for one part.
-
-    UsageError for a tensor that is larger.
-    """
-    parts: list[list[Change]] = [[]]
-    size = 0
-    for change in plan:
-        n_bytes = change.n_bytes
-        if most is not None and n_bytes > most:
-            raise UsageError(
-                f"{change.tensor.name}: is {n_bytes} bytes: wanted parts of at least as many; got {most}"
-            )
-        full = most is not None and size + n_bytes > most
-        if parts[-1] and (full or (tensors is not None and len(parts[-1]) >= tensors)):
-            parts.append([])
-            size = 0
-        parts[-1].append(change)
-        size += n_bytes
-    return parts

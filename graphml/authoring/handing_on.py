@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from graphml.api.load_model import load_model
 from graphml.api.model import Model
-from graphml.authoring.file_types import AUTO, split_plan, types_of_file
+from graphml.authoring.file_types import AUTO, types_of_file
 from graphml.authoring.llama_cpp.card import card_values
 from graphml.authoring.llama_cpp.terms import in_its_terms
 from graphml.authoring.llama_cpp.vocabulary import vocabulary_values
@@ -37,7 +37,7 @@ from graphml.weights.metadata import Metadata, StoredValue, stored
 from graphml.weights.model_file import ModelFile
 from graphml.weights.tensor import Tensor
 from graphml.weights.type_mixes import file_type
-from graphml.workshop.quantized_file import UNQUANTISED, write_quantized
+from graphml.workshop.quantized_file import UNQUANTISED, split_plan, write_quantized
 
 FURTHEST, FURTHEST_PLAIN = 0.05, 1e-5
 """NMSE of logits: with adapters merged into matrices that are rounded again, and else."""
@@ -62,7 +62,7 @@ class WrittenAs:
 
 @dataclass(frozen=True)
 class HandedOn:
-    """paths: the files. n_merged: matrices with adapters in them. nmse: its logits against the open model's."""
+    """paths: the files. n_merged: matrices with adapters in them. nmse: logits against the open model's."""
 
     paths: tuple[Path, ...]
     n_merged: int
@@ -169,7 +169,9 @@ def _check(adapter: Adapter, tensors: Mapping[str, Tensor]) -> None:
         raise UsageError(f"{adapter.name}: convert: cannot be merged: it {why}")
 
 
-def _to_be_written(model: Model, text: str | None, pre: str | None, tensors: Mapping[str, Tensor]) -> ModelFile:
+def _to_be_written(
+    model: Model, text: str | None, pre: str | None, tensors: Mapping[str, Tensor]
+) -> ModelFile:
     """The file as it is written: of a folder in llama.cpp's terms, of a GGUF file as it is.
 
     text: a definition, whose architecture has a name of its own, since it says what the tensors are. pre: of

@@ -54,7 +54,8 @@ def convert(
     ] = None,
     type: Annotated[
         str,
-        typer.Option("--type", metavar="TYPE", help="Of a file: its type, such as q8_0; auto: as in the model."),
+        typer.Option("--type", metavar="TYPE",
+                     help="Of a file: its type, such as q8_0; auto: as in the model."),
     ] = AUTO,
     split: Annotated[
         str | None,

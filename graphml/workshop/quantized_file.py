@@ -246,6 +246,28 @@ def _parts(file: ModelFile, plan: Sequence[Change]) -> list[Sequence[Change]]:
     return parts
 
 
+def split_plan(plan: Sequence[Change], most: int | None, tensors: int | None = None) -> list[list[Change]]:
+    """The changes by parts, in order, of at most so many bytes or tensors; None for one part.
+
+    UsageError for a tensor that is larger.
+    """
+    parts: list[list[Change]] = [[]]
+    size = 0
+    for change in plan:
+        n_bytes = change.n_bytes
+        if most is not None and n_bytes > most:
+            raise UsageError(
+                f"{change.tensor.name}: is {n_bytes} bytes: wanted parts of at least as many; got {most}"
+            )
+        full = most is not None and size + n_bytes > most
+        if parts[-1] and (full or (tensors is not None and len(parts[-1]) >= tensors)):
+            parts.append([])
+            size = 0
+        parts[-1].append(change)
+        size += n_bytes
+    return parts
+
+
 def part_names(output: Path, count: int) -> list[Path]:
     """The names of a split model's files, as gguf-split has them."""
     stem = output.name.removesuffix(".gguf")

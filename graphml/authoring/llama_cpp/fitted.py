@@ -104,9 +104,7 @@ def _halves(name: str, tensor: Tensor) -> tuple[Tensor, Tensor]:
         ).reshape(-1)
 
     names = stem.replace("ffn_up", "ffn_gate"), stem
-    first, second = (
-        DeferredTensor.of(names[index], tensor.dtype, shape, half(index)) for index in range(2)
-    )
+    first, second = (DeferredTensor.of(names[index], tensor.dtype, shape, half(index)) for index in range(2))
     return first, second
 
 

@@ -29,6 +29,8 @@ WIDE = ("ple.head_offsets", "ple.head_vocab_sizes", "ple.layer_multipliers")
 """Keys that llama.cpp reads as i32, and as u64, in place of u32."""
 FLOATS, BARE = ("general.sampling.",), ("xielu.",)
 """Beginnings of keys whose numbers are f32, and of keys without the architecture's name."""
+UNSAID = ("dots3note", "qwen4exp")
+"""Architectures of which llama.cpp wants keys that the folder does not have."""
 SPARSE_LAYERS, SPARSE_SPREAD = 10, 1.6448533535003662
 """Of Gemma 3n: how many layers keep the largest activations alone, and how far above the mean these are."""
 LARGEST_GEMMAS = {"gemma2": 46, "gemma3": 62}
@@ -36,8 +38,8 @@ LARGEST_GEMMAS = {"gemma2": 46, "gemma3": 62}
 
 
 @dataclass(frozen=True)
-class Model:
-    """arch: its name in llama.cpp; value: of a key without that name, None for a missing one; tensors: all."""
+class SaidModel:
+    """What its keys and tensors say. arch: its name in llama.cpp; value: of a key without it, or None."""
 
     arch: str
     value: Callable[[str], Any]
@@ -48,7 +50,7 @@ class Model:
         return f"blk.0.{name}.weight" in self.tensors
 
 
-Rule = Callable[[Any, Model], bool]
+Rule = Callable[[Any, SaidModel], bool]
 
 
 def _same_as(key: str) -> Rule:
@@ -59,43 +61,43 @@ def _is(*allowed: Any) -> Rule:
     return lambda value, model: value in allowed
 
 
-def _no_window(value: Any, model: Model) -> bool:
+def _no_window(value: Any, model: SaidModel) -> bool:
     """Whether no layer has a window that is shorter than the longest text."""
     sizes = value if isinstance(value, list) else [value]
     return all(size == 0 or size >= (model.value(LONGEST) or 0) for size in sizes)
 
 
-def _window_of_exaone(value: Any, model: Model) -> bool:
-    return model.value("block_count") == 64 or _no_window(value, model)
+def _window_of_exaone(value: Any, model: SaidModel) -> bool:
+    return int(model.value("block_count")) == 64 or _no_window(value, model)
 
 
-def _full_first(value: Any, model: Model) -> bool:
+def _full_first(value: Any, model: SaidModel) -> bool:
     widths = model.value("rope.dimension_count"), model.value("rope.dimension_count_swa")
     return not value[0] or widths[1] in (None, widths[0])
 
 
-def _sparse_as_usual(value: Any, model: Model) -> bool:
+def _sparse_as_usual(value: Any, model: SaidModel) -> bool:
     wanted = [SPARSE_SPREAD if layer < SPARSE_LAYERS else 0.0 for layer in range(len(value))]
-    return np.allclose(np.maximum(value, 0.0), wanted, rtol=1e-5)
+    return bool(np.allclose(np.maximum(value, 0.0), wanted, rtol=1e-5))
 
 
-def _usual_scale(value: Any, model: Model) -> bool:
+def _usual_scale(value: Any, model: SaidModel) -> bool:
     """Whether scores are scaled by the width of a head."""
     width = model.value("attention.key_length")
     if model.value("block_count") == LARGEST_GEMMAS.get(model.arch):
         width = model.value("embedding_length") // model.value("attention.head_count")
-    return math.isclose(value, 1 / math.sqrt(width), rel_tol=1e-6)
+    return math.isclose(value, 1 / math.sqrt(int(width)), rel_tol=1e-6)
 
 
-def _activation(value: Any, model: Model) -> bool:
+def _activation(value: Any, model: SaidModel) -> bool:
     return value in (("silu",) if model.arch == "bitnet" else ("gelu", "gelu_erf", "gelu_tanh"))
 
 
-def _shared_layers(value: Any, model: Model) -> bool:
-    return model.value("block_count") - value == 20
+def _shared_layers(value: Any, model: SaidModel) -> bool:
+    return int(model.value("block_count") - value) == 20
 
 
-def _any(value: Any, model: Model) -> bool:
+def _any(value: Any, model: SaidModel) -> bool:
     return True
 
 
@@ -144,7 +146,7 @@ UNREAD: Mapping[str, tuple[Rule, str]] = {
 """Keys that some architectures of llama.cpp do not read -> as above; they are written, for graphml."""
 READ_OTHERWISE: Mapping[tuple[str, str], tuple[Rule, str]] = {
     ("phi3", WINDOW): (_no_window, "no window in this architecture"),
-    ("laguna", PATTERN): (_full_first, "turning parts of heads as of the first layer in all without a window"),
+    ("laguna", PATTERN): (_full_first, "parts of heads that turn as in the first layer"),
     ("olmo2", "rope.freq_base_swa"): (_same_as("rope.freq_base"), "one base of the rope for all layers"),
     ("exaone4", WINDOW): (_window_of_exaone, "no window in this architecture but with 64 layers"),
 }
@@ -161,10 +163,12 @@ def in_its_terms(file: ModelFile) -> tuple[dict[str, StoredValue], dict[str, Ten
     arch = "llama" if own == "mistral" else own
     if arch not in architecture_names():
         raise UsageError(f"{file.path}: convert: llama.cpp has no architecture {own!r}")
+    if arch in UNSAID:
+        raise UsageError(f"{file.path}: convert: llama.cpp's {arch} wants keys that no folder says")
     keys, _ = reads(arch)
     tensors = neighbours(metadata, file.tensors) if own == "mistral" else dict(file.tensors)
     tensors = fitted_tensors(file.path, arch, tensors)
-    model = Model(arch, lambda key: metadata[f"{own}.{key}"] if f"{own}.{key}" in metadata else None, tensors)
+    model = SaidModel(arch, lambda key: metadata.get(f"{own}.{key}"), tensors)
     values = {"general.architecture": stored(arch), "general.type": stored("model")}
     for key in metadata:
         short = key.removeprefix(f"{own}.")
@@ -178,7 +182,7 @@ def in_its_terms(file: ModelFile) -> tuple[dict[str, StoredValue], dict[str, Ten
     return values | _following(file, model, keys, values), tensors
 
 
-def _holds(file: ModelFile, model: Model, key: str, short: str, is_read: bool) -> bool:
+def _holds(file: ModelFile, model: SaidModel, key: str, short: str, is_read: bool) -> bool:
     """Whether a key is written; UsageError for a value that llama.cpp would pass over."""
     rule = OWN.get(short) or (READ_OTHERWISE.get((model.arch, short)) if is_read else UNREAD.get(short))
     if rule is None and not is_read:
@@ -189,11 +193,11 @@ def _holds(file: ModelFile, model: Model, key: str, short: str, is_read: bool) -
             f"{file.path}: convert: {key} = {str(value)[:60]} cannot be said to llama.cpp, which knows: "
             f"{rule[1]}. --override-kv states another value, of another model"
         )
-    return short not in OWN and not (short == WINDOW and not is_read)
+    return short not in OWN and not (short == WINDOW and model.arch == "llama")
 
 
 def _following(
-    file: ModelFile, model: Model, keys: frozenset[str], known: Mapping[str, StoredValue]
+    file: ModelFile, model: SaidModel, keys: frozenset[str], known: Mapping[str, StoredValue]
 ) -> dict[str, StoredValue]:
     """Keys that llama.cpp reads and graphml sees by the tensors, or does not need for texts."""
     n_layer, tensors = model.value("block_count"), model.tensors
@@ -223,25 +227,25 @@ def _extent(tensors: Mapping[str, Tensor], name: str, axis: int) -> int | None:
     return tensors[name].shape[axis] if name in tensors else None
 
 
-def _sizes(model: Model) -> dict[str, Any]:
+def _sizes(model: SaidModel) -> dict[str, Any]:
     """Sizes that some tensor has."""
 
     def of(part: str, axis: int) -> int | None:
         shapes = (tensor.shape for name, tensor in model.tensors.items() if name.endswith(part))
         return next((shape[axis] for shape in shapes), None)
 
-    one, wide = of(".ffn_down_exps.weight", -1), of(".ffn_down_shexp.weight", -1)
+    width, shared = of(".ffn_down_exps.weight", -1), of(".ffn_down_shexp.weight", -1)
     sizes = {
         "attention.indexer.key_length": of(".indexer.k_norm.weight", 0),
-        "expert_feed_forward_length": one or model.value("feed_forward_length"),
-        "expert_shared_count": max(wide // one, 1) if one and wide else 0,
-        "expert_shared_feed_forward_length": wide,
+        "expert_feed_forward_length": width or model.value("feed_forward_length"),
+        "expert_shared_count": max(shared // width, 1) if width and shared else 0,
+        "expert_shared_feed_forward_length": shared,
         "hyper_connection.low_rank": of("output_hc_down.weight", 0),
     }
     return {key: size for key, size in sizes.items() if size is not None}
 
 
-def _step(model: Model, experts: list[int]) -> int:
+def _step(model: SaidModel, experts: list[int]) -> int:
     """Every how many layers there are experts, behind the dense ones at the start."""
     count = model.value("block_count")
     first = model.value("leading_dense_block_count") or 0
@@ -251,7 +255,7 @@ def _step(model: Model, experts: list[int]) -> int:
     return 1
 
 
-def _sections(file: ModelFile, model: Model) -> list[int]:
+def _sections(file: ModelFile, model: SaidModel) -> list[int]:
     """The pairs of a head by the axes of a position, of which a text has one value."""
     config = language_model(read_json(file.path / CONFIG))
     for name in ("rope_scaling", "rope_parameters"):

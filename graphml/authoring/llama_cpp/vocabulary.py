@@ -1,4 +1,4 @@
-"""The vocabulary of a folder in GGUF's kinds, which llama.cpp encodes by itself: tokens, scores, merges, `pre`.
+"""The vocabulary of a folder in GGUF's kinds, by which llama.cpp encodes: tokens, scores, merges, `pre`.
 
 What comes out encodes texts of many kinds and is refused where an id differs from the folder's. Knows
 tokenizer.json and GGUF's keys; nothing of weights.
@@ -25,14 +25,18 @@ from graphml.weights.metadata import StoredValue, stored
 
 Values = dict[str, StoredValue]
 TEXTS = (
-    "Hello, world!", "hello world, it's what we'll do; they'd say I'VE DONE IT", " leading", "two  spaces",
-    "   three and more    in between     five", "trailing  ", "tabs\tand\t\tmore", "line\nnext\n\nparagraph\n",
+    "Hello, world!", "hello world, it's what we'll do; they'd say I'VE DONE IT", " leading",
+    "two  spaces",
+    "   three and more    in between     five", "trailing  ", "tabs\tand\t\tmore",
+    "line\nnext\n\nparagraph\n",
     "  indented\n    more\n\n\n\ttab\r\nwindows", "1", "12", "123", "1234", "12345678 and 3.14159, 1,000,000",
     "a1b22c333", "f(x) = x**2; return [i for i in range(10) if i != 3]", "#include <stdio.h>\nint main() {}",
     "https://example.com/a?b=c&d=%20#e", "name_of_thing CamelCase snake_case ALLCAPS", "...!!! ?? -- --- ===",
-    "\"quoted\" 'single' `tick` (paren) {brace} <tag/>", "caf\u00e9 na\u00efve \u00fcber stra\u00dfe",
+    "\"quoted\" 'single' `tick` (paren) {brace} <tag/>",
+    "caf\u00e9 na\u00efve \u00fcber stra\u00dfe",
     "\u041f\u0440\u0438\u0432\u0435\u0442 \u043c\u0438\u0440", "\u4f60\u597d\uff0c\u4e16\u754c\u3002123",
-    "\u3053\u3093\u306b\u3061\u306f \u4e16\u754c \u30ab\u30bf\u30ab\u30ca", "\uc548\ub155\ud558\uc138\uc694 \uc138\uacc4",
+    "\u3053\u3093\u306b\u3061\u306f \u4e16\u754c \u30ab\u30bf\u30ab\u30ca",
+    "\uc548\ub155\ud558\uc138\uc694 \uc138\uacc4",
     "\u0645\u0631\u062d\u0628\u0627 \u0628\u0627\u0644\u0639\u0627\u0644\u0645", "\u05e9\u05dc\u05d5\u05dd",
     "\U0001f600 \U0001f680\U0001f680", "x \u2014 y \u2026 z \u00a9 \u20ac5", "$5 + $6 = $11^2 ~ |a|",
 )  # fmt: skip
@@ -50,8 +54,8 @@ NOTHING = -1e6
 def vocabulary_values(file: ModelFile, rows: int, pre: str | None = None) -> Values:
     """The keys `tokenizer.`; rows: of the embedding, which has one for each token.
 
-    pre: the pre-tokenizer, in place of the one whose words are those of the folder. UsageError for a
-    vocabulary that none of GGUF's kinds is.
+    pre: the pre-tokenizer, in place of the one whose words are those of the folder, which is not compared.
+    UsageError for a vocabulary that none of GGUF's kinds is.
     """
     metadata = file.metadata
     kept = {key: typed(key, metadata, key) for key in metadata if key.startswith("tokenizer.")}
@@ -62,7 +66,8 @@ def vocabulary_values(file: ModelFile, rows: int, pre: str | None = None) -> Val
         whole = json.loads(metadata.text(KEY))
         kept = {key: value for key, value in kept.items() if not key.startswith(LIBRARY)}
         values = kept | _of_library(file, whole, kept, pre)
-        _compare(file, values, whole)
+        if pre is None:
+            _compare(file, values)
     else:
         values = {**kept, PREFIX + "pre": stored("default")}
     values = _named_tokens(file, values, rows)
@@ -127,7 +132,8 @@ def _around(file: ModelFile, whole: Mapping[str, Any]) -> Values:
 
 def _merges(model: Mapping[str, Any]) -> Values:
     pairs = [merge if isinstance(merge, list) else merge.split(" ", 1) for merge in model["merges"]]
-    return {PREFIX + "merges": stored([" ".join(part.replace(" ", "\u0120") for part in p) for p in pairs], "string")}
+    merges = [" ".join(part.replace(" ", "\u0120") for part in pair) for pair in pairs]
+    return {PREFIX + "merges": stored(merges, "string")}
 
 
 def _pre(file: ModelFile, whole: Mapping[str, Any], stated: str | None) -> Values:
@@ -139,21 +145,18 @@ def _pre(file: ModelFile, whole: Mapping[str, Any], stated: str | None) -> Value
     cut = library.pre_tokenizer
     wanted = {text: _words_of(cut, text) for text in TEXTS}
     names = [*PREFERRED, *(name for name in PRE_TOKENIZERS if name not in PREFERRED)]
-    failed: tuple[int, str, str] = (0, "", "")
+    nearest = (0, "", "")
     for name in names:
         rules = PRE_TOKENIZERS[name]
         if rules.ignore_merges != ignores or not rules.byte_level:
             continue
-        alike = 0
-        for text in TEXTS:
-            if [word.encode() for word in split(text, rules.steps)] != wanted[text]:
-                failed = max(failed, (alike, name, text))
-                break
-            alike += 1
-        else:
+        cuts = ([word.encode() for word in split(text, rules.steps)] == wanted[text] for text in TEXTS)
+        alike = next((index for index, is_same in enumerate(cuts) if not is_same), len(TEXTS))
+        if alike == len(TEXTS):
             return {PREFIX + "pre": stored(name)}
+        nearest = max(nearest, (alike, name, TEXTS[alike]))
     raise _refused(
-        file, f"no pre-tokenizer cuts words as it does, {failed[1]} not {failed[2][:60]!r}; --pre names one"
+        file, f"no pre-tokenizer cuts words as it does, {nearest[1]} not {nearest[2][:60]!r}; --pre names one"
     )
 
 
@@ -201,7 +204,8 @@ def _puts(step: Any) -> bool:
         if part.get("type") == "Prepend":
             return True
         if part.get("type") == "Metaspace":
-            return part.get("prepend_scheme", "always") != "never" and bool(part.get("add_prefix_space", True))
+            is_put = part.get("prepend_scheme", "always") != "never"
+            return is_put and bool(part.get("add_prefix_space", True))
     return False
 
 
@@ -250,7 +254,7 @@ def _words(file: ModelFile, whole: Mapping[str, Any], kept: Values) -> Values:
     }
 
 
-def _compare(file: ModelFile, values: Values, whole: Mapping[str, Any]) -> None:
+def _compare(file: ModelFile, values: Values) -> None:
     """Refuse a vocabulary that encodes a text otherwise than the folder's."""
     before = load_tokenizer(file.metadata)
     try:
@@ -279,4 +283,3 @@ def _with_control_tokens(values: Values) -> Iterator[str]:
 
 def _architecture(file: ModelFile) -> Values:
     return {key: stored(file.metadata.text(key)) for key in ("general.architecture", "general.name")}
-
