@@ -164,8 +164,9 @@ def extract(
         if tensor is not None:
             if output is None or output.suffix != ".npy":
                 raise UsageError(f"--output: wanted a name that ends in .npy; got {str(output)!r}")
+            values = tensor_named(model, tensor).numpy()
             with output.open("wb") as stream:
-                np.save(stream, tensor_named(model, tensor).numpy())
+                np.save(stream, values)
             print(output)
             return
         if template is not None:

@@ -42,15 +42,14 @@ def value(path: Path, key: str) -> Any:
         ("mine.list", "[1, 2]", None, ("u32", [1, 2])),
         ("mine.texts", '["a", "b"]', None, ("string", ["a", "b"])),
         ("mine.small", "-3", "i8", ("i8", -3)),
-        ("llama.final_logit_softcapping", "30", None, ("f32", 30.0)),
+        ("llama.rope.scaling.attn_factor", "2", None, ("f32", 2.0)),
         ("tokenizer.ggml.add_eos_token", "false", None, ("bool", False)),
     ],
 )
 def test_a_key_is_set_in_its_type(key: str, text: str, kind: str | None, wanted: Any, model: Path) -> None:
     before = model.read_bytes()
-    done = command(
-        "set", model, key, text, *(["--type", kind] if kind else []), "-o", model.parent / "new.gguf"
-    )
+    options = ["-o", model.parent / "new.gguf", *(["--type", kind] if kind else [])]
+    done = command("set", *options, "--", model, key, text)
     assert done.exit_code == 0, done.output
     assert value(model.parent / "new.gguf", key) == wanted
     assert model.read_bytes() == before
@@ -67,7 +66,7 @@ def test_a_key_is_set_in_its_type(key: str, text: str, kind: str | None, wanted:
         ("llama.context_length", "much", None, "wanted a number of type u32"),
         ("llama.context_length", "-1", None, "wanted a number of type u32"),
         ("llama.context_length", "4096", "f32", "wanted u32, as the key has that type"),
-        ("llama.attention.clamp_kqv", "8", "u32", "wanted f32, as the key is read in it"),
+        ("llama.rope.scaling.attn_factor", "8", "u32", "wanted f32, as the key is read in it"),
         ("general.alignment", "64", None, "how the file is laid out"),
         ("split.count", "2", None, "how the file is laid out"),
         ("mine.x", "1", "q8", "wanted one of string, bool"),
@@ -97,7 +96,7 @@ def test_a_file_is_replaced_whole(model: Path) -> None:
     assert sorted(path.name for path in model.parent.iterdir()) == ["model.gguf", "template.jinja"]
 
 
-@pytest.mark.parametrize("limit", [("--split-max-size", "64K"), ("--split-max-tensors", 7)])
+@pytest.mark.parametrize("limit", [("--split-max-size", "256K"), ("--split-max-tensors", 7)])
 def test_parts_are_merged_into_what_they_were(limit: tuple[Any, ...], model: Path) -> None:
     done = command("split", model, model.parent / "part.gguf", *limit)
     assert done.exit_code == 0, done.output

@@ -74,7 +74,7 @@ def value_of(key: str, text: str, kind: str | None, before: tuple[str, int | Non
     listed = _listed(text) if before is None or before[1] is not None else None
     if before is not None and before[1] is not None and listed is None:
         raise UsageError(f"{key}: wanted a JSON list of {dtype}, as the key has one; got {text!r:.60}")
-    if listed is not None and (dtype != "string" or before is not None):
+    if listed is not None and (wanted != "string" or before is not None):
         return stored([_scalar(key, part, dtype) for part in listed], dtype)
     return stored(_scalar(key, text, dtype), dtype)
 
