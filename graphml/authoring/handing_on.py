@@ -1,53 +1,83 @@
 """One GGUF file of an open model: its weights as they are open, adapters merged, its architecture's source.
 
-What is written is opened again and compared before it has its name. Knows metadata, tensors and pairs of
-adapters; nothing of options of a command.
+A folder of a known family is written as llama.cpp reads it. What is written is opened again and compared
+before it has its name. Knows metadata, tensors and pairs of adapters; nothing of options of a command.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import gguf
 import graphml_quant
 import numpy as np
 from numpy.typing import NDArray
 
 from graphml.api.load_model import load_model
 from graphml.api.model import Model
-from graphml.backend import no_progress
+from graphml.authoring.file_types import AUTO, types_of_file
+from graphml.authoring.llama_cpp.card import card_values
+from graphml.authoring.llama_cpp.terms import in_its_terms
+from graphml.authoring.llama_cpp.vocabulary import vocabulary_values
+from graphml.backend import Progress, no_progress
 from graphml.errors import GraphmlError, UsageError
 from graphml.loading.carried_definition import LARGEST, SOURCE
 from graphml.loading.discovery import DEFINITION, IMPORTED
+from graphml.loading.huggingface.folder import is_folder_of_model
 from graphml.passes.lora import EMBEDDING, Adapter
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.system.read_files import reason
-from graphml.system.replaced_file import replacing
-from graphml.weights.tensor import PLAIN_TYPES, Tensor
+from graphml.system.replaced_file import folder_beside
+from graphml.weights.gguf_writing import stored_values
+from graphml.weights.metadata import Metadata, StoredValue, stored
+from graphml.weights.model_file import ModelFile
+from graphml.weights.tensor import Tensor
+from graphml.weights.type_mixes import file_type
+from graphml.workshop.quantized_file import UNQUANTISED, split_plan, write_quantized
 
 FURTHEST, FURTHEST_PLAIN = 0.05, 1e-5
 """NMSE of logits: with adapters merged into matrices that are rounded again, and else."""
-_NUMBERS = {name: number for number, name in PLAIN_TYPES.items()}
-_TYPES = {"u": "UINT", "i": "INT", "f": "FLOAT"}
+FURTHEST_PACKED = 0.7
+"""NMSE of logits where few bits are asked for; another model's are at about 2."""
 _COMPARED = 24  # tokens
 PRE = "tokenizer.ggml.pre"
+TABLE = "token_embd.weight"
+
+
+@dataclass(frozen=True)
+class WrittenAs:
+    """type: `auto`, the model's own types, or a file type. most_bytes: of the tensors of a part; None: one.
+
+    progress: of what is written.
+    """
+
+    type: str = AUTO
+    most_bytes: int | None = None
+    progress: Progress = no_progress
 
 
 @dataclass(frozen=True)
 class HandedOn:
-    """path: the file. n_merged: matrices with adapters in them. nmse: its logits against the open model's."""
+    """paths: the files. n_merged: matrices with adapters in them. nmse: logits against the open model's."""
 
-    path: Path
+    paths: tuple[Path, ...]
     n_merged: int
     nmse: float
 
+    @property
+    def path(self) -> Path:
+        """The file, or the first part."""
+        return self.paths[0]
 
-def hand_on(model: Model, output: Path, source: Path | None, options: LoadOptions) -> HandedOn:
-    """Write a model with its tokenizer, its template and its adapters at their factors as one file.
+
+def hand_on(
+    model: Model, output: Path, source: Path | None, options: LoadOptions, writing: WrittenAs | None = None
+) -> HandedOn:
+    """Write a model with its tokenizer, its template and its adapters at their factors as one file, or parts.
 
     source: the Python file that the model's architecture is from; None for a built-in one, and for one that
     the file carries. options: backend, threads and type of the cache that both are compared with.
@@ -56,23 +86,22 @@ def hand_on(model: Model, output: Path, source: Path | None, options: LoadOption
     """
     check_convertible(model)
     text = None if source is None else _text_of(source)
-    if text is None and model.path.is_dir():
-        raise UsageError(
-            f"{model.path}: convert: a folder of a known family runs as it is; wanted a GGUF file, --arch, "
-            "or a folder as output"
-        )
     if output.exists() and output.samefile(model.path):
         raise UsageError(f"{output}: convert: is the model itself; wanted another name")
     merged = merged_tensors(model)
+    target = Path(os.path.realpath(output))
     try:
-        with replacing(output) as partial:
-            _write(model, partial, text, merged, options.pre)
-            nmse = _compared(
-                model, partial, options, rounded=any(each.is_rounded for each in merged.values())
-            )
+        with folder_beside(target) as folder:
+            partial, most = _write(model, folder, target.name, text, merged, options, writing or WrittenAs())
+            nmse = _compared(model, partial[0], options, most)
+            paths = tuple(target.with_name(path.name) for path in partial)
+            for path, final in zip(reversed(partial), reversed(paths), strict=True):  # the first part last
+                if final.exists():
+                    path.chmod(final.stat().st_mode & 0o7777)
+                path.replace(final)
     except OSError as error:
         raise UsageError(f"{output}: cannot be written: {reason(error)}") from None
-    return HandedOn(output, len(merged), nmse)
+    return HandedOn(paths, len(merged), nmse)
 
 
 def check_convertible(model: Model) -> None:
@@ -140,62 +169,61 @@ def _check(adapter: Adapter, tensors: Mapping[str, Tensor]) -> None:
         raise UsageError(f"{adapter.name}: convert: cannot be merged: it {why}")
 
 
-def _write(
-    model: Model, path: Path, text: str | None, merged: Mapping[str, MergedTensor], pre: str | None
-) -> None:
-    """The file: a definition's architecture has a name of its own, since it says what the tensors are.
+def _to_be_written(
+    model: Model, text: str | None, pre: str | None, tensors: Mapping[str, Tensor]
+) -> ModelFile:
+    """The file as it is written: of a folder in llama.cpp's terms, of a GGUF file as it is.
 
-    pre: of the tokenizer, in place of the file's; None: that.
+    text: a definition, whose architecture has a name of its own, since it says what the tensors are. pre: of
+    the tokenizer, in place of the file's; None: that. tensors: with adapters in them.
     """
-    metadata = model.executor.file.metadata
+    file = model.executor.file.with_tensors(tensors)
+    if text is None and is_folder_of_model(file.path):
+        values, tensors = in_its_terms(file)
+        values |= card_values(file.path, sum(tensor.n_elements for tensor in tensors.values()))
+        values |= vocabulary_values(file, tensors[TABLE].shape[0], pre)
+    else:
+        values = _values(file.metadata, text, pre)
+    return file.with_metadata(Metadata(file.path, values)).with_tensors(tensors)
+
+
+def _values(metadata: Metadata, text: str | None, pre: str | None) -> dict[str, StoredValue]:
     own = metadata.text("general.architecture")
     is_named = text is None or own.startswith(IMPORTED)
     name = own if is_named else f"{IMPORTED}-{own}"
-    writer = gguf.GGUFWriter(path, name)
-    for key in metadata:
-        if key == "general.architecture" or key.startswith(("split.", "GGUF.")):
-            continue
-        if (text is not None and key in (SOURCE, DEFINITION)) or (pre is not None and key == PRE):
-            continue
-        kind, count, _ = metadata.beginning(key, 0)
-        renamed = f"{name}{key.removeprefix(own)}" if key.startswith(f"{own}.") else key
-        of = _type_of(kind)
-        if count is None:
-            writer.add_key_value(renamed, metadata[key], of)
-        elif count:
-            writer.add_key_value(renamed, metadata[key], gguf.GGUFValueType.ARRAY, sub_type=of)
+    values = {}
+    for key, value in stored_values(metadata).items():
+        if not key.startswith(("split.", "GGUF.")):
+            values[f"{name}{key.removeprefix(own)}" if key.startswith(f"{own}.") else key] = value
+    values["general.architecture"] = stored(name)
     if pre is not None:
-        writer.add_string(PRE, pre)
+        values[PRE] = stored(pre)
     if text is not None:
-        writer.add_string(DEFINITION, hashlib.sha256(text.encode()).hexdigest())
-        writer.add_string(SOURCE, text)
-    for key, tensor in _tensors(model, merged):
-        number = _NUMBERS.get(tensor.dtype)
-        number = graphml_quant.by_name(tensor.dtype).ggml_type if number is None else number
-        try:
-            of_tensor = gguf.GGMLQuantizationType(number)
-        except ValueError:
-            raise UsageError(f"{key}: convert: no file of {tensor.dtype} can be written") from None
-        rows = np.asarray(tensor.data).reshape(*tensor.shape[:-1], -1)
-        writer.add_tensor(key, np.ascontiguousarray(rows), raw_dtype=of_tensor)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+        values[DEFINITION] = stored(hashlib.sha256(text.encode()).hexdigest())
+        values[SOURCE] = stored(text)
+    return values
 
 
-def _tensors(model: Model, merged: Mapping[str, MergedTensor]) -> Iterator[tuple[str, Tensor]]:
-    for name, tensor in model.executor.file.tensors.items():
-        yield name, merged[name].tensor if name in merged else tensor
+def _write(
+    model: Model, folder: Path, name: str, text: str | None, merged: Mapping[str, MergedTensor],
+    options: LoadOptions, writing: WrittenAs,
+) -> tuple[list[Path], float]:  # fmt: skip
+    """The files, in a folder, and the most that the NMSE of their logits may be."""
+    held = model.executor.file.tensors
+    tensors = {key: merged[key].tensor if key in merged else tensor for key, tensor in held.items()}
+    file = _to_be_written(model, text, options.pre, tensors)
+    plan, kind = types_of_file(file, writing.type)
+    parts = split_plan(plan, writing.most_bytes)
+    paths = write_quantized(
+        file, plan, kind, folder / name, threads=options.threads or 1, progress=writing.progress, parts=parts
+    )
+    rounded = any(change.dtype not in ("f32", change.tensor.dtype) for change in plan)
+    if rounded and file_type(kind).format not in (*UNQUANTISED, "q8_0"):
+        return paths, FURTHEST_PACKED
+    return paths, FURTHEST if rounded or any(each.is_rounded for each in merged.values()) else FURTHEST_PLAIN
 
 
-def _type_of(kind: str) -> Any:
-    """GGUF's type of a metadata type."""
-    short = {"string": "STRING", "bool": "BOOL"}
-    return gguf.GGUFValueType[short.get(kind) or f"{_TYPES[kind[0]]}{kind[1:]}"]
-
-
-def _compared(model: Model, path: Path, options: LoadOptions, rounded: bool) -> float:
+def _compared(model: Model, path: Path, options: LoadOptions, most: float) -> float:
     """The NMSE of the file's logits against the model's; GraphmlError where they are others."""
     same = LoadOptions(backend=options.backend, threads=options.threads, kv=options.kv, trust_arch=True)
     count = min(_COMPARED, model.n_ctx)
@@ -203,7 +231,6 @@ def _compared(model: Model, path: Path, options: LoadOptions, rounded: bool) -> 
     with load_model(path, same, no_progress) as other:
         wanted, came = (each.session(count).eval(ids, all_logits=True) for each in (model, other))
     nmse = float(((came - wanted) ** 2).sum() / (wanted**2).sum())
-    most = FURTHEST if rounded else FURTHEST_PLAIN
     if not nmse <= most:
         raise GraphmlError(
             f"convert: the file's logits are not the model's: wanted an NMSE of at most {most:g}; "

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -11,11 +13,12 @@ import typer
 
 import graphml
 from graphml.api.load_model import load_model
+from graphml.authoring.file_types import AUTO
 from graphml.authoring.handing_back.folder_of_model import hand_back
 from graphml.authoring.handing_back.trained_weights import with_weights
-from graphml.authoring.handing_on import hand_on
+from graphml.authoring.handing_on import WrittenAs, hand_on
 from graphml.cli.options import options
-from graphml.cli.options.checks import check_file, check_folder, check_target
+from graphml.cli.options.checks import bytes_of, check_file, check_folder, check_target
 from graphml.cli.options.opening import find, load
 from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import Bars
@@ -24,6 +27,7 @@ from graphml.loading.carried_definition import trusted_definition
 from graphml.loading.huggingface.folder import CONFIG
 from graphml.loading.open_file import open_path
 from graphml.system.progress_labels import size
+from graphml.weights.type_mixes import file_type
 
 FILE = ".gguf"
 
@@ -48,6 +52,16 @@ def convert(
         typer.Option("--weights", metavar="FILE.safetensors", show_default=False,
                      help="Weights in place of the model's, by its names: what was trained with PyTorch."),
     ] = None,
+    type: Annotated[
+        str,
+        typer.Option("--type", metavar="TYPE",
+                     help="Of a file: its type, such as q8_0; auto: as in the model."),
+    ] = AUTO,
+    split: Annotated[
+        str | None,
+        typer.Option("--split-max-size", metavar="SIZE", show_default=False,
+                     help="Of a file: parts of at most so much, such as 2G."),
+    ] = None,
     python: Annotated[
         Path | None,
         typer.Option("--python", metavar="PATH", show_default=False,
@@ -64,18 +78,38 @@ def convert(
     if is_file and (like is not None or python is not None):
         option = "--like" if like is not None else "--python"
         raise UsageError(f"{option}: wanted where --output is a folder of transformers; got {str(output)!r}")
-    if output.exists() and not force:
-        raise UsageError(f"--output: {output} is there already; --force overwrites it")
+    most = None if split is None else bytes_of("--split-max-size", split)
+    if not is_file and (most is not None or type != AUTO):
+        option = "--type" if most is None else "--split-max-size"
+        raise UsageError(f"{option}: wanted where --output is a GGUF file; got {str(output)!r}")
+    if type != AUTO:
+        file_type(type)
+    there = next(_there(output, most is not None), None)
+    if there is not None and not force:
+        raise UsageError(f"--output: {there} is there already; --force overwrites it")
     check_file("--weights", weights)
     with Bars() as bars, _opened(find(model, opening, bars), opening, weights, bars) as opened:
         if is_file:
             source = None if opening.arch is None else Path(opening.arch)
-            done = hand_on(opened, output, source, opening)
+            done = hand_on(opened, output, source, opening, WrittenAs(type, most, bars.report))
+            parts = f" in {len(done.paths)} parts" if len(done.paths) > 1 else ""
             adapters = f"; {done.n_merged} matrices with adapters" if done.n_merged else ""
-            said = f"{size(output.stat().st_size)}{adapters}; logits as the model's, NMSE {done.nmse:.1e}"
+            n_bytes = sum(path.stat().st_size for path in done.paths)
+            said = f"{size(n_bytes)}{parts}{adapters}; logits as the model's, NMSE {done.nmse:.1e}"
+            output = done.path
         else:
             said = _folder(opened, output, like, python, opening)
     print(f"{output}: {said}")
+
+
+def _there(output: Path, in_parts: bool) -> Iterator[Path]:
+    """The files of that name that are there."""
+    if in_parts:
+        stem = re.escape(output.stem)
+        pattern = re.compile(rf"{stem}-\d{{5}}-of-\d{{5}}\.gguf")
+        yield from (path for path in output.parent.glob("*.gguf") if pattern.fullmatch(path.name))
+    if output.exists():
+        yield output
 
 
 def _opened(path: Path, opening: options.Converted, weights: Path | None, bars: Bars) -> graphml.Model:

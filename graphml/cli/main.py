@@ -33,7 +33,7 @@ TITLES = {
     ),
     "Measure": ("perplexity", "imatrix", "profile", "bench", "simulate", "tune"),
     "Graphs and numbers": ("graph", "diff", "explain", "compare", "bisect"),
-    "Train and quantise": ("finetune", "adapter", "cvector", "quantize"),
+    "Train and quantise": ("finetune", "adapter", "cvector", "quantize", "gguf"),
     "Write architectures, ops and backends": (
         "verify", "new-arch", "import", "convert", "test-backend", "test-op", "fuzz", "report",
     ),

@@ -179,14 +179,16 @@ def _importance_of(tensor: Tensor, importance: Importance | None) -> NDArray[np.
 def write_quantized(
     file: ModelFile, plan: Sequence[Change], kind: str, output: Path, importance: Importance | None = None,
     imatrix_name: str = "", threads: int = 1, keep_split: bool = False, progress: Progress = no_progress,
+    parts: Sequence[Sequence[Change]] = (),
 ) -> list[Path]:  # fmt: skip
     """Write the file; keep_split: in as many parts as the model has, with the same tensors in each.
 
+    parts: of the plan, a file for each; a single one has the name itself.
     Returns its paths. UsageError where it cannot be written, WeightsError for weights that are no numbers.
     Nothing is left behind by an error.
     """
-    parts = _parts(file, plan) if keep_split else [list(plan)]
-    paths = _paths(output, len(parts)) if keep_split else [output]
+    parts = parts or (_parts(file, plan) if keep_split else [plan])
+    paths = part_names(output, len(parts)) if keep_split or len(parts) > 1 else [output]
     own = [path.resolve() for path in file.paths]
     for path in paths:
         if path.resolve() in own:
@@ -231,9 +233,9 @@ def _values(
     return values
 
 
-def _parts(file: ModelFile, plan: Sequence[Change]) -> list[list[Change]]:
+def _parts(file: ModelFile, plan: Sequence[Change]) -> list[Sequence[Change]]:
     """The changes by the file that each tensor is in."""
-    parts = []
+    parts: list[Sequence[Change]] = []
     by_name = {change.tensor.name: change for change in plan}
     for path in file.paths:
         opened = FileMap(path)
@@ -244,7 +246,30 @@ def _parts(file: ModelFile, plan: Sequence[Change]) -> list[list[Change]]:
     return parts
 
 
-def _paths(output: Path, count: int) -> list[Path]:
+def split_plan(plan: Sequence[Change], most: int | None, tensors: int | None = None) -> list[list[Change]]:
+    """The changes by parts, in order, of at most so many bytes or tensors; None for one part.
+
+    UsageError for a tensor that is larger.
+    """
+    parts: list[list[Change]] = [[]]
+    size = 0
+    for change in plan:
+        n_bytes = change.n_bytes
+        if most is not None and n_bytes > most:
+            raise UsageError(
+                f"{change.tensor.name}: is {n_bytes} bytes: wanted parts of at least as many; got {most}"
+            )
+        full = most is not None and size + n_bytes > most
+        if parts[-1] and (full or (tensors is not None and len(parts[-1]) >= tensors)):
+            parts.append([])
+            size = 0
+        parts[-1].append(change)
+        size += n_bytes
+    return parts
+
+
+def part_names(output: Path, count: int) -> list[Path]:
+    """The names of a split model's files, as gguf-split has them."""
     stem = output.name.removesuffix(".gguf")
     return [output.with_name(f"{stem}-{number + 1:05d}-of-{count:05d}.gguf") for number in range(count)]
 
