@@ -1,7 +1,7 @@
 """Log-likelihoods of continuations of contexts, many at a time in an engine's steps.
 
-Contexts that begin with the same ids are computed once, as all prefixes in an engine; of logits there are only
-the rows that predict a continuation. Knows models and ids; nothing of texts, tasks or files.
+Contexts that begin with the same ids are computed once, as all prefixes in an engine; of logits there are
+only the rows that predict a continuation. Knows models and ids; nothing of texts, tasks or files.
 """
 
 from __future__ import annotations

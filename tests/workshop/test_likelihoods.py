@@ -25,9 +25,7 @@ def check(model: graphml.Model, found: Likelihood, context: list[int], continuat
     rows = model.logits([*context, *continuation])[len(context) - 1 : -1]
     expected = [log_softmax(row)[token] for row, token in zip(rows, continuation, strict=True)]
     assert found.logprobs == pytest.approx(expected, abs=1e-4)
-    assert found.are_top == tuple(
-        int(row.argmax()) == token for row, token in zip(rows, continuation, strict=True)
-    )
+    assert found.are_top == tuple((rows.argmax(axis=1) == continuation).tolist())
     assert found.total == pytest.approx(sum(expected), abs=1e-3)
 
 
@@ -93,6 +91,9 @@ def test_models_that_predict_no_next_token_are_refused(tmp_path: Path) -> None:
 
 
 def test_scores_begin_within_the_prompt() -> None:
-    with graphml.load("stories260k") as model, model.engine(n_ctx=32) as engine:
-        with pytest.raises(UsageError, match="scores_from: wanted 0 to 1; got 2"):
-            engine.submit([1, 5], scores_from=2)
+    with (
+        graphml.load("stories260k") as model,
+        model.engine(n_ctx=32) as engine,
+        pytest.raises(UsageError, match="scores_from: wanted 0 to 1; got 2"),
+    ):
+        engine.submit([1, 5], scores_from=2)
