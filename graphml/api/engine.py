@@ -33,6 +33,7 @@ from graphml.errors import UsageError
 from graphml.ir.op import Floats
 from graphml.loading.pooling import LOGITS
 from graphml.options.argument_checks import seed_or_random, whole_number
+from graphml.options.option_fields import Whole
 from graphml.other_attributes import NamesOthers
 from graphml.runtime.blocks.overflow import Overflow
 from graphml.runtime.blocks.request import Request, extra_of
@@ -124,6 +125,7 @@ class Engine(NamesOthers, Closing):
         capture: Patterns = (),
         patch: Patches | None = None,
         positions: Collection[int] | None = None,
+        scores_from: int = 0,
         control_vectors: Scaled | None = None,
         control_layers: Layers | None = None,
         **sampling: Any,
@@ -139,7 +141,8 @@ class Engine(NamesOthers, Closing):
         of `Session.generate`; None: as the engine does. lora: LoRA adapters (GGUF), each with its scale, in
         place of the model's; None: those that it was opened with. guidance_scale, negative_prompt:
         classifier-free guidance away from another prompt, 1: none; see `Model.guided`. salt: prefixes are
-        shared among requests of equal salt only.
+        shared among requests of equal salt only. scores_from: the first id of the prompt that its
+        `prompt_logprobs` are of; what others have computed of those before it is not computed again.
         capture, patch, control_vectors, control_layers: as of `Model.session`. `Result.captured` has a row of
         each token that was computed, of the prompt, too; positions: of those alone, 0 is the first. With them
         no prefix is reused, and drafts, guidance and, with capture, n above 1 are a UsageError.
@@ -165,7 +168,8 @@ class Engine(NamesOthers, Closing):
             request, probe = self._probes.added(request, asked, salt, guidance_scale != 1.0)
         negative = self._requests.negative(request, guidance_scale, negative_prompt, lora, salt)
         stream = TokenStream(request.n, self._wakes)
-        members = self._members(request, negative, guidance_scale, seed, stream, probe)
+        first = Whole(0, len(request.ids) - 1).read("scores_from", scores_from)
+        members = self._members(request, negative, guidance_scale, seed, stream, probe, first)
         sequences = tuple(sequence for sequence, _ in members)
         self._prepare(sequences)
         self._loop.add(members)
@@ -200,12 +204,15 @@ class Engine(NamesOthers, Closing):
         seed: int | None,
         stream: TokenStream,
         probe: Probe | None,
+        scores_from: int,
     ) -> list[tuple[RunningSequence, RequestOutput]]:
         """The sequences of a request, and who gets their tokens. negative: of guidance by this scale."""
         params, first = request.params, seed_or_random(seed)
         matcher = matcher_of(params, self._tokenizer)
         prepared = sampler_of(params).prepared(self._tokenizer)
-        scores: list[TokenLogprobs | None] | None = None if params.prompt_logprobs is None else [None]
+        scores: list[TokenLogprobs | None] | None = None
+        if params.prompt_logprobs is not None:
+            scores = [None] * max(1, scores_from)
         members = []
         for index in range(request.n):
             sequence = RunningSequence(request, next(self._orders), index, first + index)

@@ -137,6 +137,10 @@ EXTRA_WORDS: Final = {
 """A command that was given a word too many -> where that word may belong."""
 
 SAME_OPTIONS: Final = {
+    **{
+        ("perplexity", f"--{kind}-tasks"): "--tasks"
+        for kind in ("hellaswag", "winogrande", "multiple-choice")
+    },
     **{(name, option): "--json-schema" for name in ("run", "chat") for option in ("--schema", "-j")},
     **{
         (name, option): "--n-predict"

@@ -17,13 +17,18 @@ from graphml.cli.options.opening import find, load, model_and_word
 from graphml.cli.options.prompts import STDIN
 from graphml.cli.options.spread import check_engines, spread_on_ray
 from graphml.cli.options.typer_options import grouped
+from graphml.cli.scored_tasks import score_tasks
 from graphml.cli.terminal.console import Bars, write_json
 from graphml.cluster.cluster_options import EnginesOptions
 from graphml.errors import UsageError
 from graphml.workshop.base_logits import open_base
 from graphml.workshop.chunk_work import spread_perplexity
 from graphml.workshop.divergence import Figure
+from graphml.workshop.strided import strided, strided_chunk
 from graphml.workshop.text_scores import divergences, write_base
+
+_BEFORE_A_FILE = ("-f", "--file", "-bf", "--binary-file")
+"""What llama-perplexity has between `--hellaswag` and the file."""
 
 
 @grouped
@@ -58,16 +63,43 @@ def perplexity(
     compare: Annotated[
         bool, typer.Option("--kl-divergence", help="Compare with the base model whose file is there.")
     ] = False,
+    stride: Annotated[
+        int | None,
+        typer.Option(
+            "--ppl-stride", metavar="N", min=1, show_default=False,
+            help="Chunks begin N tokens behind one another, and their last N are scored.",
+        ),
+    ] = None,
+    hellaswag: Annotated[
+        Path | None,
+        typer.Option("--hellaswag", metavar="FILE", show_default=False, help="Score tasks of HellaSwag."),
+    ] = None,
+    winogrande: Annotated[
+        Path | None,
+        typer.Option("--winogrande", metavar="FILE", show_default=False, help="Score tasks of WinoGrande."),
+    ] = None,
+    multiple_choice: Annotated[
+        Path | None,
+        typer.Option(
+            "--multiple-choice", metavar="FILE", show_default=False,
+            help="Score tasks of ARC, MMLU, TruthfulQA.",
+        ),
+    ] = None,
+    tasks: Annotated[
+        int | None,
+        typer.Option(
+            "--tasks", metavar="N", min=-1, help="Number of tasks; -1: all.",
+            show_default="400 of HellaSwag, else all",
+        ),
+    ] = None,
     json: options.Json = False,
 ) -> None:  # fmt: skip
     """Compute the perplexity of a text by chunks, whose second half is scored, as llama-perplexity.
 
     --kl-divergence-base FILE keeps what the model says to each position; of another model, --kl-divergence
-    then says how far it is from that.
+    then says how far it is from that. --hellaswag, --winogrande and --multiple-choice score tasks of a file.
     """
     check_engines(engines)
-    if engines.ray is not None and base is not None:
-        raise UsageError("--ray: spreads the estimate alone; wanted no --kl-divergence-base")
     if chunks == 0:
         raise UsageError("--chunks: wanted at least 1, or -1 for all; got 0")
     model, word = model_and_word(model, word, opening)
@@ -75,6 +107,20 @@ def perplexity(
         raise UsageError(f"--file: wanted one text; got {word!r:.80} and {str(file)!r:.80}")
     file = file if word is None else Path(word)
     limit = None if chunks < 0 else chunks
+    of_tasks = {"--hellaswag": hellaswag, "--winogrande": winogrande, "--multiple-choice": multiple_choice}
+    named = [(option, path) for option, path in of_tasks.items() if path is not None]
+    if file is not None and len(named) == 1 and str(named[0][1]) in _BEFORE_A_FILE:
+        named, file = [(named[0][0], file)], None
+    kinds = [option for option, _ in named]
+    others = {"--ppl-stride": stride, "--kl-divergence-base": base, "--ray": engines.ray}
+    kinds += [option for option, value in others.items() if value]
+    if len(kinds) > 1:  # a cluster spreads the plain estimate alone
+        raise UsageError(f"{kinds[0]}: wanted one kind of score; got {' and '.join(kinds)}")
+    if named and file is not None:
+        raise UsageError(f"{kinds[0]}: wanted tasks or a text; got {str(file)!r:.80}, too")
+    for option, path in named:
+        score_tasks(opening, model, option, path, tasks, json)
+        return
     if compare:
         _compare(opening, model, file, n_ctx, limit, base, json)
         return
@@ -82,10 +128,13 @@ def perplexity(
     text = text_to_measure(file)
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         ids, begins = ids_and_beginning(opened, text)
-        ctx = chunk_of(len(ids), n_ctx, opened.n_ctx)
+        ctx = chunk_of(len(ids), n_ctx, opened.n_ctx) if stride is None else n_ctx or 512
         estimate = None
         bars.report("perplexity", 0, 0)
-        if engines.ray is not None:
+        if stride is not None:
+            steps = strided(opened, ids, ctx, stride, limit)
+            ctx = strided_chunk(ctx, stride)
+        elif engines.ray is not None:
             steps = spread_perplexity(spread_on_ray(opened, engines), opened, ids, ctx, limit, begins)
         elif base is not None:
             steps = write_base(opened.session(ctx), ids, ctx, base, limit, begins)
@@ -99,7 +148,7 @@ def perplexity(
             {
                 "model": str(opened.path), "file": str(file or STDIN), "perplexity": estimate.value,
                 "error": estimate.error, "chunks": estimate.chunks, "n_ctx": ctx,
-                "scored": estimate.count,
+                "scored": estimate.count, **({} if stride is None else {"stride": stride}),
             }
         )  # fmt: skip
         return

@@ -22,6 +22,7 @@ WORK: Final = {
     "embed": ("Embedding", "texts"),
     "batch": ("Answering", "lines"),
     "perplexity": ("Perplexity", "chunks"),
+    "tasks": ("Scoring", "tasks"),
     "imatrix": ("Importance", "chunks"),
     "checking": ("Checking tensors", ""),
     "cvector": ("Control vectors", "pairs"),

@@ -17,7 +17,7 @@ from graphml.runtime.blocks.sequence import Company, Sequence
 from graphml.runtime.loop.sequence_queues import SequenceQueues
 from graphml.runtime.loop.siblings import computes_for, sibling_of, take_over
 from graphml.runtime.loop.step_budget import PromptChunks
-from graphml.runtime.plans.prompt_scores import is_scored
+from graphml.runtime.plans.prompt_scores import is_scored, n_findable
 from graphml.runtime.plans.step_plan import Rows
 from graphml.runtime.steps.guidance import waits_for_other
 
@@ -87,7 +87,7 @@ class Admission:
     def _adopt(self, sequence: Sequence) -> int | None:
         """What was computed of its ids is its own; the copy that its states are restored from, if any."""
         if self._checkpoints is None:
-            sequence.adopt_prefix(self._pool, 0 if is_scored(sequence) else None)
+            sequence.adopt_prefix(self._pool, n_findable(sequence))
             return None
         checkpoint = self._checkpoints.adopt(sequence, self._pool)
         for waiting in self._queues.waiting:
@@ -118,7 +118,7 @@ class Admission:
 
     def _fits(self, sequence: Sequence) -> bool:
         """Whether all its ids fit beside what the running ones still need, and some blocks stay free."""
-        most = 0 if is_scored(sequence) else None
+        most = n_findable(sequence)
         if self._checkpoints is not None:
             checkpoint = self._checkpoints.find(sequence, self._pool)
             most = 0 if checkpoint is None else checkpoint.n

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from graphml.runtime.blocks.block_pool import BlockPool
 from graphml.runtime.blocks.sequence import Sequence
 from graphml.runtime.plans.moved_blocks import copy_begun, fork
-from graphml.runtime.plans.prompt_scores import is_scored
+from graphml.runtime.plans.prompt_scores import n_findable
 from graphml.runtime.plans.step_plan import Move
 
 
@@ -37,11 +37,11 @@ def sibling_of(sequence: Sequence, running: Iterable[Sequence], pool: BlockPool)
 
 def computes_for(running: Sequence, sequence: Sequence, block_size: int) -> int:
     """How many first ids of its prompt this one can share once a running one has computed them; or 0."""
-    if running.n_computed >= running.request.n_prompt or is_scored(sequence) or sequence.request.pooling:
+    if running.n_computed >= running.request.n_prompt or sequence.request.pooling:
         return 0
     if running.request.priority < sequence.request.priority:
         return 0
-    common = min(running.common_with(sequence), len(sequence.ids) - 1) // block_size * block_size
+    common = min(running.common_with(sequence), n_findable(sequence)) // block_size * block_size
     worth = common > running.n_computed and 2 * common >= len(sequence.ids) - block_size
     return common if worth else 0
 
@@ -55,7 +55,7 @@ def take_over(
     they have seen the prompt's ids and no others. is_ahead: the sibling's have read more than is computed.
     """
     if sibling is None:
-        return () if is_scored(sequence) else copy_begun(sequence, pool), None
+        return copy_begun(sequence, n_findable(sequence), pool), None
     if not recurrent:
         return fork(sequence, sibling, pool), None
     common = min(sequence.request.n_prompt, len(sequence.ids) - 1)

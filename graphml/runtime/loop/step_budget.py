@@ -11,7 +11,7 @@ from __future__ import annotations
 from graphml.runtime.blocks.sequence import Sequence
 from graphml.runtime.loop.sequence_queues import SequenceQueues
 from graphml.runtime.loop.siblings import is_awaited
-from graphml.runtime.plans.prompt_scores import MOST_ROWS, is_scored, n_scored
+from graphml.runtime.plans.prompt_scores import MOST_ROWS, is_scored, n_findable, n_scored
 from graphml.runtime.plans.step_plan import Move, Rows
 
 FEWEST = 16
@@ -75,8 +75,9 @@ class PromptChunks:
         cap = cap if self._max_chunk is None else min(cap, self._max_chunk)
         count = max(0, min(sequence.n_behind, cap))
         if is_scored(sequence):
-            count = min(count, self.scored_left)
-            self.scored_left -= count
+            before = max(0, n_findable(sequence) - sequence.n_computed)  # rows without logits
+            count = min(count, before + self.scored_left)
+            self.scored_left -= max(0, count - before)
         queues = self._queues
         if queues.checkpoints is not None:
             count = queues.checkpoints.cut(sequence, count)

@@ -24,7 +24,7 @@ from graphml.ir.op import Array
 from graphml.runtime.blocks.block_content import Prefix
 from graphml.runtime.blocks.block_pool import BlockPool
 from graphml.runtime.blocks.sequence import Sequence
-from graphml.runtime.plans.prompt_scores import is_scored
+from graphml.runtime.plans.prompt_scores import n_findable
 
 STATES = "states"
 """The kind of a checkpoint, in a store."""
@@ -75,13 +75,8 @@ class Checkpoints:
         return len(self._kept)
 
     def find(self, sequence: Sequence, pool: BlockPool) -> Checkpoint | None:
-        """The longest checkpoint of the sequence's ids, of which the last does not count: it is computed.
-
-        None where all rows of its prompt are wanted.
-        """
-        if is_scored(sequence):
-            return None
-        ids = np.array(sequence.ids[:-1], np.int32)
+        """The longest checkpoint of those of the sequence's ids that it may find."""
+        ids = np.array(sequence.ids[: n_findable(sequence)], np.int32)
         return self.longest(ids, sequence.request.extra, sequence.prefix, pool)
 
     def longest(self, ids: Array, extra: bytes, prefix: Prefix, pool: BlockPool) -> Checkpoint | None:
@@ -97,7 +92,7 @@ class Checkpoints:
 
     def adopt(self, sequence: Sequence, pool: BlockPool) -> Checkpoint | None:
         """A sequence begins to run, with the blocks of its longest checkpoint; None: from its first id."""
-        ids = np.array(sequence.ids[:-1], np.int32)
+        ids = np.array(sequence.ids[: n_findable(sequence)], np.int32)
         n_shared = len(pool.match(ids, sequence.prefix)[0]) * self._size
         checkpoint = self.find(sequence, pool)
         n = 0 if checkpoint is None else checkpoint.n

@@ -42,13 +42,13 @@ def fork(sequence: Sequence, sibling: Sequence, pool: BlockPool) -> tuple[Move, 
     return (Move(sources, _cells(sequence.blocks, whole * size, count, size)),)
 
 
-def copy_begun(sequence: Sequence, pool: BlockPool) -> tuple[Move, ...]:
-    """Hold a copy of the cells that some block has of its next ids, all but the last id, if a block is free.
+def copy_begun(sequence: Sequence, most: int, pool: BlockPool) -> tuple[Move, ...]:
+    """Hold a copy of the cells that some block has of its next ids, if a block is free.
 
-    sequence: holds what `adopt_prefix` found, and nothing more.
+    most: of its ids that it may find. sequence: holds what `adopt_prefix` found, and nothing more.
     """
-    ids, first = sequence.ids, sequence.n_computed
-    begun = pool.begun(sequence.ids_at(first, min(pool.block_size, len(ids) - 1 - first)), sequence.prefix)
+    first = sequence.n_computed
+    begun = pool.begun(sequence.ids_at(first, min(pool.block_size, most - first)), sequence.prefix)
     if begun is None:
         return ()
     pool.share([begun.block])  # so that the copy is not made in it

@@ -1,8 +1,8 @@
 """Log-probabilities of prompts: which rows they take, and what follows from those rows.
 
-Who wants them computes the prompt whole: what others have computed of it holds no logits. A request's
-blocks are shared as others' are, and scored rows are few in a step, since a row of logits is large. Knows
-sequences and rows; nothing of blocks or steps.
+Rows whose logits are wanted are computed, though others may have computed them: blocks hold no logits. What
+is before them is found as that of other prompts. Scored rows are few in a step, since a row of logits is
+large. Knows sequences and rows; nothing of blocks or steps.
 """
 
 from __future__ import annotations
@@ -29,6 +29,19 @@ def is_scored(sequence: Sequence) -> bool:
         reads = sequence.n_computed + sequence.n_dropped < sequence.request.n_prompt
         return reads or sequence.n_behind > 1  # ids that a structure has forced, too
     return sequence.prompt_scores is not None and len(sequence.prompt_scores) < sequence.request.n_prompt
+
+
+def n_findable(sequence: Sequence) -> int:
+    """How many of its first ids it may find in blocks: no row that is computed for its logits.
+
+    Those are the last one, and all that `is_scored` is about.
+    """
+    last = len(sequence.ids) - 1
+    if not is_scored(sequence):
+        return last
+    if sequence.captured is not None and sequence.captured.of_outputs:
+        return 0
+    return min(last, len(sequence.prompt_scores or ()) - 1)
 
 
 def n_scored(sequence: Sequence, start: int, count: int) -> int:

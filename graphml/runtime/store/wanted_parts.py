@@ -17,7 +17,7 @@ from graphml.runtime.blocks.source_blocks import SOURCE
 from graphml.runtime.blocks.window_blocks import NONE, WindowBlocks
 from graphml.runtime.loop.scheduler import Scheduler
 from graphml.runtime.plans.checkpoints import STATES
-from graphml.runtime.plans.prompt_scores import is_scored
+from graphml.runtime.plans.prompt_scores import n_findable
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,9 +33,9 @@ def wanted_parts(
 ) -> list[WantedPart]:
     """What to load, in order; has: whether the store has a part. has_cells: whether blocks hold anything."""
     wanted = _of_source(scheduler, sequence, has)
-    if is_scored(sequence) or sequence.request.pooling:  # all rows of its prompt are computed
+    if sequence.request.pooling:  # all its rows are computed
         return wanted
-    pool, ids = scheduler.pool, np.array(sequence.ids[:-1], np.int32)
+    pool, ids = scheduler.pool, np.array(sequence.ids[: n_findable(sequence)], np.int32)
     held = pool.held(ids, sequence.prefix)
     n_room = len(held) + pool.n_free - sum(not pool.is_held(block) for block in held)
     contents: list[Content] = []
