@@ -122,7 +122,7 @@ EXTRA_WORDS: Final = {
     "compare": "one model is compared on two backends; of two models `graphml diff A B` compares graphs, "
     "`graphml bench -m A -m B` speed, and `graphml perplexity` says how well each predicts a text",
     "diff": "wanted two models, A and B",
-    "doctor": "it describes the machine; `graphml info MODEL` describes a model",
+    "doctor": "wanted one model, or none for the machine",
     "explain": "wanted one model and one node",
     "graph": "-o FILE names the file; `graphml diff A B` compares two graphs",
     "info": "wanted one model; `graphml diff A B` compares the graphs of two",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -108,18 +109,10 @@ def perplexity(
     file = file if word is None else Path(word)
     limit = None if chunks < 0 else chunks
     of_tasks = {"--hellaswag": hellaswag, "--winogrande": winogrande, "--multiple-choice": multiple_choice}
-    named = [(option, path) for option, path in of_tasks.items() if path is not None]
-    if file is not None and len(named) == 1 and str(named[0][1]) in _BEFORE_A_FILE:
-        named, file = [(named[0][0], file)], None
-    kinds = [option for option, _ in named]
     others = {"--ppl-stride": stride, "--kl-divergence-base": base, "--ray": engines.ray}
-    kinds += [option for option, value in others.items() if value]
-    if len(kinds) > 1:  # a cluster spreads the plain estimate alone
-        raise UsageError(f"{kinds[0]}: wanted one kind of score; got {' and '.join(kinds)}")
-    if named and file is not None:
-        raise UsageError(f"{kinds[0]}: wanted tasks or a text; got {str(file)!r:.80}, too")
-    for option, path in named:
-        score_tasks(opening, model, option, path, tasks, json)
+    kind, file = _tasks(of_tasks, others, file)
+    if kind is not None:
+        score_tasks(opening, model, kind[0], kind[1], tasks, json)
         return
     if compare:
         _compare(opening, model, file, n_ctx, limit, base, json)
@@ -156,6 +149,21 @@ def perplexity(
     said = f"{estimate.chunks} chunks of {ctx}{half}: {estimate.value:.4f} +/- {estimate.error:.5f}"
     print(said, file=sys.stderr)
     print(f"{estimate.value:.4f}")
+
+
+def _tasks(
+    of_tasks: Mapping[str, Path | None], others: Mapping[str, object], file: Path | None
+) -> tuple[tuple[str, Path] | None, Path | None]:
+    """The option of tasks with its file, None for none, and the text; UsageError for two kinds of scores."""
+    named = [(option, path) for option, path in of_tasks.items() if path is not None]
+    if file is not None and len(named) == 1 and str(named[0][1]) in _BEFORE_A_FILE:
+        named, file = [(named[0][0], file)], None
+    kinds = [option for option, _ in named] + [option for option, value in others.items() if value]
+    if len(kinds) > 1:  # a cluster spreads the plain estimate alone
+        raise UsageError(f"{kinds[0]}: wanted one kind of score; got {' and '.join(kinds)}")
+    if named and file is not None:
+        raise UsageError(f"{kinds[0]}: wanted tasks or a text; got {str(file)!r:.80}, too")
+    return (named[0] if named else None), file
 
 
 def _compare(

@@ -295,7 +295,7 @@ def test_a_command_of_another_meaning_names_ours(name: str) -> None:
     (["fuzz", "cpu"], "a backend is named by --backend cpu"),
     (["diff", STORIES, STORIES, __file__], "(s) (" + __file__ + "): wanted two models"),
     (["plan", STORIES, STORIES], "wanted one model"),
-    (["doctor", STORIES], "`graphml info MODEL` describes a model"),
+    (["doctor", STORIES, STORIES], "wanted one model, or none for the machine"),
     (["perplexity", STORIES, "text.txt"], "--file text.txt: cannot be read"),
     (["perplexity", STORIES, "text.txt", "-f", "other.txt"], "--file: wanted one text"),
     (["explain", STORIES, "layers.0.q", "--node", "layers.0.k"], "--node: wanted one node"),

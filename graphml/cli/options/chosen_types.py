@@ -57,7 +57,7 @@ class ChoosingOptions:
     texts: Annotated[int, typer.Option("--texts", min=1, help="Pieces of 256 tokens that are read.")] = 32
     types: Annotated[
         str | None,
-        typer.Option("--types", metavar="TYPE,...", show_default="all", help="Those that are chosen from."),
+        typer.Option("--types", metavar="TYPES", show_default="all", help="Those that are chosen from."),
     ] = None
     costs: Annotated[
         Path | None,
