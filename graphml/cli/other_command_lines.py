@@ -40,7 +40,7 @@ OTHER_COMMANDS: Final = {
     "create": "`--system`, `--template` and settings are options, or in graphml.toml; `graphml new-arch` "
     "drafts an architecture, `graphml import` writes one from PyTorch",
     "push": "a file is uploaded with the hub's own client, `hf upload`",
-    "eval": "`graphml perplexity` scores a text; other tests ask `graphml serve`",
+    "eval": "`graphml perplexity` scores texts and tasks; `python -m graphml.workshop.lm_eval` is lm_eval",
     "inspect": "`graphml info` shows a file, `graphml graph` its graph",
     "login": "the hub's token is the variable HF_TOKEN",
     "perf": "`graphml bench` measures speed, `graphml profile` where the time goes",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +90,12 @@ def test_models_that_predict_no_next_token_are_refused(tmp_path: Path) -> None:
     path = tiny_model.write(tmp_path / "tiny.gguf", denoises=True)
     with graphml.load(path) as model, pytest.raises(UsageError, match="no probability token by token"):
         list(log_likelihoods(model, [([1], [5])]))
+
+
+def test_without_the_harness_its_model_says_what_to_install() -> None:
+    hidden = "import sys; sys.modules['lm_eval'] = None\nimport graphml.workshop.lm_eval"
+    done = subprocess.run([sys.executable, "-c", hidden], capture_output=True, text=True, check=False)
+    assert "UsageError: lm_eval: lm-evaluation-harness is missing; pip install '.[eval]'" in done.stderr
 
 
 def test_scores_begin_within_the_prompt() -> None:
