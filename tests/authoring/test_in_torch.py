@@ -17,6 +17,7 @@ RUNS = {
     "models": ["tests/torch_module/test_model_module.py", "tests/torch_module/test_graph_module.py"],
     "finetuning": ["tests/finetuning"],
     "sensitivity": ["tests/torch_module/test_sensitivity.py"],
+    "lm_eval": ["tests/workshop/test_lm_eval.py"],
     "page": ["tests/docs/test_docs.py", "-k", "examples and (torch or finetuning)"],
 }
 
