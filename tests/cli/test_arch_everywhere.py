@@ -26,6 +26,7 @@ NO_MODEL = {
     "info",
     "doctor",
     "quantize",
+    "gguf",
     "models",
     "pull",
     "rm",
