@@ -27,6 +27,7 @@ NO_MODEL = {
     "doctor",
     "adapter",
     "quantize",
+    "gguf",
     "models",
     "pull",
     "rm",

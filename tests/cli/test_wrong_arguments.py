@@ -289,6 +289,8 @@ APART = {
     ("imatrix", "--ctx-size"): (*NO_NUMBER, *BELOW, "3"),
     ("perplexity", "--kl-divergence-base"): ("/dev/null/no", "no/folder"),
     ("convert", "--output"): ("/dev/null/no.gguf", "no/folder.gguf", "x.txt"),
+    ("convert", "--type"): ("q9", ""),
+    ("convert", "--split-max-size"): ("x", "-1G", "1", ""),
     ("convert", "--like"): ("nowhere", "/dev/null/no", __file__),
     ("convert", "--weights"): ("nowhere", "/dev/null/no", __file__),
     ("convert", "--python"): ("nowhere", "/dev/null/no"),

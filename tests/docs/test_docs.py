@@ -346,7 +346,10 @@ def test_errors() -> None:
 
 
 def options_of(command: Any) -> set[str]:
-    return {max(one.opts, key=len) for one in command.params if one.param_type_name == "option"}
+    own = {max(one.opts, key=len) for one in command.params if one.param_type_name == "option"}
+    if own:
+        return own
+    return {option for inner in getattr(command, "commands", {}).values() for option in options_of(inner)}
 
 
 def test_commands_and_their_options() -> None:

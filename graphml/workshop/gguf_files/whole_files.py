@@ -30,7 +30,7 @@ def copied(
         for tensor in tensors:
             written.add(_pieces(tensor))
             done += tensor.n_bytes
-            progress("write", done, total)
+            progress("copying", done, total)
 
 
 def _pieces(tensor: Tensor) -> Iterator[Any]:
