@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner, Result
 
 import graphml
-from graphml.authoring.handing_on import WrittenAs, hand_on
+from graphml.authoring.handing_on import hand_on
 from graphml.authoring.llama_cpp import terms
 from graphml.authoring.llama_cpp.card import front_matter, size_label
 from graphml.authoring.llama_cpp.fitted import architecture_names, reads
@@ -22,12 +23,28 @@ from graphml.errors import UsageError
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.weights import open_model
 from tests import llama_cpp_names
-from tests.folder_records import RECORDS, TOKENS, about, write_folder
+from tests.folder_records import BY_KIND, RECORDS, TOKENS, about, write_folder
 from tests.golden import nmse
 
 OPTIONS = LoadOptions(backend="reference", kv="f32")
 REFUSED = {
     "bitnet": "output.weight: llama.cpp's bitnet has no such tensor",
+    "chameleon": "vocab_size = 64",
+    "chameleon-behind": "vocab_size = 64",
+    "cohere": "block_count = 2",
+    "deepseek_ocr2": "attention.head_count_kv = 2",
+    "deepseek_v2": "block_count = 2",
+    "deepseek_v3-yarn": "block_count = 2",
+    "deepseek_v32": "attention.indexer.key_length = 16",
+    "deepseek_v32-yarn": "attention.indexer.key_length = 16",
+    "deepseek_v4": "attention.compress_ratios = [0, 4, 6]",
+    "dots1": "attention.head_count_kv = 2",
+    "gemma4-full": "attention.sliding_window_pattern",
+    "glm_moe_dsa": "attention.indexer.key_length = 16",
+    "minimax_m3_vl": "shared experts have a width of 24",
+    "olmoe": "attention.head_count_kv = 2",
+    "sarvam_mla": "block_count = 2",
+    "sarvam_mla-yarn": "block_count = 2",
     "deepseek_v2-groups": "expert_groups_by_best = True",
     "deepseek_v4-yarn": "rope.scaling.yarn_beta_fast = 16.0",
     "exaone4": "attention.sliding_window = 8",
@@ -47,7 +64,7 @@ REFUSED = {
     "kimi_linear": "attention.latent_norm_rms_epsilon = 1e-06",
     "laguna": "attention.sliding_window_pattern",
     "lfm2_moe": "expert_weights_scale = 1.5",
-    "llama4": "attention.temperature_length = 8",
+    "llama4": " = 8 cannot be said",
     "mellum": "ffn_down.weight: llama.cpp's mellum has no such tensor",
     "mellum-full": "router.normalise = False",
     "mimo_v2_flash": "expert_weights_scale = 1.5",
@@ -73,24 +90,97 @@ REFUSED = {
     **dict.fromkeys(("dots3_note", "qwen4_exp", "qwen4_exp-plain"), "wants keys that no folder says"),
 }
 """Records of folders that llama.cpp could not be told -> what is said of them."""
-SAID = {
-    "gemma2": {"query_pre_attn_scalar": 16}, "gemma3": {"query_pre_attn_scalar": 16},
-    "mistral": {"sliding_window": None}, "phi3": {"sliding_window": None},
-    "starcoder2": {"sliding_window": None}, "lfm2_moe": {"routed_scaling_factor": 1.0},
-    "falcon_mamba": {"mixer_rms_eps": 1e-5},
-}  # fmt: skip
-"""Records with fields that llama.cpp can be told, in place of those that are refused."""
+Shapes = dict[str, list[int]]
 
 
-def folder(path: Path, name: str, **changed: Any) -> Path:
+def as_many_heads(tensors: Shapes) -> Shapes:
+    """Heads of keys and values for each of the queries."""
+    parts = (".k_proj.", ".v_proj.", ".k_norm.")
+    return {
+        name: [32, *shape[1:]] if any(part in name for part in parts) and shape[0] == 16 else shape
+        for name, shape in tensors.items()
+    }
+
+
+def without(*parts: str) -> Callable[[Shapes], Shapes]:
+    return lambda tensors: {
+        name: shape for name, shape in tensors.items() if not any(part in name for part in parts)
+    }
+
+
+def layers(count: int) -> Callable[[Shapes], Shapes]:
+    """So many layers, as the last of two."""
+
+    def change(tensors: Shapes) -> Shapes:
+        last = {name: shape for name, shape in tensors.items() if ".layers.1." in name}
+        return tensors | {
+            name.replace(".layers.1.", f".layers.{layer}."): shape
+            for layer in range(2, count) for name, shape in last.items()
+        }  # fmt: skip
+
+    return change
+
+
+def wide_index(tensors: Shapes) -> Shapes:
+    """Heads of an index of 64 in place of 16."""
+    return {
+        name: [64 if size == 16 and "_norm" in name else 1024 if size == 256 else 64 if ".wk." in name and
+               at == 0 else size for at, size in enumerate(shape)] if ".indexer." in name else shape
+        for name, shape in tensors.items()
+    }  # fmt: skip
+
+
+def as_they_are(tensors: Shapes) -> Shapes:
+    return tensors
+
+
+SAID: dict[str, tuple[dict[str, Any], Callable[[Shapes], Shapes]]] = {
+    "cohere": ({"use_qk_norm": False}, without("q_norm", "k_norm")),
+    "deepseek_ocr2": ({"num_key_value_heads": 4}, as_many_heads),
+    "deepseek_v2": ({"num_hidden_layers": 27}, layers(27)),
+    "deepseek_v32": ({"index_head_dim": 64}, wide_index),
+    "dots1": ({"num_key_value_heads": 4}, as_many_heads),
+    "exaone4": ({"sliding_window": None}, as_they_are),
+    "falcon_mamba": ({"mixer_rms_eps": 1e-5}, as_they_are),
+    "gemma2": ({"query_pre_attn_scalar": 16}, as_they_are),
+    "gemma3": ({"query_pre_attn_scalar": 16}, as_they_are),
+    "glm_moe_dsa": ({"index_head_dim": 64}, wide_index),
+    "hrm_text": ({"attention_bias": False, "mlp_bias": False}, without(".bias")),
+    "hy_v3": ({"num_shared_experts": 1}, as_they_are),
+    "hy_v4": ({"rms_norm_eps": 1e-6}, as_they_are),
+    "kimi_linear": ({"rms_norm_eps": 1e-6}, as_they_are),
+    "lfm2_moe": ({"routed_scaling_factor": 1.0}, as_they_are),
+    "mellum-full": ({"norm_topk_prob": True}, as_they_are),
+    "mimo_v2_flash": ({"routed_scaling_factor": 1.0}, as_they_are),
+    "minimax": ({"rms_norm_eps": 1e-6}, as_they_are),
+    "mistral": ({"sliding_window": None}, as_they_are),
+    "nemotron_h": ({"use_bias": False, "time_step_min": 0.0}, without("_proj.bias")),
+    "nemotron_h-experts": ({"time_step_min": 0.0}, as_they_are),
+    "olmo3": (
+        {"rope_parameters": {kind: {**of, "rope_theta": 10000.0} for kind, of in BY_KIND.items()}},
+        as_they_are,
+    ),
+    "olmoe": ({"num_key_value_heads": 4}, as_many_heads),
+    "phi3": ({"sliding_window": None}, as_they_are),
+    "sarvam_moe": ({"attention_bias": False}, without("query_key_value.bias")),
+    "sarvam_mla": ({"num_hidden_layers": 27}, layers(27)),
+    "seed_oss": ({"attention_out_bias": False}, without("o_proj.bias")),
+    "starcoder2": ({"sliding_window": None}, as_they_are),
+}
+"""Records that are refused, as models that llama.cpp can be told: other fields and shapes."""
+
+
+def folder(path: Path, name: str, change: Callable[[Shapes], Shapes] = as_they_are, **changed: Any) -> Path:
     config, tensors, _ = about(name)
-    return write_folder(path / name, config | changed, tensors)
+    inner = config.get("text_config")
+    config |= changed if inner is None else {"text_config": inner | changed}
+    return write_folder(path / name, config, change(tensors))
 
 
-def handed(path: Path, name: str, writing: WrittenAs | None = None, **changed: Any) -> Path:
+def handed(path: Path, name: str) -> Path:
     """The file of a record's folder."""
-    with graphml.load(folder(path, name, **changed), "reference", kv="f32") as model:
-        return hand_on(model, path / f"{name}.gguf", None, OPTIONS, writing).path
+    with graphml.load(path / name, "reference", kv="f32") as model:
+        return hand_on(model, path / f"{name}.gguf", None, OPTIONS).path
 
 
 def logits(path: Path) -> Any:
@@ -100,6 +190,7 @@ def logits(path: Path) -> Any:
 
 @pytest.mark.parametrize("name", [name for name in RECORDS if name not in REFUSED])
 def test_a_folders_file_has_its_logits(name: str, tmp_path: Path) -> None:
+    folder(tmp_path, name)
     path = handed(tmp_path, name)
     assert nmse(logits(path), logits(tmp_path / name)) < 1e-11  # some sums are of other parts of a tensor
     with open_model(path) as file:
@@ -115,6 +206,7 @@ def test_a_folders_file_has_its_logits(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_llama_cpp_cannot_be_told_is_refused(name: str, tmp_path: Path) -> None:
+    folder(tmp_path, name)
     with pytest.raises(UsageError, match="convert") as raised:
         handed(tmp_path, name)
     assert REFUSED[name] in str(raised.value)
@@ -123,7 +215,9 @@ def test_what_llama_cpp_cannot_be_told_is_refused(name: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", SAID)
 def test_what_it_can_be_told_is_written(name: str, tmp_path: Path) -> None:
-    path = handed(tmp_path, name, **SAID[name])
+    fields, change = SAID[name]
+    folder(tmp_path, name, change, **fields)
+    path = handed(tmp_path, name)
     assert nmse(logits(path), logits(tmp_path / name)) < 1e-11
 
 
@@ -134,6 +228,7 @@ def test_every_architecture_of_the_recorded_llama_cpp_is_in_the_list() -> None:
 
 
 def test_values_have_the_types_that_llama_cpp_reads(tmp_path: Path) -> None:
+    folder(tmp_path, "llama-larger")
     reader = gguf.GGUFReader(handed(tmp_path, "llama-larger"))
     kinds = {key: field.types for key, field in reader.fields.items()}
     assert kinds["llama.block_count"] == [gguf.GGUFValueType.UINT32]
@@ -232,6 +327,7 @@ def test_another_value_is_stated_by_an_override(tmp_path: Path) -> None:
 
 
 def test_the_axes_of_positions_are_the_configs(tmp_path: Path) -> None:
+    folder(tmp_path, "qwen3_vl")
     path = handed(tmp_path, "qwen3_vl")
     config = json.loads((tmp_path / "qwen3_vl" / "config.json").read_text())
     section = config["text_config"]["rope_parameters"]["mrope_section"]

@@ -66,7 +66,7 @@ def test_a_key_is_set_in_its_type(key: str, text: str, kind: str | None, wanted:
         ("llama.context_length", "much", None, "wanted a number of type u32"),
         ("llama.context_length", "-1", None, "wanted a number of type u32"),
         ("llama.context_length", "4096", "f32", "wanted u32, as the key has that type"),
-        ("llama.router_logit_softcapping", "8", "u32", "wanted f32, as the key is read in it"),
+        ("llama.attention.mine_scale", "8", "u32", "wanted f32, as the key is read in it"),
         ("general.alignment", "64", None, "how the file is laid out"),
         ("split.count", "2", None, "how the file is laid out"),
         ("mine.x", "1", "q8", "wanted one of string, bool"),

@@ -64,6 +64,9 @@ def fitted_tensors(path: Path, arch: str, tensors: Mapping[str, Tensor]) -> dict
         elif part.startswith("ffn_") and "_shexp." in part and not has_experts and arch == "granitehybrid":
             plain = name.replace("_shexp.", ".")  # in a model without experts it is the feed-forward
             done[plain] = renamed(plain, tensor)
+        elif part == "ssm_a" and arch == "kimi-linear":
+            column = (tensor.n_elements, 1)
+            done[name] = DeferredTensor.of(name, tensor.dtype, column, functools.partial(_data, tensor))
         elif pattern in known:
             done[name] = tensor
         elif part == "ffn_norm.weight" and "blk.#.ffn_norm" in known:
@@ -77,6 +80,10 @@ def fitted_tensors(path: Path, arch: str, tensors: Mapping[str, Tensor]) -> dict
         else:
             raise UsageError(f"{path}: convert: {name}: llama.cpp's {arch} has no such tensor")
     return done
+
+
+def _data(tensor: Tensor) -> NDArray[np.uint8]:
+    return tensor.data
 
 
 def _is_gated(

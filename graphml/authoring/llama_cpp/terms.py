@@ -21,7 +21,8 @@ from graphml.weights import Metadata, ModelFile, Tensor
 from graphml.weights.metadata import StoredValue, stored
 
 RMS, WINDOW, LONGEST = "attention.layer_norm_rms_epsilon", "attention.sliding_window", "context_length"
-PATTERN = "attention.sliding_window_pattern"
+PATTERN, HEADS_KV = "attention.sliding_window_pattern", "attention.head_count_kv"
+INDEX_WIDTH = "attention.indexer.key_length"
 SECTIONED = ("paddleocr", "qwen2vl", "qwen35", "qwen35moe", "qwen3vl", "qwen3vlmoe", "qwen4exp")
 """Architectures that want the axes of positions; others turn pairs of others dimensions with them."""
 SIGNED = ("general.sampling.top_k", "general.sampling.penalty_last_n", "general.sampling.mirostat")
@@ -29,6 +30,8 @@ WIDE = ("ple.head_offsets", "ple.head_vocab_sizes", "ple.layer_multipliers")
 """Keys that llama.cpp reads as i32, and as u64, in place of u32."""
 FLOATS, BARE = ("general.sampling.",), ("xielu.",)
 """Beginnings of keys whose numbers are f32, and of keys without the architecture's name."""
+BY_TENSORS = ("feed_forward_length", "leading_dense_block_count")
+"""Keys whose value is that of the tensors, whatever the folder's is."""
 UNSAID = ("dots3note", "qwen4exp")
 """Architectures of which llama.cpp wants keys that the folder does not have."""
 SPARSE_LAYERS, SPARSE_SPREAD = 10, 1.6448533535003662
@@ -97,6 +100,11 @@ def _shared_layers(value: Any, model: SaidModel) -> bool:
     return int(model.value("block_count") - value) == 20
 
 
+def _has_query_rank(value: Any, model: SaidModel) -> bool:
+    known = value in (26, 27) or (value == 48 and model.value("vocab_size") == 128256)
+    return known or model.value("attention.q_lora_rank") is not None
+
+
 def _any(value: Any, model: SaidModel) -> bool:
     return True
 
@@ -144,13 +152,35 @@ UNREAD: Mapping[str, tuple[Rule, str]] = {
     "vocab_size": (_any, ""),
 }
 """Keys that some architectures of llama.cpp do not read -> as above; they are written, for graphml."""
+AS_MANY = (
+    lambda value, model: value == model.value("attention.head_count"),
+    "as many heads of keys as of queries",
+)
+SIXTY_FOURS = (lambda value, model: value % 64 == 0, "multiples of 64")
 READ_OTHERWISE: Mapping[tuple[str, str], tuple[Rule, str]] = {
-    ("phi3", WINDOW): (_no_window, "no window in this architecture"),
-    ("laguna", PATTERN): (_full_first, "parts of heads that turn as in the first layer"),
-    ("olmo2", "rope.freq_base_swa"): (_same_as("rope.freq_base"), "one base of the rope for all layers"),
+    ("chameleon", "vocab_size"): (lambda value, model: value > 8196, "ids of pictures up to 8195"),
+    ("command-r", "block_count"): (
+        lambda value, model: model.has("attn_q_norm") is (value >= 64),
+        "norms of heads from 64 layers on",
+    ),
+    ("deepseek2", "block_count"): (_has_query_rank, "queries of full rank with 26 and 27 layers alone"),
+    ("deepseek2-ocr", HEADS_KV): AS_MANY,
+    ("deepseek32", INDEX_WIDTH): SIXTY_FOURS,
+    ("deepseek4", "attention.compress_ratios"): (
+        lambda value, model: {*value} <= {0, 4, 128},
+        "ratios of 0, 4 and 128",
+    ),
+    ("dots1", HEADS_KV): AS_MANY,
     ("exaone4", WINDOW): (_window_of_exaone, "no window in this architecture but with 64 layers"),
+    ("gemma4", PATTERN): (lambda value, model: any(value), "windows in some layers"),
+    ("glm-dsa", INDEX_WIDTH): SIXTY_FOURS,
+    ("laguna", PATTERN): (_full_first, "parts of heads that turn as in the first layer"),
+    ("llama4", WINDOW): (_is(0, 8192), "chunks of 8192"),
+    ("olmo2", "rope.freq_base_swa"): (_same_as("rope.freq_base"), "one base of the rope for all layers"),
+    ("olmoe", HEADS_KV): AS_MANY,
+    ("phi3", WINDOW): (_no_window, "no window in this architecture"),
 }
-"""Architecture and key that it reads and does not apply to all values -> as above."""
+"""Architecture and key that it does not apply to all values -> as above."""
 
 
 def in_its_terms(file: ModelFile) -> tuple[dict[str, StoredValue], dict[str, Tensor]]:
@@ -184,7 +214,9 @@ def in_its_terms(file: ModelFile) -> tuple[dict[str, StoredValue], dict[str, Ten
 
 def _holds(file: ModelFile, model: SaidModel, key: str, short: str, is_read: bool) -> bool:
     """Whether a key is written; UsageError for a value that llama.cpp would pass over."""
-    rule = OWN.get(short) or (READ_OTHERWISE.get((model.arch, short)) if is_read else UNREAD.get(short))
+    rule = OWN.get(short) or READ_OTHERWISE.get((model.arch, short))
+    if rule is None and not is_read:
+        rule = UNREAD.get(short)
     if rule is None and not is_read:
         rule = (lambda value, model: False), "no such key in this architecture"
     value = file.metadata[key]
@@ -201,10 +233,27 @@ def _following(
 ) -> dict[str, StoredValue]:
     """Keys that llama.cpp reads and graphml sees by the tensors, or does not need for texts."""
     n_layer, tensors = model.value("block_count"), model.tensors
-    values = {key: size for key, size in _sizes(model).items() if f"{model.arch}.{key}" not in known}
+    values = _sizes(model)
     experts = [layer for layer in range(n_layer) if f"blk.{layer}.ffn_gate_inp.weight" in tensors]
-    if experts and f"{model.arch}.leading_dense_block_count" not in known:
+    if experts and "leading_dense_block_count" in keys:  # which a folder says by a list, too
         values["leading_dense_block_count"] = experts[0]
+        if experts != [*range(experts[0], n_layer)] and "interleave_moe_layer_step" not in keys:
+            raise UsageError(
+                f"{file.path}: convert: layers {experts[:8]} have experts: llama.cpp's {model.arch} knows dense "
+                "layers before all others alone"
+            )
+    elif f"{model.arch}.leading_dense_block_count" not in known:
+        values["leading_dense_block_count"] = n_layer
+    shared = values.get("expert_shared_feed_forward_length", 0)
+    if (
+        "expert_shared_feed_forward_length" not in keys
+        and shared
+        and shared % values["expert_feed_forward_length"]
+    ):
+        raise UsageError(
+            f"{file.path}: convert: shared experts have a width of {shared}: llama.cpp's {model.arch} knows "
+            f"multiples of {values['expert_feed_forward_length']}, that of the others"
+        )
     if experts and f"{model.arch}.interleave_moe_layer_step" not in known:
         values["interleave_moe_layer_step"] = _step(model, experts)
     if model.arch in SECTIONED:
@@ -216,10 +265,13 @@ def _following(
         values["feed_forward_length"] = (
             [width or stated for width in widths] if different else max(width or 0 for width in widths)
         )
-    return {
+    epsilons = {}
+    if model.arch == "nemotron_h":  # of a layer that predicts further tokens, which wants the key
+        epsilons[f"{model.arch}.attention.layer_norm_epsilon"] = stored(model.value(RMS), "f32")
+    return epsilons | {
         f"{model.arch}.{key}": stored(value, "i32" if isinstance(value, list) else "u32")
         for key, value in values.items()
-        if key in keys
+        if key in keys and (f"{model.arch}.{key}" not in known or key in BY_TENSORS)
     }
 
 
@@ -241,6 +293,7 @@ def _sizes(model: SaidModel) -> dict[str, Any]:
         "expert_shared_count": max(shared // width, 1) if width and shared else 0,
         "expert_shared_feed_forward_length": shared,
         "hyper_connection.low_rank": of("output_hc_down.weight", 0),
+        "moe_latent_size": of(".ffn_latent_down.weight", 0),
     }
     return {key: size for key, size in sizes.items() if size is not None}
 
