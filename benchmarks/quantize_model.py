@@ -1,4 +1,4 @@
-"""How long a whole model takes: `graphml quantize` and `llama-quantize` in turns, and whether bytes are equal.
+"""A whole model by `graphml quantize` and `llama-quantize` in turns: seconds, and whether bytes are equal.
 
     python benchmarks/quantize_model.py MODEL.gguf --llama-quantize PATH [--types Q4_K_M,IQ4_XS] [--imatrix F]
         [--threads 2] [--rounds 5]
@@ -58,7 +58,8 @@ def main() -> None:
             sides = {
                 "graphml": [sys.executable, "-m", "graphml", "quantize", str(asked.model), str(ours), kind,
                             "--force", "--threads", str(asked.threads), *imatrix],
-                "llama": [asked.llama_quantize, *imatrix, str(asked.model), str(theirs), kind, str(asked.threads)],
+                "llama": [asked.llama_quantize, *imatrix, str(asked.model), str(theirs), kind,
+                          str(asked.threads)],
             }  # fmt: skip
             times: dict[str, list[float]] = {side: [] for side in sides}
             for number in range(asked.rounds + 1):
