@@ -30,8 +30,8 @@ WIDE = ("ple.head_offsets", "ple.head_vocab_sizes", "ple.layer_multipliers")
 """Keys that llama.cpp reads as i32, and as u64, in place of u32."""
 FLOATS, BARE = ("general.sampling.",), ("xielu.",)
 """Beginnings of keys whose numbers are f32, and of keys without the architecture's name."""
-BY_TENSORS = ("feed_forward_length", "leading_dense_block_count")
-"""Keys whose value is that of the tensors, whatever the folder's is."""
+BY_TENSORS = ("attention.head_count", "feed_forward_length", "leading_dense_block_count")
+"""Keys that have another value where the folder's is none that llama.cpp reads, or not that of tensors."""
 UNSAID = ("dots3note", "qwen4exp")
 """Architectures of which llama.cpp wants keys that the folder does not have."""
 SPARSE_LAYERS, SPARSE_SPREAD = 10, 1.6448533535003662
@@ -258,6 +258,11 @@ def _following(
         values["interleave_moe_layer_step"] = _step(model, experts)
     if model.arch in SECTIONED:
         values["rope.dimension_sections"] = _sections(file, model)
+    heads = model.value("attention.head_count")
+    if isinstance(heads, list) and heads[0] == 0:  # by which it knows the width of heads of all layers
+        values["attention.head_count"] = max(heads)
+        if {*heads} - {0, max(heads)}:
+            raise UsageError(f"{file.path}: convert: heads {heads[:8]}: llama.cpp knows one number of them")
     widths = [_extent(tensors, f"blk.{layer}.ffn_down.weight", -1) for layer in range(n_layer)]
     stated = model.value("feed_forward_length")
     if type(stated) is int and {width for width in widths if width} - {stated}:
