@@ -55,6 +55,25 @@ class DeferredTensor(Tensor):
         return "data" in vars(self)
 
 
+class PassingTensor(DeferredTensor):
+    """A tensor whose bytes are computed for one use, and forgotten behind it."""
+
+    @classmethod
+    def of(cls, name: str, dtype: str, shape: tuple[int, ...], compute: Callable[[], Bytes]) -> PassingTensor:
+        """As of `DeferredTensor`."""
+        tensor = super().of(name, dtype, shape, compute)
+        assert isinstance(tensor, PassingTensor)
+        vars(tensor)["_again"] = compute
+        return tensor
+
+    def forget(self) -> None:
+        """Drop the bytes; who reads `data` again computes them again."""
+        own = vars(self)
+        with own["_own"]:
+            own.pop("data", None)
+            own["_compute"] = own["_again"]
+
+
 def computed(file: ModelFile, threads: int = 1, progress: Progress = no_progress) -> ModelFile:
     """The file, with the bytes of all deferred tensors computed by several threads.
 

@@ -21,6 +21,7 @@ from graphml.api.quantize import quantize
 from graphml.api.quantize_plan import quantize_plan
 from graphml.backend import Progress, no_progress
 from graphml.errors import GraphmlError, UsageError, WeightsError
+from graphml.weights.deferred import PassingTensor
 from graphml.weights.filemap import FileMap
 from graphml.weights.gguf import read_part
 from graphml.weights.gguf_writing import TensorPlan, stored_values, writing_gguf
@@ -211,6 +212,8 @@ def write_quantized(
                 for change in part:
                     written.add(_data(file, change, _importance_of(change.tensor, importance), pool))
                     done += change.tensor.n_bytes
+                    if isinstance(change.tensor, PassingTensor):
+                        change.tensor.forget()
                     file.forget_pages()
                     progress("quantize", done, total)
     return paths

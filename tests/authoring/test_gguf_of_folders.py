@@ -20,8 +20,10 @@ from graphml.authoring.llama_cpp.card import front_matter, size_label
 from graphml.authoring.llama_cpp.fitted import architecture_names, reads
 from graphml.cli.main import app
 from graphml.errors import UsageError
+from graphml.loading.open_file import open_path
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.weights import open_model
+from graphml.weights.deferred import PassingTensor
 from tests import llama_cpp_names
 from tests.folder_records import BY_KIND, RECORDS, TOKENS, about, write_folder
 from tests.golden import nmse
@@ -333,3 +335,14 @@ def test_the_axes_of_positions_are_the_configs(tmp_path: Path) -> None:
     section = config["text_config"]["rope_parameters"]["mrope_section"]
     with open_model(path) as file:
         assert file.metadata.integers("qwen3vl.rope.dimension_sections") == [*section, 0]
+
+
+def test_what_was_joined_or_split_is_not_kept(tmp_path: Path) -> None:
+    with open_path(folder(tmp_path, "granitemoe")) as file:
+        tensors = terms.in_its_terms(file)[1]
+    (half,) = [tensor for name, tensor in tensors.items() if name == "blk.0.ffn_gate_exps.weight"]
+    assert isinstance(half, PassingTensor)
+    first = half.data.copy()
+    half.forget()
+    assert not half.is_computed
+    assert np.array_equal(half.data, first)

@@ -18,7 +18,7 @@ from graphml.errors import UsageError
 from graphml.loading.huggingface.family import permuted
 from graphml.loading.huggingface.tensors import renamed
 from graphml.weights import Metadata, Tensor
-from graphml.weights.deferred import DeferredTensor
+from graphml.weights.deferred import PassingTensor
 
 RECORD = Path(__file__).with_name("read_by_llama_cpp.txt")
 COMMON = "*"
@@ -66,7 +66,7 @@ def fitted_tensors(path: Path, arch: str, tensors: Mapping[str, Tensor]) -> dict
             done[plain] = renamed(plain, tensor)
         elif part == "ssm_a" and arch == "kimi-linear":
             column = (tensor.n_elements, 1)
-            done[name] = DeferredTensor.of(name, tensor.dtype, column, functools.partial(_data, tensor))
+            done[name] = PassingTensor.of(name, tensor.dtype, column, functools.partial(_data, tensor))
         elif pattern in known:
             done[name] = tensor
         elif part == "ffn_norm.weight" and "blk.#.ffn_norm" in known:
@@ -84,6 +84,10 @@ def fitted_tensors(path: Path, arch: str, tensors: Mapping[str, Tensor]) -> dict
 
 def _data(tensor: Tensor) -> NDArray[np.uint8]:
     return tensor.data
+
+
+def _permuted(tensor: Tensor, name: str, order: Callable[[int], NDArray[np.intp]]) -> NDArray[np.uint8]:
+    return permuted(tensor, name, order).data
 
 
 def _is_gated(
@@ -111,7 +115,7 @@ def _halves(name: str, tensor: Tensor) -> tuple[Tensor, Tensor]:
         ).reshape(-1)
 
     names = stem.replace("ffn_up", "ffn_gate"), stem
-    first, second = (DeferredTensor.of(names[index], tensor.dtype, shape, half(index)) for index in range(2))
+    first, second = (PassingTensor.of(names[index], tensor.dtype, shape, half(index)) for index in range(2))
     return first, second
 
 
@@ -120,7 +124,7 @@ def _joined(name: str, parts: Sequence[Tensor]) -> Tensor:
     if len({part.dtype for part in parts}) > 1:
         raise UsageError(f"convert: {name}: wanted parts of one type; got {[part.dtype for part in parts]}")
     shape = (sum(part.shape[0] for part in parts), *parts[0].shape[1:])
-    return DeferredTensor.of(
+    return PassingTensor.of(
         name, parts[0].dtype, shape, lambda: np.concatenate([part.data for part in parts])
     )
 
@@ -138,5 +142,8 @@ def neighbours(metadata: Metadata, tensors: Mapping[str, Tensor]) -> dict[str, T
     changed = {}
     for name, tensor in tensors.items():
         part = name.split(".")[2] if name.startswith("blk.") else ""
-        changed[name] = permuted(tensor, name, order(counts[part])) if part in counts else tensor
+        changed[name] = tensor
+        if part in counts:
+            turned = functools.partial(_permuted, tensor, name, order(counts[part]))
+            changed[name] = PassingTensor.of(name, tensor.dtype, tensor.shape, turned)
     return changed

@@ -239,8 +239,8 @@ def _following(
         values["leading_dense_block_count"] = experts[0]
         if experts != [*range(experts[0], n_layer)] and "interleave_moe_layer_step" not in keys:
             raise UsageError(
-                f"{file.path}: convert: layers {experts[:8]} have experts: llama.cpp's {model.arch} knows dense "
-                "layers before all others alone"
+                f"{file.path}: convert: layers {experts[:8]} have experts: llama.cpp's {model.arch} knows "
+                "dense layers before all others alone"
             )
     elif f"{model.arch}.leading_dense_block_count" not in known:
         values["leading_dense_block_count"] = n_layer
