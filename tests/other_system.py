@@ -86,12 +86,14 @@ def memory_status(reference: Any) -> int:
 
 
 def modules() -> list[str]:
-    """The names of all our modules but the scripts of other engines' processes, and what imports torch."""
+    """Our modules' names, but of other engines' processes and of what imports torch or lm_eval."""
     names = []
     for package in PACKAGES:
         root = importlib.import_module(package)
         names += [package, *(module.name for module in pkgutil.walk_packages(root.__path__, f"{package}."))]
-    elsewhere = ("graphml.peers.", "graphml.torch_module.", "graphml.finetuning.training")
+    elsewhere = (
+        "graphml.peers.", "graphml.torch_module.", "graphml.finetuning.training", "graphml.workshop.lm_eval"
+    )  # fmt: skip
     return [name for name in names if not name.endswith("__main__") and not name.startswith(elsewhere)]
 
 

@@ -49,7 +49,8 @@ def read_adapter(path: Path, model: ModelFile) -> Adapter:
             digest = hashlib.sha256("".join(map(_hash, files_of(path))).encode()).hexdigest()
             return Adapter(path.name, digest, peft.pairs, peft.invocation, peft.offsets)
     held = read_factors(path, model)
-    pairs = {name: _scaled(held.alpha, *pair) for name, pair in held.pairs.items()}
+    with guarded(path, WeightsError):
+        pairs = {name: _scaled(held.alpha, *pair) for name, pair in held.pairs.items()}
     return Adapter(path.name, _hash(path), pairs, held.invocation)
 
 

@@ -12,7 +12,7 @@ from graphml_cpu import target
 
 from tests.another_run import run_again
 
-_OF_KERNELS = "norm rope_cache attention shared_prefix quantize_fused reduce top_k layout encoders"
+_OF_KERNELS = "norm rope_cache attention shared_prefix quantize_fused reduce top_k layout format_encoders"
 KERNELS = [f"kernels/test_{name}.py" for name in _OF_KERNELS.split()]
 PRODUCTS = [f"test_{name}.py" for name in ("mul_mat", "mul_mat_id", "mul_mat_panels", "format_kernels")]
 FILES = ["test_simd.py", "test_simd_math.py", *PRODUCTS, *KERNELS]
