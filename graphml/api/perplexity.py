@@ -46,8 +46,8 @@ def chunk_of(n_ids: int, n_ctx: int | None, most: int) -> int:
     return min(512, most, max(LEAST, n_ids // 2)) if n_ctx is None else n_ctx
 
 
-def n_chunks_of(session: Session, n_ids: int, n_ctx: int, chunks: int | None) -> int:
-    """Chunks of `n_ctx` in a text of `n_ids`, at most `chunks`; see `perplexity` for what is refused."""
+def check_scored(session: Session, n_ctx: int, chunks: int | None) -> None:
+    """UsageError for a model, a chunk or a count of chunks that `perplexity` refuses whatever the text."""
     architecture = session._executor.architecture
     if not architecture.causal:
         raise UsageError(
@@ -56,14 +56,19 @@ def n_chunks_of(session: Session, n_ids: int, n_ctx: int, chunks: int | None) ->
         )
     if n_ctx < LEAST:
         raise UsageError(f"n_ctx: wanted at least {LEAST} tokens per chunk, got {n_ctx}")
+    if chunks is not None and chunks < 1:
+        raise UsageError(f"chunks: wanted at least 1 or None for all, got {chunks}")
+
+
+def n_chunks_of(session: Session, n_ids: int, n_ctx: int, chunks: int | None) -> int:
+    """Chunks of `n_ctx` in a text of `n_ids`, at most `chunks`; see `perplexity` for what is refused."""
+    check_scored(session, n_ctx, chunks)
     if n_ids < 2 * LEAST:
         raise UsageError(f"text: wanted at least {2 * LEAST} tokens, got {n_ids}")
     if n_ids < 2 * n_ctx:
         raise UsageError(
             f"n_ctx: wanted at most {n_ids // 2}, half of the text's {n_ids} tokens; got {n_ctx}"
         )
-    if chunks is not None and chunks < 1:
-        raise UsageError(f"chunks: wanted at least 1 or None for all, got {chunks}")
     return n_ids // n_ctx if chunks is None else min(chunks, n_ids // n_ctx)
 
 

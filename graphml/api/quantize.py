@@ -73,8 +73,13 @@ def dequantize(blocks: RawBytes, type: str, shape: Sequence[int]) -> NDArray[np.
         raise UsageError(str(error)) from None
 
 
+def formats_of_files() -> tuple[str, ...]:
+    """The formats that files keep weights in, by `graphml_quant`'s names."""
+    return tuple(name for name in graphml_quant.formats() if name not in _OF_ACTIVATIONS)
+
+
 def _format(name: str) -> Format:
-    known = [known.upper() for known in graphml_quant.formats() if known not in _OF_ACTIVATIONS]
+    known = [known.upper() for known in formats_of_files()]
     if not isinstance(name, str) or name.upper() not in known:
         hint = did_you_mean(name.upper(), known) if isinstance(name, str) else ""
         raise UsageError(f"type: no format of files is named {name!r}; known are {', '.join(known)}.{hint}")

@@ -23,7 +23,7 @@ from graphml.cluster.cluster_options import EnginesOptions
 from graphml.errors import UsageError
 from graphml.system.progress_labels import size
 from graphml.workshop.chunk_work import spread_importance
-from graphml.workshop.importance import Importance, importance
+from graphml.workshop.importance import Importance, importance, n_chunks_seen
 from graphml.workshop.importance_file import OLD_FORM, read_importance, read_with_keys, write_importance
 
 BEGUN = ".begun.gguf"
@@ -107,7 +107,7 @@ def _collect(
         run = _run(opened, ids, n_ctx, bos, process_output)
         begun = _begun(output)
         seen = _begun_by(begun, run)
-        n_chunks = len(ids) // n_ctx if chunks is None else min(chunks, len(ids) // n_ctx)
+        n_chunks = n_chunks_seen(len(ids), n_ctx, chunks)
         if seen is not None and seen.n_chunks >= n_chunks:
             seen = None
         if seen is not None:

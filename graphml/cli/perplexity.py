@@ -109,7 +109,10 @@ def perplexity(
     file = file if word is None else Path(word)
     limit = None if chunks < 0 else chunks
     of_tasks = {"--hellaswag": hellaswag, "--winogrande": winogrande, "--multiple-choice": multiple_choice}
-    others = {"--ppl-stride": stride, "--kl-divergence-base": base, "--ray": engines.ray}
+    others = {
+        "--ppl-stride": stride, "--kl-divergence-base": base, "--ray": engines.ray,
+        "--kl-divergence": compare and base is None,
+    }  # fmt: skip
     kind, file = _tasks(of_tasks, others, file)
     if kind is not None:
         score_tasks(opening, model, kind[0], kind[1], tasks, json)
@@ -184,9 +187,10 @@ def _compare(
         n_chunks = len(base.ids) if limit is None else min(limit, len(base.ids))
         bars.report("perplexity", 0, n_chunks)
         running = []
-        for divergence in divergences(opened.session(base.n_ctx), base, limit, begins):
-            running.append(divergence.running())
-            bars.report("perplexity", len(running), n_chunks)
+        for done, divergence in enumerate(divergences(opened.session(base.n_ctx), base, limit, begins)):
+            if json:
+                running.append(divergence.running())
+            bars.report("perplexity", done + 1, n_chunks)
     statistics = divergence.statistics()
     if json:
         write_json(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from graphml.cli.bench import default_threads
+from graphml import settings
 from graphml.cli.options import options
 from graphml.cli.options.checks import check_target
 from graphml.cli.options.chosen_types import ChoosingOptions, types_of
@@ -22,11 +23,17 @@ from graphml.weights.metadata import Metadata
 from graphml.weights.type_mixes import file_type
 from graphml.workshop.importance import Importance
 from graphml.workshop.importance_file import read_importance
-from graphml.workshop.quantized_file import Change, WantedTypes, changes, planned, write_quantized
+from graphml.workshop.quantized_file import (
+    Change,
+    WantedTypes,
+    changes,
+    parts_of,
+    paths_of,
+    planned,
+    write_quantized,
+)
 
 Texts = list[str]
-CHOSEN = "chosen"
-"""In the place of a file type where types are chosen."""
 
 
 @grouped
@@ -75,7 +82,8 @@ def quantize(
     --auto chooses a type for each matrix by what it costs the model's answers, for a size.
     """
     choosing.check()
-    model, output, kind = _words([*words, CHOSEN] if choosing.chooses else words, source, dry_run)
+    is_named = source.named is not None or source.hf is not None
+    model, output, kind = _words(words, is_named, choosing.chooses, dry_run)
     rules = tuple(map(_rule, tensor_type or ()))
     if choosing.chooses and (rules or pure or keep_output):
         raise UsageError(
@@ -83,10 +91,7 @@ def quantize(
         )
     if not choosing.chooses:
         file_type(kind)
-    if output is not None:
-        check_target("OUTPUT", output, ".gguf")
-        if output.exists() and not (force or dry_run):
-            raise UsageError(f"OUTPUT: {output} is there already; --force overwrites it")
+    check_target("OUTPUT", output, ".gguf")
     seen = None if imatrix is None else read_importance(imatrix)
     kl: float | None = None
     with Bars() as bars:
@@ -95,7 +100,7 @@ def quantize(
             raise UsageError(f"{path}: wanted a GGUF file; `graphml convert` writes one of a folder")
         with open_model(path) as file:
             _check_keys(file.metadata)
-            n_threads = threads or default_threads()
+            n_threads = threads or settings.threads() or os.cpu_count() or 1
             if choosing.chooses:
                 chosen = types_of(choosing, path, file, seen, n_threads, bars)
                 kind, seen, kl = chosen.kind.name, chosen.importance, chosen.kl
@@ -106,25 +111,32 @@ def quantize(
                 _print(file, plan, kind, kl, json)
                 return
             assert output is not None
+            parts = parts_of(file, plan) if keep_split else [plan]
+            there = [path for path in paths_of(output, len(parts)) if path.exists()]
+            if there and not force:
+                raise UsageError(f"OUTPUT: {there[0]} is there already; --force overwrites it")
             paths = write_quantized(
-                file, plan, kind, output, seen, str(imatrix or choosing.costs or ""), n_threads, keep_split,
-                bars.report,
+                file, plan, kind, output, seen, str(imatrix or choosing.costs or ""), n_threads,
+                bars.report, parts,
             )  # fmt: skip
             _summary(plan, paths, seen, kl, json)
 
 
 def _words(
-    words: list[str], source: options.ModelSource, dry_run: bool
+    words: list[str], is_named: bool, is_chosen: bool, dry_run: bool
 ) -> tuple[str | None, Path | None, str]:
-    """MODEL, OUTPUT and TYPE; a dry run may be without OUTPUT, and the model may be named by an option."""
-    names = ["OUTPUT"] if source.named is not None or source.hf is not None else ["MODEL", "OUTPUT"]
-    if dry_run and len(words) == len(names):
+    """MODEL, OUTPUT and TYPE, "" for one that is chosen; a dry run may be without OUTPUT.
+
+    is_named: an option names the model.
+    """
+    names = [*([] if is_named else ["MODEL"]), "OUTPUT", *([] if is_chosen else ["TYPE"])]
+    if dry_run and len(words) == len(names) - 1:
         names.remove("OUTPUT")
-    if len(words) != len(names) + 1:
-        raise UsageError(f"wanted {' '.join(names)} TYPE; got {' '.join(words)!r:.120}")
-    by_name = dict(zip(names, words, strict=False))
+    if len(words) != len(names):
+        raise UsageError(f"wanted {' '.join(names)}; got {' '.join(words)!r:.120}")
+    by_name = dict(zip(names, words, strict=True))
     output = by_name.get("OUTPUT")
-    return by_name.get("MODEL"), None if output is None else Path(output), words[-1]
+    return by_name.get("MODEL"), None if output is None else Path(output), by_name.get("TYPE", "")
 
 
 def _rule(text: str) -> tuple[str, str]:

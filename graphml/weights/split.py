@@ -13,7 +13,7 @@ from graphml.errors import WeightsError
 from graphml.weights.file_names import PartName, part_name
 from graphml.weights.filemap import FileMap
 from graphml.weights.gguf import read_part
-from graphml.weights.metadata import Metadata
+from graphml.weights.metadata import Metadata, StoredValue, stored
 from graphml.weights.model_file import ModelFile
 from graphml.weights.tensor import Tensor
 
@@ -46,6 +46,15 @@ def whole_model(first: Part, open_part: Callable[[Path], Part | None]) -> ModelF
     if _split(metadata) == (0, 1):
         return ModelFile(file.path, metadata, tensors, [file])
     return _open_all(first, open_part)
+
+
+def split_values(number: int, count: int, n_tensors: int) -> dict[str, StoredValue]:
+    """The keys of part `number`, from 0, of `count` of a model with so many tensors."""
+    return {
+        "split.no": stored(number, "u16"),
+        "split.count": stored(count, "u16"),
+        "split.tensors.count": stored(n_tensors, "i32"),
+    }
 
 
 def part_paths(path: Path, number: int, count: int) -> list[Path]:

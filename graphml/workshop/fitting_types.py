@@ -13,7 +13,7 @@ from graphml.errors import UsageError
 from graphml.runtime.programs.memory_needed import MemoryNeed
 from graphml.weights.gguf_writing import TensorPlan
 from graphml.weights.model_file import ModelFile
-from graphml.weights.type_mixes import is_kept
+from graphml.workshop.quantized_file import can_change
 
 TYPES = (
     "IQ2_XXS", "IQ2_M", "Q2_K", "IQ3_XXS", "Q3_K_M", "IQ4_XS", "Q4_K_S", "Q4_K_M", "Q5_K_M", "Q6_K", "Q8_0",
@@ -49,7 +49,7 @@ def fitting_types(file: ModelFile, need: MemoryNeed, memory: int, most: int) -> 
             plan = quantize_plan(file.metadata, shapes, kind, imatrix=True)
         except UsageError:
             continue
-        types = {name: tensor.dtype if is_kept(name, tensor.shape) else plan[name].lower()
+        types = {name: plan[name].lower() if can_change(tensor) else tensor.dtype
                  for name, tensor in file.tensors.items()}  # fmt: skip
         weights = sum(TensorPlan(name, dtype, shapes[name]).n_bytes for name, dtype in types.items())
         fits.append(TypeFit(kind, weights, longest_context(need, weights, memory, most)))

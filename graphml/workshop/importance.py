@@ -83,6 +83,13 @@ class _Read:
     weights: tuple[str, ...]
 
 
+def n_chunks_seen(n_ids: int, n_ctx: int, chunks: int | None) -> int:
+    """Whole chunks of a text, at most `chunks`; UsageError for a text without one."""
+    if n_ids < n_ctx:
+        raise UsageError(f"imatrix: wanted a text of at least {n_ctx} tokens, one chunk; got {n_ids}")
+    return n_ids // n_ctx if chunks is None else min(chunks, n_ids // n_ctx)
+
+
 def importance(
     model: Model, ids: Sequence[int], n_ctx: int, chunks: int | None = None, bos: int | None = None,
     output: bool = False, begun: Importance | None = None,
@@ -92,10 +99,7 @@ def importance(
     chunks: at most so many. bos: the id that takes the place of each chunk's first. output: the output matrix
     too. begun: of the same text and chunks, to go on from. UsageError for a text without a whole chunk.
     """
-    n_chunks = len(ids) // n_ctx
-    if n_chunks < 1:
-        raise UsageError(f"imatrix: wanted a text of at least {n_ctx} tokens, one chunk; got {len(ids)}")
-    n_chunks = n_chunks if chunks is None else min(chunks, n_chunks)
+    n_chunks = n_chunks_seen(len(ids), n_ctx, chunks)
     reads = _reads(model.executor.build(1, 1), output)
     seen = Importance(chunk_size=n_ctx) if begun is None else begun
     names = sorted({read.value for read in reads} | {read.ids for read in reads if read.ids is not None})

@@ -6,28 +6,29 @@ The costs are in a key of it. Knows models, files and pictures; nothing of comma
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import graphml_quant
 import numpy as np
 
 from graphml.api.model import Model
+from graphml.api.quantize import formats_of_files
 from graphml.backend import Progress, no_progress
 from graphml.errors import UsageError
 from graphml.system.read_files import plain_json, reason
 from graphml.weights.model_file import ModelFile
-from graphml.weights.tensor import PLAIN_DTYPES, Tensor, type_named
-from graphml.weights.type_mixes import is_kept
+from graphml.weights.tensor import Tensor, type_named
 from graphml.workshop.importance import Importance
 from graphml.workshop.importance_file import read_with_keys, write_importance
+from graphml.workshop.quantized_file import can_change
 from graphml.workshop.sensitivity import sensitivity
 from graphml.workshop.type_costs import Costs, choose, parsed, type_costs, written
 
-COSTS, OF_MODEL = "graphml.type_costs", "graphml.model"
+COSTS, OF_MODEL, OF_TEXT = "graphml.type_costs", "graphml.model", "graphml.text"
 DARK = 7.0
 """Bits of a weight from which a field of the picture is dark."""
 SCALE = float(1 << 20)
@@ -36,19 +37,17 @@ SCALE = float(1 << 20)
 
 @dataclass(frozen=True)
 class MeasuredTypes:
-    """costs: of matrices by type; importance: of their columns; model: the measured one's fingerprint."""
+    """costs: of matrices by type; importance: of their columns; model, text: fingerprints of both."""
 
     costs: Costs
     importance: Importance
     model: str
+    text: str
 
 
 def matrices(file: ModelFile) -> list[Tensor]:
     """The tensors that can get another type."""
-    return [
-        tensor for name, tensor in file.tensors.items()
-        if not is_kept(name, tensor.shape) and tensor.dtype not in PLAIN_DTYPES
-    ]  # fmt: skip
+    return [tensor for tensor in file.tensors.values() if can_change(tensor)]
 
 
 def measure_types(
@@ -62,8 +61,11 @@ def measure_types(
     progress("gradients", 0, n_texts)
     for seen in sensitivity(model, ids, names, n_texts):
         progress("gradients", seen.n_texts, n_texts)
-    if missing := [name for name in names if name not in seen.sums]:
-        raise UsageError(f"--auto: {missing[0]}: the model's answers do not depend on it")
+    if missing := [name for name in names if name not in seen.sums or not seen.sums[name].any()]:
+        raise UsageError(
+            f"--auto: {missing[0]}: the text's answers do not depend on it, so that its types cost nothing; "
+            "wanted a longer text, or more --texts"
+        )
     costs: Costs = {}
     progress("types", 0, len(tensors))
     for name, of_types in type_costs(tensors, seen, types, threads):
@@ -72,12 +74,17 @@ def measure_types(
     columns = {name: seen.columns(name) * SCALE for name in names}
     counts = {name: np.ones(len(means), np.int64) for name, means in columns.items()}
     importance = Importance(columns, counts, (dataset,), seen.n_texts, seen.length)
-    return MeasuredTypes(costs, importance, file.fingerprint)
+    return MeasuredTypes(costs, importance, file.fingerprint, text_fingerprint(ids))
+
+
+def text_fingerprint(ids: Sequence[int]) -> str:
+    """What distinguishes a text from others, by its ids."""
+    return hashlib.sha256(np.asarray(ids, np.int64).tobytes()).hexdigest()
 
 
 def write_measured(path: Path, measured: MeasuredTypes) -> None:
     """Keep it in a file that `read_measured` reads, and any program that reads importance."""
-    keys = {COSTS: written(measured.costs), OF_MODEL: measured.model}
+    keys = {COSTS: written(measured.costs), OF_MODEL: measured.model, OF_TEXT: measured.text}
     write_importance(path, measured.importance, keys)
 
 
@@ -89,7 +96,7 @@ def read_measured(path: Path, file: ModelFile) -> MeasuredTypes:
         raise UsageError(f"{path}: key {COSTS}: wanted costs of types, as --auto --costs writes them")
     if keys.get(OF_MODEL) != file.fingerprint:
         raise UsageError(f"{path}: was measured with another model than {file.path}")
-    return MeasuredTypes(parsed(text), importance, file.fingerprint)
+    return MeasuredTypes(parsed(text), importance, file.fingerprint, str(keys.get(OF_TEXT)))
 
 
 def chosen_types(
@@ -123,14 +130,15 @@ def write_plan(path: Path, types: Mapping[str, str]) -> None:
 def read_plan(path: Path, file: ModelFile) -> dict[str, str]:
     """A choice of types for a model; a UsageError that names what is wrong in it."""
     content = plain_json(path, UsageError)
-    types = content.get("types") if isinstance(content, dict) else None
-    if not isinstance(types, dict) or not all(isinstance(dtype, str) for dtype in types.values()):
+    stated = content.get("types") if isinstance(content, dict) else None
+    if not isinstance(stated, dict) or not all(isinstance(dtype, str) for dtype in stated.values()):
         raise UsageError(f'{path}: wanted {{"types": {{NAME: TYPE, ...}}}}, as --save-plan writes it')
+    types = {name: dtype.lower() for name, dtype in stated.items()}
     known = {tensor.name: tensor for tensor in matrices(file)}
     for name, dtype in types.items():
         if name not in known:
             raise UsageError(f"{path}: {name}: the model has no such matrix")
-        if dtype not in graphml_quant.formats() or known[name].shape[-1] % type_named(dtype).block_elements:
+        if dtype not in formats_of_files() or known[name].shape[-1] % type_named(dtype).block_elements:
             raise UsageError(
                 f"{path}: {name}: wanted a type whose blocks divide rows of {known[name].shape[-1]}; "
                 f"got {dtype!r}"

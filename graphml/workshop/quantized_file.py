@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import numpy as np
 from graphml_quant import FormatError
 from numpy.typing import NDArray
 
-from graphml.api.quantize import quantize
+from graphml.api.quantize import formats_of_files, quantize
 from graphml.api.quantize_plan import quantize_plan
 from graphml.backend import Progress, no_progress
 from graphml.errors import GraphmlError, UsageError, WeightsError
@@ -27,6 +28,8 @@ from graphml.weights.gguf import read_part
 from graphml.weights.gguf_writing import TensorPlan, stored_values, writing_gguf
 from graphml.weights.metadata import StoredValue, stored
 from graphml.weights.model_file import ModelFile
+from graphml.weights.requantise import SCALE
+from graphml.weights.split import split_values
 from graphml.weights.tensor import PLAIN_DTYPES, Tensor
 from graphml.weights.type_mixes import file_type, fitting, is_kept
 from graphml.workshop.importance import Importance
@@ -78,7 +81,11 @@ def changes(file: ModelFile, wanted: WantedTypes, importance: Importance | None)
     """
     kind = file_type(wanted.kind)
     shapes = {name: tensor.shape for name, tensor in file.tensors.items()}
-    matrices = {name: shape for name, shape in shapes.items() if not _stays(file.tensors[name], wanted)}
+    matrices = {
+        name: tensor.shape
+        for name, tensor in file.tensors.items()
+        if can_change(tensor) and not (wanted.keep_output and name == "output.weight")
+    }
     plan = {name: dtype.lower() for name, dtype in quantize_plan(
         file.metadata, shapes, wanted.kind, importance is not None
     ).items()}  # fmt: skip
@@ -90,7 +97,7 @@ def changes(file: ModelFile, wanted: WantedTypes, importance: Importance | None)
         dtype = stated.get(name, plan[name]) if name in matrices else tensor.dtype
         change = Change(tensor, dtype, _reason(dtype, kind.format, name, tensor, stated))
         if dtype != tensor.dtype:
-            _check(change, kind.name, wanted, importance)
+            _check(file, change, kind.name, wanted, importance)
         done.append(change)
     return done
 
@@ -102,16 +109,13 @@ def planned(
     plan = [Change(tensor, types.get(name, tensor.dtype)) for name, tensor in file.tensors.items()]
     for change in plan:
         if change.dtype != change.tensor.dtype:
-            _check(change, "", WantedTypes("", requantise=requantise), importance)
+            _check(file, change, "", WantedTypes("", requantise=requantise), importance)
     return plan
 
 
-def _stays(tensor: Tensor, wanted: WantedTypes) -> bool:
-    return (
-        is_kept(tensor.name, tensor.shape)
-        or tensor.dtype in PLAIN_DTYPES
-        or (wanted.keep_output and tensor.name == "output.weight")
-    )
+def can_change(tensor: Tensor) -> bool:
+    """Whether a tensor can get another type: not norms, vectors, routers, or tables of whole numbers."""
+    return not is_kept(tensor.name, tensor.shape) and tensor.dtype not in PLAIN_DTYPES
 
 
 def _stated(types: Sequence[tuple[str, str]], matrices: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
@@ -122,11 +126,9 @@ def _stated(types: Sequence[tuple[str, str]], matrices: Mapping[str, tuple[int, 
             expression = re.compile(text)
         except re.error as error:
             raise UsageError(f"--tensor-type {text}: is no regular expression: {error}") from None
-        known = [*(name for name in graphml_quant.formats() if name not in ("q8_1", "q8_k"))]
-        if dtype.lower() not in known:
-            raise UsageError(
-                f"--tensor-type {text}={dtype}: wanted one of {', '.join(known).upper()}; got {dtype!r}"
-            )
+        if dtype.lower() not in formats_of_files():
+            known = ", ".join(formats_of_files()).upper()
+            raise UsageError(f"--tensor-type {text}={dtype}: wanted one of {known}; got {dtype!r}")
         hits = [name for name in matrices if expression.search(name)]
         if not hits:
             raise UsageError(f"--tensor-type {text}: no matrix that can be quantised has such a name")
@@ -144,7 +146,9 @@ def _reason(dtype: str, common: str, name: str, tensor: Tensor, stated: Mapping[
     return ""
 
 
-def _check(change: Change, kind: str, wanted: WantedTypes, importance: Importance | None) -> None:
+def _check(
+    file: ModelFile, change: Change, kind: str, wanted: WantedTypes, importance: Importance | None
+) -> None:
     name, dtype = change.tensor.name, change.dtype
     needs = dtype in NEEDING or (dtype == "q2_k" and kind == "Q2_K_S")
     has = importance is not None and name in importance.sums
@@ -156,6 +160,9 @@ def _check(change: Change, kind: str, wanted: WantedTypes, importance: Importanc
             f"{name}: is {change.tensor.dtype.upper()} already, and loses twice; "
             "wanted a file of F32, F16 or BF16, or --allow-requantize"
         )
+    factor = name.removesuffix(".weight") + SCALE
+    if change.tensor.dtype == "nvfp4" and factor in file.tensors:
+        raise UsageError(f"{name}: {factor} is its factor, which products of other types do not have")
     if has:
         _importance_of(change.tensor, importance)
 
@@ -179,17 +186,16 @@ def _importance_of(tensor: Tensor, importance: Importance | None) -> NDArray[np.
 
 def write_quantized(
     file: ModelFile, plan: Sequence[Change], kind: str, output: Path, importance: Importance | None = None,
-    imatrix_name: str = "", threads: int = 1, keep_split: bool = False, progress: Progress = no_progress,
+    imatrix_name: str = "", threads: int = 1, progress: Progress = no_progress,
     parts: Sequence[Sequence[Change]] = (),
 ) -> list[Path]:  # fmt: skip
-    """Write the file; keep_split: in as many parts as the model has, with the same tensors in each.
+    """Write the file, or a file for each of `parts` of the plan; its paths, see `paths_of`.
 
-    parts: of the plan, a file for each; a single one has the name itself.
-    Returns its paths. UsageError where it cannot be written, WeightsError for weights that are no numbers.
-    Nothing is left behind by an error.
+    All get their names when all are whole. UsageError where one cannot be written, WeightsError for weights
+    that are no numbers; nothing is left behind then.
     """
-    parts = parts or (_parts(file, plan) if keep_split else [plan])
-    paths = part_names(output, len(parts)) if keep_split or len(parts) > 1 else [output]
+    parts = parts or [plan]
+    paths = paths_of(output, len(parts))
     own = [path.resolve() for path in file.paths]
     for path in paths:
         if path.resolve() in own:
@@ -198,24 +204,20 @@ def write_quantized(
     total = sum(change.tensor.n_bytes for change in plan)
     done = 0
     progress("quantize", 0, total)
-    with ThreadPoolExecutor(max(threads, 1)) as pool:
+    with ThreadPoolExecutor(max(threads, 1)) as pool, ExitStack() as all_written:
         for number, (path, part) in enumerate(zip(paths, parts, strict=True)):
             head = dict(values) if number == 0 else {}
             if len(parts) > 1:
-                head |= {
-                    "split.no": stored(number, "u16"),
-                    "split.count": stored(len(parts), "u16"),
-                    "split.tensors.count": stored(len(plan), "i32"),
-                }
+                head |= split_values(number, len(parts), len(plan))
             tensors = [TensorPlan(change.tensor.name, change.dtype, change.tensor.shape) for change in part]
-            with writing_gguf(path, head, tensors) as written:
-                for change in part:
-                    written.add(_data(file, change, _importance_of(change.tensor, importance), pool))
-                    done += change.tensor.n_bytes
-                    if isinstance(change.tensor, PassingTensor):
-                        change.tensor.forget()
-                    file.forget_pages()
-                    progress("quantize", done, total)
+            written = all_written.enter_context(writing_gguf(path, head, tensors))
+            for change in part:
+                written.add(_data(file, change, _importance_of(change.tensor, importance), pool))
+                done += change.tensor.n_bytes
+                if isinstance(change.tensor, PassingTensor):
+                    change.tensor.forget()
+                file.forget_pages()
+                progress("quantize", done, total)
     return paths
 
 
@@ -236,7 +238,7 @@ def _values(
     return values
 
 
-def _parts(file: ModelFile, plan: Sequence[Change]) -> list[Sequence[Change]]:
+def parts_of(file: ModelFile, plan: Sequence[Change]) -> list[Sequence[Change]]:
     """The changes by the file that each tensor is in."""
     parts: list[Sequence[Change]] = []
     by_name = {change.tensor.name: change for change in plan}
@@ -269,6 +271,11 @@ def split_plan(plan: Sequence[Change], most: int | None, tensors: int | None = N
         parts[-1].append(change)
         size += n_bytes
     return parts
+
+
+def paths_of(output: Path, count: int) -> list[Path]:
+    """Where so many parts are written: a single one has the name itself."""
+    return part_names(output, count) if count > 1 else [output]
 
 
 def part_names(output: Path, count: int) -> list[Path]:

@@ -10,16 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from graphml.api.perplexity import LossSums, Perplexity, losses, n_chunks_of, scored_rows
+from graphml.api.perplexity import LossSums, Perplexity, check_scored, losses, n_chunks_of, scored_rows
 from graphml.api.session import Session
 from graphml.errors import UsageError
-from graphml.workshop.base_logits import BaseLogits, n_scored, row_size, writing_base
+from graphml.workshop.base_logits import BaseLogits, writing_base
 from graphml.workshop.divergence import Divergence, compare_rows
-
-
-def base_bytes(n_ctx: int, n_vocab: int, n_chunks: int) -> int:
-    """Bytes of a file of so many chunks, without its head."""
-    return n_chunks * (4 * n_ctx + 2 * n_scored(n_ctx) * row_size(n_vocab))
 
 
 def write_base(
@@ -53,9 +48,9 @@ def divergences(
         raise UsageError(
             f"{base.path}: is of a vocabulary of {base.n_vocab} words; the model has {session.n_vocab}"
         )
-    n_chunks = n_chunks_of(session, base.ids.size + base.n_ctx, base.n_ctx, chunks)
+    check_scored(session, base.n_ctx, chunks)
     compared = Divergence()
-    for index in range(min(n_chunks, len(base.ids))):
+    for index in range(len(base.ids) if chunks is None else min(chunks, len(base.ids))):
         begin = 0
         for targets, logits in scored_rows(session, base.ids[index].tolist(), bos):
             end = begin + len(targets)

@@ -19,6 +19,7 @@ from graphml.workshop.measured_types import (
     chosen_types,
     draw_plan,
     matrices,
+    measure_types,
     read_measured,
     read_plan,
     write_measured,
@@ -40,7 +41,7 @@ def _measured(path: Path) -> MeasuredTypes:
         costs = dict(type_costs(tensors, seen, TYPES, threads=2))
         columns = {t.name: seen.columns(t.name) for t in tensors}
         ones = {name: np.ones(len(means), np.int64) for name, means in columns.items()}
-        return MeasuredTypes(costs, Importance(columns, ones, ("text",), 2, 8), file.fingerprint)
+        return MeasuredTypes(costs, Importance(columns, ones, ("text",), 2, 8), file.fingerprint, "of a text")
 
 
 @pytest.fixture
@@ -112,6 +113,18 @@ def test_what_was_measured_is_kept_in_a_file_of_importance(path: Path, tmp_path:
             parsed(text)
 
 
+def test_a_matrix_that_the_text_does_not_reach_is_refused(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with graphml.load(path, "reference") as model:
+        sums = {t.name: np.ones(t.shape, np.float32) for t in matrices(model.executor.file)}
+        sums["blk.1.ffn_up.weight"][:] = 0
+        seen = Sensitivity(8, sums, 2)
+        monkeypatch.setattr("graphml.workshop.measured_types.sensitivity", lambda *_: iter([seen]))
+        with pytest.raises(UsageError, match=r"blk.1.ffn_up.weight: the text's answers do not depend on it"):
+            measure_types(model, [5, 6], "text", TYPES)
+
+
 def test_a_larger_file_costs_less(path: Path) -> None:
     measured = _measured(path)
     with open_model(path) as file:
@@ -137,6 +150,7 @@ def test_a_larger_file_costs_less(path: Path) -> None:
         ('{"types": {"nothing": "q4_0"}}', "nothing: the model has no such matrix"),
         ('{"types": {"blk.0.ffn_down.weight": "q9"}}', "got 'q9'"),
         ('{"types": {"blk.0.ffn_down.weight": "q4_k"}}', "blocks divide rows of 64; got 'q4_k'"),
+        ('{"types": {"blk.0.ffn_down.weight": "q8_1"}}', "got 'q8_1'"),
         ('{"types": {"blk.0.ffn_down.weight": "q4_0"}}', "wanted a type for each matrix"),
     ],
 )
@@ -163,11 +177,11 @@ def test_the_command_chooses_keeps_and_takes_a_plan(path: Path, tmp_path: Path) 
         assert file.metadata["quantize.imatrix.entries_count"] == len(matrices(file))
         types = {name: file.tensors[name].dtype for name in json.loads(plan.read_text())["types"]}
         assert types == json.loads(plan.read_text())["types"]
-    edited = dict.fromkeys(types, "q8_0")
+    edited = dict.fromkeys(types, "Q8_0")
     plan.write_text(json.dumps({"types": edited}))
     graphml_command(*common, tmp_path / "b.gguf", "--plan", plan)
     with open_model(tmp_path / "b.gguf") as file:
-        assert {file.tensors[name].dtype for name in edited} == {"q8_0"}
+        assert {file.tensors[name].dtype for name in edited} == {"q8_0"}  # in capitals, too
         assert file.metadata["general.file_type"] == 7
     size = (tmp_path / "b.gguf").stat().st_size
     graphml_command(*common, tmp_path / "c.gguf", *auto, "--target-size", f"{size // 1024}K")
@@ -183,6 +197,7 @@ def test_the_command_chooses_keeps_and_takes_a_plan(path: Path, tmp_path: Path) 
         (["x.gguf", *auto, "--target-bits", 5, "--types", "Q9"], "--types: wanted some of"),
         (["x.gguf", *auto, "--target-bits", 5, "--pure"], "say each type"),
         (["x.gguf", *auto, "--target-bits", 2], "the smallest types take"),
+        (["x.gguf", *auto, "--target-bits", 5, "-f", __file__], "was measured on another text than"),
     ):
         assert says in graphml_command(*common, *arguments, code=2).stderr
 

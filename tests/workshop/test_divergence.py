@@ -173,5 +173,7 @@ def test_the_command_writes_and_compares(tmp_path: Path) -> None:
     ):
         failed = graphml_command("perplexity", other, *arguments, *common, "--kl-divergence", code=2)
         assert says in failed.stderr
+    failed = graphml_command("perplexity", other, "--kl-divergence", "--hellaswag", text, code=2)
+    assert "wanted one kind of score; got --hellaswag and --kl-divergence" in failed.stderr
     failed = graphml_command("perplexity", other, "--kl-divergence", "--backend", "reference", code=2)
     assert "wanted --kl-divergence-base FILE" in failed.stderr

@@ -163,6 +163,8 @@ def test_the_command_collects_adds_up_and_goes_on(tmp_path: Path) -> None:
         "imatrix", model, "--in-file", tmp_path / "all.gguf", "-o", tmp_path / "x.gguf", code=2
     )
     assert "--file: wanted a text for the model" in failed.stderr
+    short = graphml_command("imatrix", model, *CPU, "-f", text, "-c", 5000, "-o", tmp_path / "x.gguf", code=2)
+    assert "wanted a text of at least 5000 tokens, one chunk; got" in short.stderr
 
 
 def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from graphml.loading.discovery import architecture
 from graphml.weights import open_model
 from graphml.weights.gguf_writing import TensorPlan, stored_values, writing_gguf
 from graphml.weights.metadata import stored
+from graphml.weights.model_file import ModelFile
 from graphml.workshop.importance import Importance
 from graphml.workshop.importance_file import write_importance
 from graphml.workshop.quantized_file import WantedTypes, changes, write_quantized
@@ -144,7 +146,8 @@ def test_the_command(path: Path, tmp_path: Path) -> None:
         ([path, output, "Q4_0"], "--force overwrites it"),
         ([output, tmp_path / "x.gguf", "Q4_0"], "is Q8_0 already, and loses twice"),
         ([path, path, "Q4_0", "--force"], "is the model itself"),
-        ([path, "Q4_0"], "wanted MODEL OUTPUT TYPE"),
+        ([path, "Q4_0"], "wanted MODEL OUTPUT TYPE; got"),
+        ([path, "--auto", "--target-bits", 5, "-f", __file__], f"wanted MODEL OUTPUT; got '{path}'"),
         ([path, tmp_path / "x.gguf", "Q4_0", "--tensor-type", "ffn"], "wanted REGEX=TYPE"),
         ([tmp_path, tmp_path / "x.gguf", "Q4_0"], "wanted a model file, a folder"),
     ):
@@ -181,6 +184,8 @@ def test_a_split_model_stays_split(path: Path, tmp_path: Path) -> None:
     split = tmp_path / "s-00001-of-00002.gguf"
     said = graphml_command("quantize", split, tmp_path / "q.gguf", "Q8_0", "--keep-split").stdout
     assert "2 parts" in said
+    again = graphml_command("quantize", split, tmp_path / "q.gguf", "Q8_0", "--keep-split", code=2).stderr
+    assert "q-00001-of-00002.gguf is there already" in again
     graphml_command("quantize", split, tmp_path / "whole.gguf", "Q8_0")
     with (
         open_model(tmp_path / "q-00001-of-00002.gguf") as parts,
@@ -230,3 +235,28 @@ def test_all_kinds_of_values_are_read_again(tmp_path: Path) -> None:
         assert read.tensors["a"].data.tolist() == [*range(34), *range(34)]
     tensors = gguf.GGUFReader(tmp_path / "out.gguf").tensors
     assert [(str(tensor.name), tensor.shape.tolist()) for tensor in tensors] == [("a", [32, 2])]
+
+
+def test_parts_get_their_names_when_all_are_whole(path: Path, tmp_path: Path) -> None:
+    with open_model(path) as file:
+        plan = changes(file, WantedTypes("Q8_0"), None)
+        broken = dataclasses.replace(plan[-1].tensor, data=plan[-1].tensor.data[:-4])
+        parts = [plan[:3], [*plan[3:-1], dataclasses.replace(plan[-1], tensor=broken)]]
+        with pytest.raises(graphml.WeightsError, match=r"bytes|data"):
+            write_quantized(file, plan, "Q8_0", tmp_path / "q.gguf", parts=parts)
+    assert [file.name for file in tmp_path.iterdir()] == ["tiny.gguf"]
+
+
+def test_a_factor_of_nvfp4_is_not_left_without_its_type(path: Path, tmp_path: Path) -> None:
+    name = "blk.0.ffn_down.weight"
+    with open_model(path) as file:
+        tensors = dict(file.tensors)
+        blocks = graphml.quantize(tensors[name].numpy(), "NVFP4")
+        tensors[name] = dataclasses.replace(tensors[name], dtype="nvfp4", data=blocks.ravel())
+        scale = np.ones(1, np.float32).view(np.uint8)
+        tensors["blk.0.ffn_down.scale"] = dataclasses.replace(
+            tensors[name], name="blk.0.ffn_down.scale", dtype="f32", shape=(1,), data=scale
+        )
+        other = ModelFile(path, file.metadata, tensors, [])
+        with pytest.raises(UsageError, match=r"ffn_down.weight: blk.0.ffn_down.scale is its factor"):
+            changes(other, WantedTypes("Q8_0", requantise=True), None)

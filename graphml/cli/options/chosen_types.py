@@ -31,6 +31,7 @@ from graphml.workshop.measured_types import (
     measure_types,
     read_measured,
     read_plan,
+    text_fingerprint,
     write_measured,
     write_plan,
 )
@@ -159,11 +160,18 @@ def types_of(
 def _measured(
     options: ChoosingOptions, path: Path, file: ModelFile, threads: int, bars: Bars
 ) -> MeasuredTypes:
+    kept = None
     if options.costs is not None and options.costs.exists():
-        return read_measured(options.costs, file)
+        kept = read_measured(options.costs, file)
+        if options.file is None:
+            return kept
     text = text_to_measure(options.file)
     with load_model(path, LoadOptions(threads=threads), bars.report) as model:
         ids, _ = ids_and_beginning(model, text)
+        if kept is not None:
+            if kept.text != text_fingerprint(ids):
+                raise UsageError(f"--costs: {options.costs} was measured on another text than {options.file}")
+            return kept
         names = [tensor.name for tensor in matrices(file)]
         remark(f"gradients of {len(names)} matrices take about {size(memory(model, names))} of memory")
         measured = measure_types(
