@@ -113,7 +113,7 @@ class StageDevice:
         self._actor = actor.options(**options).remote("cpu", max(1, int(cpus)))
         code, self.free_bytes = self.call("facts")
         if code != code_digest():
-            raise UsageError(f"{self.name}: node {self.node}: wanted graphml of the same commit as here")
+            raise UsageError(f"{self.name}: {self.machine}: wanted graphml of the same commit as here")
         if self.deterministic:
             self.make_deterministic()
         self._check_room(sum(array.nbytes for _, array in self._sent.values()))
@@ -181,7 +181,10 @@ class StageDevice:
 
     def _check_alive(self) -> None:
         if self._has_ended:
-            raise StatesLostError(f"{self.name}: the stage on {self.machine} has ended")
+            raise self._ended()
+
+    def _ended(self) -> StatesLostError:
+        return StatesLostError(f"{self.name}: the stage on {self.machine} has ended")
 
     def wait(self, reference: Any, generation: int) -> Any:
         """As `call`, of what was begun in that generation."""
@@ -190,13 +193,12 @@ class StageDevice:
         except (ray.exceptions.RayActorError, ray.exceptions.NodeDiedError):
             with self._ending:  # others may have started it anew since
                 self._has_ended |= generation == self.generation
-            raise StatesLostError(f"{self.name}: the stage on {self.machine} has ended") from None
-        except ray.exceptions.ObjectLostError as error:  # of a stage before it, whose node has died
-            raise StatesLostError(f"{self.name}: {described(error)}") from None
+            raise self._ended() from None
         except ray.exceptions.RayError as error:
-            if isinstance(getattr(error, "cause", None), ray.exceptions.ObjectLostError):
-                raise StatesLostError(f"{self.name}: {described(error)}") from None
-            raise BackendError(f"{self.name}: node {self.node}: {described(error)}") from None
+            for cause in (error, getattr(error, "cause", None)):
+                if isinstance(cause, ray.exceptions.ObjectLostError):  # of a stage before it, whose node died
+                    raise StatesLostError(f"{self.name}: {described(error)}") from None
+            raise BackendError(f"{self.name}: {self.machine}: {described(error)}") from None
 
     def storage(self, node: Node) -> int:
         """Bytes in NumPy: the stage plans by its own device."""

@@ -98,9 +98,8 @@ class PartsDevice:
         for device in own:
             device.make_deterministic()
 
-    def _deterministic(self) -> list[DeterministicDevice] | None:
-        own: list[DeterministicDevice] = []
-        own += [device for device in self.devices.values() if isinstance(device, DeterministicDevice)]
+    def _deterministic(self) -> Sequence[DeterministicDevice] | None:
+        own = [device for device in self.devices.values() if isinstance(device, DeterministicDevice)]
         return own if len(own) == len(self.devices) else None
 
     def lower(self, graph: Graph, plan: Plan, weights: Mapping[str, Array], progress: Progress) -> Program:

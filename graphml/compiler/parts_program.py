@@ -122,6 +122,7 @@ class PartsProgram:
         apart = [program for program in programs if isinstance(program, PassingProgram)]
         is_staged = len(parts) == len(apart) == len({part.backend for part in parts})
         self._stages = apart if is_staged else []
+        self._links = self._given | self._crossing
         self.inputs: dict[str, Array] = {name: link.array for name, link in self._given.items()}
         self._take: TakeTimes | None = None
         self._times: list[Callable[[], Sequence[StepTime]]] = []
@@ -171,11 +172,11 @@ class PartsProgram:
         """Run the parts in order; see `graphml.backend.Program`."""
         if self._stages:
             return self.submit(dims, state)()
-        states, links = self._states(state), {**self._given, **self._crossing}
+        states = self._states(state)
         self._times = []
         outputs: dict[str, Array] = {}
         for i, (part, program) in enumerate(zip(self.parts, self.programs, strict=True)):
-            self._write_inputs(program, dims, links)
+            self._write_inputs(program, dims, self._links)
             results = program.run(dims, states.get(part.backend, _NO_STATE))
             for name, value in results.items():
                 if name.startswith(COPY):

@@ -7,18 +7,21 @@ only the rows that predict a continuation. Knows models and ids; nothing of text
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
+from graphml.api.engine import Engine
 from graphml.api.model import Model
 from graphml.api.request_handle import Handle
 from graphml.errors import UsageError
 
+T = TypeVar("T")
 Pair = tuple[Sequence[int], Sequence[int]]
 """Ids of a context, at least one, and of what continues it."""
 TOGETHER = 32
 """Pairs that run at a time."""
-_AHEAD = 4 * TOGETHER  # pairs that an engine has, so that steps are full and prefixes are found
+_AHEAD = 4 * TOGETHER  # requests that an engine has, so that steps are full and prefixes are found
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Likelihood:
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the continuation is what the model says where it says the most probable token each time."""
+        """Whether greedy sampling would continue the context so."""
         return all(self.are_top)
 
 
@@ -67,19 +70,29 @@ def log_likelihoods(model: Model, pairs: Sequence[Pair]) -> Iterator[Likelihood]
     if not pairs:
         return
     longest = max(len(context) + len(continuation) for context, continuation in pairs)
-    waiting = deque[tuple[int, Handle | None]]()
     count = min(TOGETHER, model.executor.n_batch)
     with model.engine(max_sequences=count, n_ctx=longest + 1) as engine:
-        for context, continuation in pairs:
-            handle = None
-            if len(continuation):
-                ids = [*context, *continuation]
-                handle = engine.submit(ids, prompt_logprobs=0, max_tokens=0, scores_from=len(context))
-            waiting.append((len(context), handle))
-            if len(waiting) >= _AHEAD:
-                yield _likelihood(*waiting.popleft())
-        while waiting:
-            yield _likelihood(*waiting.popleft())
+        handles = (_submitted(engine, *pair) for pair in pairs)
+        for (context, _), handle in zip(pairs, some_ahead(handles), strict=True):
+            yield _likelihood(len(context), handle)
+
+
+def some_ahead(submitted: Iterable[T]) -> Iterator[T]:
+    """The same in order: of requests that are submitted as they are iterated, many before the first one."""
+    waiting = deque[T]()
+    for handle in submitted:
+        waiting.append(handle)
+        if len(waiting) >= _AHEAD:
+            yield waiting.popleft()
+    yield from waiting
+
+
+def _submitted(engine: Engine, context: Sequence[int], continuation: Sequence[int]) -> Handle | None:
+    """None for an empty continuation."""
+    if not len(continuation):
+        return None
+    ids = [*context, *continuation]
+    return engine.submit(ids, prompt_logprobs=0, max_tokens=0, scores_from=len(context))
 
 
 def _likelihood(first: int, handle: Handle | None) -> Likelihood:

@@ -10,16 +10,14 @@ Knows models, their likelihoods and the harness; nothing of tasks.
 from __future__ import annotations
 
 import sys
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import graphml
-from graphml.api.request_handle import Handle
 from graphml.errors import GraphmlError, UsageError
 from graphml.sampling import SamplingParams
-from graphml.workshop.likelihoods import TOGETHER, log_likelihoods
+from graphml.workshop.likelihoods import TOGETHER, log_likelihoods, some_ahead
 
 try:
     from lm_eval.api.model import TemplateLM
@@ -165,7 +163,7 @@ class HarnessModel(TemplateLM):  # type: ignore[misc] # untyped where the harnes
             tqdm(total=len(wanted), disable=disable_tqdm, desc="Generating") as bar,
         ):
             handles = (engine.submit(ids, params, most, self._seed) for ids, params, most in wanted)
-            for request, handle in zip(requests, _some_ahead(handles), strict=True):
+            for request, handle in zip(requests, some_ahead(handles), strict=True):
                 answers.append(handle.result().text)
                 self.cache_hook.add_partial("generate_until", request.args, answers[-1])
                 bar.update()
@@ -213,16 +211,6 @@ class HarnessModel(TemplateLM):  # type: ignore[misc] # untyped where the harnes
     def get_model_info(self) -> dict[str, Any]:
         """What the harness keeps beside results."""
         return {"model_num_parameters": self.model.n_params, "model_path": str(self.model.path)}
-
-
-def _some_ahead(handles: Iterable[Handle]) -> Iterator[Handle]:
-    """The same, submitted a few steps before they are waited for."""
-    waiting = deque[Handle]()
-    for handle in handles:
-        waiting.append(handle)
-        if len(waiting) > 2 * TOGETHER:
-            yield waiting.popleft()
-    yield from waiting
 
 
 def register() -> None:

@@ -58,8 +58,6 @@ class Staged:
     never be read.
     """
 
-    n_stages = 3
-
     def __init__(self, scheduler: Scheduler, chance: random.Random, failing: float) -> None:
         self.scheduler, self._chance, self._failing = scheduler, chance, failing
         n_cells = scheduler.pool.n_blocks * SIZE

@@ -64,8 +64,6 @@ class Scheduler:
         self._chunks = PromptChunks(self._queues, prompt_cap, max_chunk)
         self.admission = Admission(self._queues, self._chunks)
         self._recurrent, self._turns = recurrent, Turns()
-        self._under_way: Values[StepPlan] = ()
-        self._n_plans = 1
 
     def __bool__(self) -> bool:
         return bool(self.waiting or self.running)
@@ -95,7 +93,6 @@ class Scheduler:
         under_way: plans that were `submitted`, at most n_plans - 1: sequences whose next ids these decide
         have no part in the step, and nobody's blocks are taken. So many plans share all sequences.
         """
-        self._under_way, self._n_plans = under_way, n_plans
         self.admission.under_way = {
             rows.sequence for plan in under_way for rows in plan.rows if not rows.is_known
         }
@@ -103,7 +100,7 @@ class Scheduler:
         plain = (waiting for waiting in self.waiting if waiting.request.options is None)
         next_probed = self._queues.order.sort(probed)[:1]  # nobody overtakes it
         for kind in self._turns.order(chain(self.running, next_probed, plain)):
-            plan = self._scheduled(budget, kind)
+            plan = self._scheduled(budget, kind, n_plans, may_take=not under_way)
             if plan is not None:
                 self._turns.had(kind)
                 return plan
@@ -123,12 +120,13 @@ class Scheduler:
         if self._queues.checkpoints is not None:
             self._queues.checkpoints.lose_all()
 
-    def _scheduled(self, budget: int, kind: Company) -> StepPlan | None:
+    def _scheduled(self, budget: int, kind: Company, n_plans: int, may_take: bool) -> StepPlan | None:
+        """A step of one kind; may_take: whether others are preempted for it, and full contexts shifted."""
         rows, preempted = list[Rows](), list[Sequence]()
         self._chunks.begin_step()
         chosen: set[Sequence] = set()
         alone = len(self.running) + len(self.waiting) == 1
-        together, n_to_admit = self._shares(kind)
+        together, n_to_admit = self._shares(kind, n_plans)
         budget -= sum((running.n_behind <= 1) + running.n_again for running in together)
         for sequence in together:
             if sequence.status is not Status.RUNNING:
@@ -139,7 +137,7 @@ class Scheduler:
                 continue
             moves: tuple[Move, ...] | None = ()
             is_full = len(sequence.ids) >= self.n_ctx
-            if self._under_way and (is_full or not self._has_room(sequence, count)):
+            if not may_take and (is_full or not self._has_room(sequence, count)):
                 break  # until those plans are computed
             if is_full:
                 moves = self._shift(sequence, preempted, chosen)
@@ -160,7 +158,7 @@ class Scheduler:
         plan = StepPlan(tuple(rows), tuple(preempted), tuple(sources), tuple(texts), options)
         return plan if rows or preempted or texts else None
 
-    def _shares(self, kind: Company) -> tuple[list[Sequence], int | None]:
+    def _shares(self, kind: Company, n_plans: int) -> tuple[list[Sequence], int | None]:
         """Running sequences of a kind that the step may have, in order, and how many may start besides.
 
         Of several plans each has its share of those that wait for a token, and of those at their prompts.
@@ -170,15 +168,15 @@ class Scheduler:
             for running in self.running
             if running.company == kind and running not in self.admission.under_way
         )
-        if self._n_plans == 1:
+        if n_plans == 1:
             return together, None
         n_decoding = sum(running.n_behind == 1 for running in self.running)
         decoding = [running for running in together if running.n_behind == 1]
         reading = [running for running in together if running.n_behind > 1]
-        share = -(-self.n_prompts // self._n_plans)
+        share = -(-self.n_prompts // n_plans)
         chosen = reading[:share]
         n_to_admit = share - len(chosen) if self.has_slot else None  # texts need none
-        return [*decoding[: -(-n_decoding // self._n_plans)], *chosen], n_to_admit
+        return [*decoding[: -(-n_decoding // n_plans)], *chosen], n_to_admit
 
     def follow(self, plan: StepPlan) -> StepPlan | None:
         """The step after a plan that was not computed yet, if each of its sequences goes on by one id.

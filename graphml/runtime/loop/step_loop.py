@@ -266,15 +266,17 @@ class StepLoop:
 
         What that held is computed again, as is what other plans may have read of a submitted one.
         """
-        was_lost = is_lost = isinstance(error, StatesLostError)
+        failing, is_lost = plan.all_rows, isinstance(error, StatesLostError)
         if is_lost:
             assert self._runner is not None
             LOG.warning("%s; its sequences are computed again", error)
             try:
                 self._runner.restart()
+                failing = ()
             except BackendError as ended:
-                error, is_lost = ended, False
-        while self._under_way and not (was_lost or was_submitted):
+                error = ended
+        is_spoilt = is_lost or was_submitted  # what other plans read
+        while self._under_way and not is_spoilt:
             self._finish_first()  # steps end in order
         with self.lock:
             while self._under_way:
@@ -282,10 +284,10 @@ class StepLoop:
             if self.timeline is not None:
                 self.timeline.failed(self._clock())
             concerned = {*self.scheduler.running, *(rows.sequence for rows in plan.all_rows)}
-            for rows in plan.all_rows if not is_lost else ():
+            for rows in failing:
                 self._delivery.fail(rows.sequence, error)
-            if was_lost or was_submitted:
-                if self.prefixes is not None and not was_lost:
+            if is_spoilt:
+                if self.prefixes is not None and not is_lost:
                     for sequence in concerned:
                         self.prefixes.forget(np.array(sequence.ids, np.int32), sequence.request.extra)
                 self.scheduler.states_lost()

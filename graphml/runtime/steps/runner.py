@@ -162,18 +162,25 @@ class Runner:
         n_outputs = min(size, self.max_sequences + scored)
         return self.executor.programs.compiled(size, n_outputs, options, self.max_sequences)
 
-    def _program_of(self, plan: StepPlan, options: CompileOptions | None, alone: bool) -> Compiled:
+    def _program_of(
+        self, plan: StepPlan, alone: bool, hidden: bool = False
+    ) -> tuple[Compiled, CompileOptions | None]:
+        """The program of a plan's rows, and by what options; hidden: with hidden rows as outputs."""
+        options = plan.options or self._pinned or self._adapters.of(plan)
+        if hidden:
+            options = replace(options or self.executor.options, hidden=True)
         drafts = False
         for rows in plan.rows:  # of every step, and a generator takes as long as the rest of this
             drafts = drafts or rows.n_drafted > 0 or rows.n_again > 0
         if self._pinned is not None:
             n_sequences = 1 if alone else self.max_sequences
             if drafts:
-                return draft_program(self.executor, options, n_sequences)
-            return self.pinned_program(plan.n_rows, n_sequences, plan.n_outputs > n_sequences, options)
+                return draft_program(self.executor, options, n_sequences), options
+            every = plan.n_outputs > n_sequences
+            return self.pinned_program(plan.n_rows, n_sequences, every, options), options
         if drafts and self.max_sequences < plan.n_rows <= min(DRAFT_ROWS, self.n_rows):
-            return draft_program(self.executor, options, self.max_sequences)
-        return self._program(plan.n_rows, options, plan.n_outputs)
+            return draft_program(self.executor, options, self.max_sequences), options
+        return self._program(plan.n_rows, options, plan.n_outputs), options
 
     def pinned_program(
         self, n_rows: int, n_sequences: int, every: bool, options: CompileOptions | None
@@ -267,14 +274,12 @@ class Runner:
             read_sources(executor, plan, self.state, self.n_blocks * BLOCK_SIZE, self.max_sequences)
         if not plan.rows:
             return Computed([], time.perf_counter() - start, failed=of_texts, pooled=pooled)
-        options = plan.options or self._pinned or self._adapters.of(plan)
         shows = read is None and any(
             rows.sequence.drafts is not None and rows.sequence.drafts.reads_hidden for rows in plan.rows
         )
-        if shows:
-            options = replace(options or executor.options, hidden=True)
         alone = self.alone and len(plan.rows) == 1
-        program = self._program_of(plan, options, alone).program
+        compiled, options = self._program_of(plan, alone, shows)
+        program = compiled.program
         dims = self._inputs.fill(program.inputs, plan, options, alone)
         if SAMPLING_SETTINGS in program.inputs:
             write_settings(program.inputs, plan.sampled)
@@ -310,13 +315,12 @@ class Runner:
         Source texts, texts, drafts and patches are computed at once, and with them what no stages compute.
         """
         executor, begin_s = self.executor, time.perf_counter()
-        options = plan.options or self._pinned or self._adapters.of(plan)
         drafts = any(rows.sequence.drafts is not None for rows in plan.rows)
-        patches = options is not None and bool(options.patch)
+        patches = plan.options is not None and bool(plan.options.patch)
         with executor.lock:
             staged = None
             if not (plan.sources or plan.texts or drafts or patches):
-                compiled = self._program_of(plan, options, alone=False)
+                compiled, options = self._program_of(plan, alone=False)
                 staged = compiled.staged
             if staged is None:
                 done = self.run(plan)
@@ -378,9 +382,8 @@ class Runner:
             return None
         executor = self.executor
         with executor.lock:
-            options = plan.options or self._pinned or self._adapters.of(plan)
             alone = self.alone and len(plan.rows) == 1
-            compiled = self._program_of(plan, options, alone)
+            compiled, options = self._program_of(plan, alone)
             ahead, inputs = compiled.ahead, compiled.program.inputs
             lost = after is not None and executor.n_steps != after.number  # what it has sampled
             if lost or ahead is None:
