@@ -7,16 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import gguf
 import numpy as np
 
 from graphml.errors import UsageError
 from graphml.loading.architecture import SampleModel
+from graphml.system.read_files import reason
+from graphml.weights.gguf_writing import write_arrays
+from graphml.weights.metadata import stored
 
-KINDS = {
-    bool: gguf.GGUFValueType.BOOL, int: gguf.GGUFValueType.UINT32, float: gguf.GGUFValueType.FLOAT32,
-    str: gguf.GGUFValueType.STRING,
-}  # fmt: skip
+KINDS = {bool: "bool", int: "u32", float: "f32", str: "string"}
 VOCABULARY = "tokenizer.ggml.model"
 
 
@@ -28,33 +27,22 @@ def write_gguf(
     what: str = "",
 ) -> None:
     """Write the file; a UsageError if it cannot be written, which names `what` is written."""
+    values = {"general.architecture": architecture, **metadata}
+    values.setdefault(VOCABULARY, "no_vocab")
+    typed = {
+        key: stored(value, _kind(value if isinstance(value, list) else [value]))
+        for key, value in values.items()
+    }
     try:
-        with path.open("wb"):
-            pass  # checks that the file can be written before the writer opens it
-        writer = gguf.GGUFWriter(path, architecture)
-        for key, value in metadata.items():
-            if isinstance(value, list):
-                writer.add_key_value(key, value, gguf.GGUFValueType.ARRAY, sub_type=_kind(value))
-            else:
-                writer.add_key_value(key, value, _kind([value]))
-        if VOCABULARY not in metadata:
-            writer.add_tokenizer_model("no_vocab")
-        for name, array in tensors:
-            writer.add_tensor(name, np.ascontiguousarray(array))
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
+        write_arrays(path, typed, tensors)
     except OSError as error:
-        raise UsageError(f"{path}: {what}cannot be written: {error.strerror or error}") from None
+        raise UsageError(f"{path}: {what}cannot be written: {reason(error)}") from None
 
 
-def _kind(values: Sequence[Any]) -> gguf.GGUFValueType:
+def _kind(values: Sequence[Any]) -> str:
     """The type of some values: whole numbers are unsigned where they can be, as most of GGUF's keys."""
     kind = KINDS[type(values[0])]
-    if kind == gguf.GGUFValueType.UINT32 and not 0 <= min(values) <= max(values) < 1 << 32:
-        return gguf.GGUFValueType.INT64
-    return kind
+    return "i64" if kind == "u32" and not 0 <= min(values) <= max(values) < 1 << 32 else kind
 
 
 def write_tiny(path: Path, architecture: str, model: SampleModel) -> None:

@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 from graphml.api.load_model import load_model
 from graphml.api.model import Model
 from graphml.authoring.file_types import AUTO, types_of_file
+from graphml.authoring.handing_back.checks import check_logits
 from graphml.authoring.llama_cpp.card import card_values
 from graphml.authoring.llama_cpp.terms import in_its_terms
 from graphml.authoring.llama_cpp.vocabulary import vocabulary_values
 from graphml.backend import Progress, no_progress
-from graphml.errors import GraphmlError, UsageError
+from graphml.errors import UsageError
 from graphml.loading.carried_definition import LARGEST, SOURCE
 from graphml.loading.discovery import DEFINITION, IMPORTED
 from graphml.loading.huggingface.folder import is_folder_of_model
@@ -43,7 +44,6 @@ FURTHEST, FURTHEST_PLAIN = 0.05, 1e-5
 """NMSE of logits: with adapters merged into matrices that are rounded again, and else."""
 FURTHEST_PACKED = 0.7
 """NMSE of logits where few bits are asked for; another model's are at about 2."""
-_COMPARED = 24  # tokens
 PRE = "tokenizer.ggml.pre"
 TABLE = "token_embd.weight"
 
@@ -226,14 +226,5 @@ def _write(
 def _compared(model: Model, path: Path, options: LoadOptions, most: float) -> float:
     """The NMSE of the file's logits against the model's; GraphmlError where they are others."""
     same = LoadOptions(backend=options.backend, threads=options.threads, kv=options.kv, trust_arch=True)
-    count = min(_COMPARED, model.n_ctx)
-    ids = np.random.default_rng(0).integers(0, model.executor.n_vocab, count).tolist()
     with load_model(path, same, no_progress) as other:
-        wanted, came = (each.session(count).eval(ids, all_logits=True) for each in (model, other))
-    nmse = float(((came - wanted) ** 2).sum() / (wanted**2).sum())
-    if not nmse <= most:
-        raise GraphmlError(
-            f"convert: the file's logits are not the model's: wanted an NMSE of at most {most:g}; "
-            f"got {nmse:.2g}"
-        )
-    return nmse
+        return check_logits(model, other, most, "file")

@@ -6,6 +6,7 @@ import importlib.util
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -113,7 +114,12 @@ def _there(output: Path, in_parts: bool) -> Iterator[Path]:
 
 
 def _opened(path: Path, opening: options.Converted, weights: Path | None, bars: Bars) -> graphml.Model:
-    """The model, with other weights where a file of them is named."""
+    """The model, with other weights where a file of them is named.
+
+    --pre names what a folder's file gets; the folder itself is opened with its tokenizer.json.
+    """
+    if opening.arch is None and path.is_dir():
+        opening = replace(opening, pre=None)
     if weights is None:
         return load(path, opening, bars)
     file = open_path(path, None if opening.arch is None else Path(opening.arch))

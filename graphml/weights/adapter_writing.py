@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import gguf
 import numpy as np
+
+from graphml.weights.gguf_writing import write_arrays
+from graphml.weights.metadata import stored
 
 
 def write_adapter(
@@ -21,17 +23,21 @@ def write_adapter(
 
     invocation: the ids of an activated adapter.
     """
-    writer = gguf.GGUFWriter(path, architecture)
-    writer.add_string("general.type", "adapter")
-    writer.add_string("adapter.type", "lora")
-    writer.add_float32("adapter.lora.alpha", alpha)
+    values = {
+        "general.architecture": stored(architecture),
+        "general.type": stored("adapter"),
+        "adapter.type": stored("lora"),
+        "adapter.lora.alpha": stored(alpha, "f32"),
+    }
     if invocation:
-        key, of = "adapter.alora.invocation_tokens", gguf.GGUFValueType
-        writer.add_key_value(key, list(invocation), of.ARRAY, sub_type=of.UINT32)
-    for name, pair in pairs.items():
-        for end, array in zip(("lora_a", "lora_b"), pair, strict=True):
-            writer.add_tensor(f"{name}.{end}", np.ascontiguousarray(array, np.float32))
-    _finish(writer)
+        values["adapter.alora.invocation_tokens"] = stored(list(invocation), "u32")
+    ends = ("lora_a", "lora_b")
+    factors = (
+        (f"{name}.{end}", np.asarray(array, np.float32))
+        for name, pair in pairs.items()
+        for end, array in zip(ends, pair, strict=True)
+    )
+    write_arrays(path, values, factors)
 
 
 def write_control_vectors(path: Path, model_hint: str, directions: Mapping[int, Any]) -> None:
@@ -39,16 +45,10 @@ def write_control_vectors(path: Path, model_hint: str, directions: Mapping[int, 
 
     model_hint: the architecture of the model.
     """
-    writer = gguf.GGUFWriter(path, "controlvector")
-    writer.add_string("controlvector.model_hint", model_hint)
-    writer.add_int32("controlvector.layer_count", len(directions))
-    for layer, array in directions.items():
-        writer.add_tensor(f"direction.{layer}", np.ascontiguousarray(array, np.float32))
-    _finish(writer)
-
-
-def _finish(writer: gguf.GGUFWriter) -> None:
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    values = {
+        "general.architecture": stored("controlvector"),
+        "controlvector.model_hint": stored(model_hint),
+        "controlvector.layer_count": stored(len(directions), "i32"),
+    }
+    named = ((f"direction.{layer}", np.asarray(array, np.float32)) for layer, array in directions.items())
+    write_arrays(path, values, named)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,12 +22,13 @@ from graphml.system.read_files import reason
 from graphml.system.replaced_file import replacing
 from graphml.weights.gguf import ARRAY, DEFAULT_ALIGNMENT, MAGIC, NUMBERS, STRING
 from graphml.weights.metadata import Metadata, StoredValue
-from graphml.weights.tensor import PLAIN_TYPES, type_named
+from graphml.weights.tensor import PLAIN_DTYPES, PLAIN_TYPES, type_named
 
 ALIGNMENT = "general.alignment"
 _VERSION = 3
 _CODES = {name: (code, dtype) for code, (name, dtype) in NUMBERS.items()}
 _PLAIN = {name: number for number, name in PLAIN_TYPES.items()}
+_OF_ARRAYS = {np.dtype(of): name for name, of in {"f32": "<f4", "f16": "<f2", **PLAIN_DTYPES}.items()}
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class GgufFile:
         self._file, self._left = file, list(reversed(tensors))
 
     def add(self, pieces: Iterable[Any]) -> None:
-        """All data of the next tensor, in pieces of bytes or uint8 arrays that add up to its length."""
+        """All data of the next tensor, in pieces of bytes or arrays that add up to its length."""
         plan = self._left.pop()
         size = 0
         for piece in pieces:
@@ -75,16 +76,31 @@ def writing_gguf(
 
     A UsageError where it cannot be written; the head is written at once.
     """
-    with ExitStack() as stack:
-        try:
-            file = stack.enter_context(stack.enter_context(replacing(path)).open("wb"))
-            file.write(_head(values, tensors))
-            written = GgufFile(file, tensors)
+    try:
+        with replacing(path) as partial, _written(partial, values, tensors) as written:
             yield written
-            written.finish()
-            stack.close()
-        except OSError as error:
-            raise UsageError(f"{path}: cannot be written: {reason(error)}") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {reason(error)}") from None
+
+
+def write_arrays(path: Path, values: Mapping[str, StoredValue], arrays: Iterable[tuple[str, Any]]) -> None:
+    """Write a file of arrays in memory, in their own types, at once. OSError where it cannot be written."""
+    whole = [(name, np.ascontiguousarray(array)) for name, array in arrays]
+    plans = [TensorPlan(name, _OF_ARRAYS[array.dtype], array.shape) for name, array in whole]
+    with _written(path, values, plans) as written:
+        for _, array in whole:
+            written.add([array])
+
+
+@contextmanager
+def _written(
+    path: Path, values: Mapping[str, StoredValue], tensors: Sequence[TensorPlan]
+) -> Iterator[GgufFile]:
+    with path.open("wb") as file:
+        file.write(_head(values, tensors))
+        written = GgufFile(file, tensors)
+        yield written
+        written.finish()
 
 
 def stored_values(metadata: Metadata) -> dict[str, StoredValue]:

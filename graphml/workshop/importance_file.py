@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import gguf
 import numpy as np
 
 from graphml.errors import UsageError, WeightsError
@@ -22,6 +21,8 @@ from graphml.system.read_files import reason
 from graphml.system.replaced_file import replacing
 from graphml.weights.filemap import FileMap
 from graphml.weights.gguf import read_part
+from graphml.weights.gguf_writing import write_arrays
+from graphml.weights.metadata import StoredValue, stored
 from graphml.workshop.importance import Importance
 
 OLD_FORM = ".dat"
@@ -41,7 +42,8 @@ def write_importance(path: Path, seen: Importance, more: Mapping[str, str] | Non
             if path.suffix == OLD_FORM:
                 partial.write_bytes(_old_form(seen))
             else:
-                _write_gguf(partial, seen, more or {})
+                keys = {key: stored(text) for key, text in (more or {}).items()}
+                write_arrays(partial, {**_keys(seen), **keys}, _arrays(seen))
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {reason(error)}") from None
 
@@ -65,22 +67,19 @@ def read_with_keys(path: Path) -> tuple[Importance, dict[str, Any]]:
         raise UsageError(str(error)) from None
 
 
-def _write_gguf(path: Path, seen: Importance, more: Mapping[str, str]) -> None:
-    writer = gguf.GGUFWriter(path, "")
-    writer.kv_data[0].clear()  # the file has no architecture
-    writer.add_string(TYPE, "imatrix")
-    writer.add_array(DATASETS, list(seen.datasets) or [""])
-    writer.add_uint32(N_CHUNKS, seen.n_chunks)
-    writer.add_uint32(CHUNK_SIZE, seen.chunk_size)
-    for key, text in more.items():
-        writer.add_string(key, text)
+def _keys(seen: Importance) -> dict[str, StoredValue]:
+    return {
+        TYPE: stored("imatrix"),
+        DATASETS: stored(list(seen.datasets) or [""]),
+        N_CHUNKS: stored(seen.n_chunks, "u32"),
+        CHUNK_SIZE: stored(seen.chunk_size, "u32"),
+    }
+
+
+def _arrays(seen: Importance) -> Iterator[tuple[str, Any]]:
     for name in sorted(seen.sums):
-        writer.add_tensor(name + SUMS, seen.sums[name].astype(np.float32))
-        writer.add_tensor(name + COUNTS, seen.counts[name].astype(np.float32)[:, None])
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+        yield name + SUMS, seen.sums[name].astype(np.float32)
+        yield name + COUNTS, seen.counts[name].astype(np.float32)[:, None]
 
 
 def _read_gguf(path: Path) -> tuple[Importance, dict[str, Any]]:

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from graphml.authoring.llama_cpp.vocabulary import TEXTS, vocabulary_values
+from graphml.cli.main import app
 from graphml.errors import UsageError
 from graphml.loading.open_file import open_path
 from graphml.text.tokenizer.tokenizer_loading import load_tokenizer
-from graphml.weights import Metadata
+from graphml.weights import Metadata, open_model
 from graphml.weights.metadata import StoredValue, stored
 from tests.folder_records import about, write_folder
 from tests.text.vocabularies import recorded_metadata
@@ -146,6 +148,21 @@ def test_words_that_no_pre_tokenizer_cuts_are_refused_unless_one_is_named(tmp_pa
         values(tmp_path / "odd", odd, 257)
     keys, _ = values(tmp_path / "named", odd, 257, pre="qwen2")
     assert keys["tokenizer.ggml.pre"].read(None) == "qwen2"
+
+
+def test_the_command_names_a_pre_tokenizer_for_byte_pairs_alone(tmp_path: Path) -> None:
+    odd, plain, output = tmp_path / "odd", tmp_path / "plain", tmp_path / "out.gguf"
+    with pytest.raises(UsageError, match="--pre names one"):
+        values(odd, small() | {"pre_tokenizer": cut(r"[aeiou]+|[^aeiou]+")}, 257)
+    write_folder(plain, *about("llama")[:2])
+    words = ["-o", str(output), "--pre", "qwen2", "--backend", "reference", "--kv", "f32"]
+    done = CliRunner().invoke(app, ["convert", str(odd), *words])
+    assert done.exit_code == 0, done.output
+    with open_model(output) as file:
+        assert file.metadata.text("tokenizer.ggml.pre") == "qwen2"
+    done = CliRunner().invoke(app, ["convert", str(plain), *words, "--force"])
+    assert done.exit_code == 2
+    assert "--pre qwen2: wanted for a vocabulary of byte pairs" in done.output
 
 
 def test_two_tokens_before_a_text_are_refused(tmp_path: Path) -> None:

@@ -114,7 +114,21 @@ def _told(step: _GraphStep | None) -> str:
     return f"{step.called[0]} = {step.called[1]}({settings})"
 
 
-def logits_of(model: Model) -> tuple[list[int], Any]:
+def check_logits(wanted: Model, got: Model, most: float, whose: str) -> float:
+    """The NMSE of what was written, open again; GraphmlError where it is more than `most`.
+
+    whose: file or folder, for the error.
+    """
+    came = nmse(_logits_of(got)[1], _logits_of(wanted)[1])
+    if not came <= most:
+        raise GraphmlError(
+            f"convert: the {whose}'s logits are not the model's: wanted an NMSE of at most {most:g}; "
+            f"got {came:.2g}"
+        )
+    return came
+
+
+def _logits_of(model: Model) -> tuple[list[int], Any]:
     """Some ids and a model's logits of them."""
     count = min(N_TOKENS, model.n_ctx)
     ids = np.random.default_rng(0).integers(0, model.executor.n_vocab, count).tolist()
@@ -131,7 +145,7 @@ def against_transformers(folder: Path, arch: str | None, backend: str, python: s
         if sum(tensor.n_elements for tensor in file.tensors.values()) > SMALL:
             options = replace(options, backend=backend)
     with load_model(folder, options, no_progress) as model:
-        ids, logits = logits_of(model)
+        ids, logits = _logits_of(model)
     most = EXACT if options.backend == "reference" else FURTHEST
     with TemporaryDirectory() as directory:
         out = Path(directory) / "logits.npz"

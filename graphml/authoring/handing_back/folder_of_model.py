@@ -20,15 +20,14 @@ from graphml.api.model import Model
 from graphml.authoring.handing_back.checks import (
     against_transformers,
     check_graphs,
+    check_logits,
     check_tensors,
-    logits_of,
 )
 from graphml.authoring.handing_back.inverse import Inverse, rebuilt
 from graphml.authoring.handing_back.shards import SHARD_BYTES, Shards, encoded
 from graphml.authoring.handing_on import FURTHEST, FURTHEST_PLAIN, check_convertible, merged_tensors
-from graphml.authoring.verify.stages import nmse
 from graphml.backend import no_progress
-from graphml.errors import GraphmlError, UsageError
+from graphml.errors import UsageError
 from graphml.loading import discovery
 from graphml.loading.huggingface.folder import (
     CONFIG,
@@ -39,18 +38,18 @@ from graphml.loading.huggingface.folder import (
     is_folder_of_model,
     read_checkpoint,
 )
-from graphml.loading.huggingface.packed import BESIDE
+from graphml.loading.huggingface.packed import BESIDE, PLAIN
 from graphml.loading.huggingface.tensors import OUTPUT, our_tensors
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.system.read_files import reason
 from graphml.system.replaced_file import replacing_folder
 from graphml.weights import Tensor
 from graphml.weights.filemap import FileMap
+from graphml.workshop.quantized_file import UNQUANTISED
 
 OF_WEIGHTS = (".safetensors", ".gguf", ".h5", ".msgpack", ".onnx", ".pte", *PICKLED)
 LARGEST_FILE = 256 << 20  # of those that are copied: tokenizers and templates
 TEMPLATES = "additional_chat_templates"
-PLAIN = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
 DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
@@ -229,7 +228,7 @@ def _checked(
     most: float,
 ) -> HandedBack:
     """The folder opened again: its tensors, its graph and its logits. most: the NMSE of these."""
-    packed = sum(each.dtype not in ("f32", "f16", "bf16") for each in tensors.values())
+    packed = sum(each.dtype not in UNQUANTISED for each in tensors.values())
     arch = None if definition is None else str(definition)
     same = LoadOptions(backend=options.backend, threads=options.threads, kv=options.kv, arch=arch)
     with load_model(folder, same, no_progress) as other:
@@ -239,12 +238,6 @@ def _checked(
         if any(others[name].dtype != each.dtype for name, each in tensors.items()):
             most = FURTHEST  # backends round activations as the type of weights asks for
         check_graphs(model.executor.build(4, 4), other.executor.build(4, 4))
-        came, wanted = logits_of(other)[1], logits_of(model)[1]
-    far = nmse(came, wanted)
-    if not far <= most:
-        raise GraphmlError(
-            f"convert: the folder's logits are not the model's: wanted an NMSE of at most {most:g}; "
-            f"got {far:.2g}"
-        )
+        far = check_logits(model, other, most, "folder")
     by, far_by = ("", 0.0) if python is None else against_transformers(folder, arch, options.backend, python)
     return HandedBack(0, 0, packed, 0, far, by, far_by)

@@ -97,7 +97,7 @@ def float_places(count: int) -> Array:
     return (np.arange(1, count + 1) / (count + 1)).astype(np.float32)
 
 
-def targets(read: FamilyCheckpoint, name: str) -> list[str]:
+def _targets(read: FamilyCheckpoint, name: str) -> list[str]:
     """Our names, with `{}`, of a tensor of the checkpoint."""
     entry, _, suffix = looked_up(read.family, name)
     return [(target.name if isinstance(target, To) else target) + suffix for target in entry or ()]
@@ -120,10 +120,10 @@ class Inverse:
     def __init__(self, read: FamilyCheckpoint, has_output: bool) -> None:
         self.read = read
         held = dict(read.tensors)
-        if not has_output and any(EMBEDDING in targets(read, name) for name in held):
-            held = {name: of for name, of in held.items() if OUTPUT not in targets(read, name)}
+        if not has_output and any(EMBEDDING in _targets(read, name) for name in held):
+            held = {name: of for name, of in held.items() if OUTPUT not in _targets(read, name)}
         self.left_out = tuple(read.tensors.keys() - held.keys())
-        self.tied = not any(OUTPUT in targets(read, name) for name in held)
+        self.tied = not any(OUTPUT in _targets(read, name) for name in held)
         self._runs = [_Mapped(read, held, first, self.tied) for first in (0, SHIFT)]
         self._floats = _Mapped(read, held, 0, self.tied, floats=True)
         layers = range(read.config.size("block_count"))
@@ -162,7 +162,7 @@ class Inverse:
             sources = ", ".join(sorted(starts)[:3]) or "no tensor"
             raise UsageError(
                 f"{name}: convert: cannot be written back: it is computed from {sources} in a way that has "
-                "inverse here"
+                "no inverse here"
             )
         return computed
 

@@ -60,31 +60,27 @@ def vocabulary_values(file: ModelFile, rows: int, pre: str | None = None) -> Val
     metadata = file.metadata
     kept = {key: typed(key, metadata, key) for key in metadata if key.startswith("tokenizer.")}
     model = metadata.text(PREFIX + "model", "")
+    if pre is not None and model != "huggingface":
+        raise UsageError(
+            f"--pre {pre}: wanted for a vocabulary of byte pairs; {file.path} has another, or none"
+        )
     if not model:
         return {**kept, PREFIX + "model": stored("no_vocab")}
     if model == "huggingface":
         whole = json.loads(metadata.text(KEY))
         kept = {key: value for key, value in kept.items() if not key.startswith(LIBRARY)}
-        values = kept | _of_library(file, whole, kept, pre)
+        kept |= _of_library(file, whole, kept, pre)
         if pre is None:
-            _compare(file, values)
-    else:
-        values = {**kept, PREFIX + "pre": stored("default")}
-    values = _named_tokens(file, values, rows)
-    values[PREFIX + "pre"] = values.get(PREFIX + "pre", stored("default"))
-    return values
+            _compare(file, kept)
+    n_tokens = kept[PREFIX + "tokens"].count or 0
+    if n_tokens > rows:
+        raise _refused(file, f"wanted at most {rows} tokens, as the embedding has rows; got {n_tokens}")
+    kept.setdefault(PREFIX + "pre", stored("default"))
+    return kept
 
 
 def _refused(file: ModelFile, why: str) -> UsageError:
     return UsageError(f"{file.path}: convert: no vocabulary of a GGUF file encodes as tokenizer.json: {why}")
-
-
-def _named_tokens(file: ModelFile, values: Values, rows: int) -> Values:
-    """As many tokens as the embedding has rows; UsageError where it has less."""
-    tokens = values[PREFIX + "tokens"].read(None)
-    if len(tokens) > rows:
-        raise _refused(file, f"wanted at most {rows} tokens, as the embedding has rows; got {len(tokens)}")
-    return values
 
 
 def _of_library(file: ModelFile, whole: Mapping[str, Any], kept: Values, pre: str | None) -> Values:

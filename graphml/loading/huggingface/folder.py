@@ -47,6 +47,7 @@ EMPTY: Mapping[str, str] = {}
 TEXT_CONFIGS = ("text_config", "llm_config", "language_config")
 """Fields of a larger model that hold the config of its language model, as classes name them."""
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+MISFIT = "does not fit the family, or the tensors"
 
 
 def is_folder_of_model(path: Path) -> bool:
@@ -66,14 +67,13 @@ def has_weights(path: Path) -> bool:
 class FamilyCheckpoint:
     """A folder as its family reads it.
 
-    whole: config.json; fields: those of the language model; kind: its model_type. keys: of the config; tied:
+    fields: of config.json, those of the language model; kind: its model_type. keys: of the config; tied:
     the output matrix is the embedding. stored: its tensors as the files have them; tensors: packed ones as
     matrices. wrapped: it is a part of a larger model.
     """
 
     path: Path
     family: Family
-    whole: Mapping[str, Any]
     fields: Mapping[str, Any]
     kind: Any
     modules: SentenceModules | None
@@ -128,9 +128,6 @@ def open_folder(
         raise
 
 
-MISFIT = "does not fit the family, or the tensors"
-
-
 def read_checkpoint(
     path: Path,
     families: Mapping[str, Family],
@@ -162,7 +159,7 @@ def read_checkpoint(
         held_tensors = unpacked(path, layout, useful)
     wrapped = not family.whole and (fields is not whole or kind != whole.get("model_type"))
     return FamilyCheckpoint(
-        path, family, whole, fields, kind, modules, config, keys, tied, stored_tensors, held_tensors, wrapped
+        path, family, fields, kind, modules, config, keys, tied, stored_tensors, held_tensors, wrapped
     )
 
 

@@ -13,7 +13,6 @@ import numpy as np
 from graphml.weights import ModelFile, Tensor
 
 SHOWN = 60  # characters of a value
-LARGEST = 1 << 24  # elements that are decoded at a time
 
 
 @dataclass(frozen=True)
