@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from graphml.cli.options import options
-from graphml.cli.options.checks import check_folder, check_target
+from graphml.cli.options.checks import check_new, check_replaced, check_target
 from graphml.cli.options.opening import find
 from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import Bars
@@ -51,23 +51,14 @@ def adapter(
         what = "a folder of PEFT" if to_file else "a GGUF file"
         wanted = f"wanted {what} for --output {output}"
         raise UsageError(f"ADAPTER: {path}: {wanted if path.exists() else 'no such file or folder'}")
-    _check_output(output, force)
+    if to_file:
+        check_target("--output", output)
+    else:
+        check_replaced("--output", output, CONFIG, "an adapter")
+    check_new("--output", output, force)
     with Bars() as bars:
         of = find(model, source, bars)
     done = (adapter_to_gguf if to_file else adapter_to_peft)(path, of, output)
     files = [output] if to_file else list(output.iterdir())
     multiplied = f", A of {done.n_multiplied} multiplied for one alpha" if done.n_multiplied else ""
     print(f"{output}: {size(sum(file.stat().st_size for file in files))}, {done.n_pairs} pairs{multiplied}")
-
-
-def _check_output(output: Path, force: bool) -> None:
-    if output.suffix.lower() == FILE:
-        check_target("--output", output)
-    else:
-        check_folder("--output", output)
-        if output.is_dir() and any(output.iterdir()) and not (output / CONFIG).is_file():
-            raise UsageError(
-                f"--output: {output}: has other files than those of an adapter: wanted another name"
-            )
-    if output.exists() and not force:
-        raise UsageError(f"--output: {output} is there already; --force overwrites it")

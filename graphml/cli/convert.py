@@ -19,7 +19,7 @@ from graphml.authoring.handing_back.folder_of_model import hand_back
 from graphml.authoring.handing_back.trained_weights import with_weights
 from graphml.authoring.handing_on import WrittenAs, hand_on
 from graphml.cli.options import options
-from graphml.cli.options.checks import bytes_of, check_file, check_folder, check_target
+from graphml.cli.options.checks import bytes_of, check_file, check_new, check_replaced, check_target
 from graphml.cli.options.opening import find, load
 from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import Bars
@@ -85,9 +85,8 @@ def convert(
         raise UsageError(f"{option}: wanted where --output is a GGUF file; got {str(output)!r}")
     if type != AUTO:
         file_type(type)
-    there = next(_there(output, most is not None), None)
-    if there is not None and not force:
-        raise UsageError(f"--output: {there} is there already; --force overwrites it")
+    for path in _there(output, most is not None):
+        check_new("--output", path, force)
     check_file("--weights", weights)
     with Bars() as bars, _opened(find(model, opening, bars), opening, weights, bars) as opened:
         if is_file:
@@ -104,13 +103,12 @@ def convert(
 
 
 def _there(output: Path, in_parts: bool) -> Iterator[Path]:
-    """The files of that name that are there."""
+    """The file or folder of that name, and the parts of it that are there."""
     if in_parts:
         stem = re.escape(output.stem)
         pattern = re.compile(rf"{stem}-\d{{5}}-of-\d{{5}}\.gguf")
         yield from (path for path in output.parent.glob("*.gguf") if pattern.fullmatch(path.name))
-    if output.exists():
-        yield output
+    yield output
 
 
 def _opened(path: Path, opening: options.Converted, weights: Path | None, bars: Bars) -> graphml.Model:
@@ -128,18 +126,12 @@ def _opened(path: Path, opening: options.Converted, weights: Path | None, bars: 
 
 def _check_folders(output: Path, like: Path | None, python: Path | None, opening: options.Converted) -> None:
     """UsageError for wrong folders, before anything is opened."""
-    check_folder("--output", output)
+    check_replaced("--output", output, CONFIG, "a model")
     check_file("--python", python)
-    if (
-        output.suffix
-        and not output.is_dir()
-        and output.suffix.lower() in (".safetensors", ".bin", ".txt", ".json")
-    ):
+    if not output.is_dir() and output.suffix.lower() in (".safetensors", ".bin", ".txt", ".json"):
         raise UsageError(
             f"--output: wanted a name that ends in {FILE}, or a folder of transformers; got {str(output)!r}"
         )
-    if output.is_dir() and any(output.iterdir()) and not (output / CONFIG).is_file():
-        raise UsageError(f"--output: {output}: has other files than those of a model: wanted another name")
     if like is not None and not (like / CONFIG).is_file():
         raise UsageError(f"--like: {like}: wanted a folder of transformers, with {CONFIG}")
     if opening.pre is not None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from graphml.cli.options import options
-from graphml.cli.options.checks import check_file, check_target, text_of
+from graphml.cli.options.checks import check_file, check_new, check_target, text_of
 from graphml.cli.options.opening import find, load
 from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import Bars
@@ -53,8 +53,7 @@ def cvector(
     check_file("--positive-file", positive)
     check_file("--negative-file", negative)
     check_target("--output", output, ".gguf")
-    if output.exists() and not force:
-        raise UsageError(f"--output: {output} is there already; --force overwrites it")
+    check_new("--output", output, force)
     texts = [lines_of(text_of(path), str(path)) for path in (positive, negative)]
     if len(texts[0]) != len(texts[1]):
         raise UsageError(
@@ -62,11 +61,7 @@ def cvector(
         )
     pairs = list(zip(*texts, strict=True))
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
-        bars.report("cvector", 0, len(pairs))
-        directions = {}
-        for done, latest in enumerate(control_directions(opened, pairs, method, pca_iter), 1):
-            bars.report("cvector", min(done, len(pairs)), len(pairs))
-            directions = latest
+        directions = control_directions(opened, pairs, method, pca_iter, bars.report)
         hint = opened.metadata.text("general.architecture")
     try:
         with replacing(output) as partial:

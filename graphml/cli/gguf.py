@@ -10,7 +10,7 @@ import numpy as np
 import typer
 
 from graphml.cli.help_pages import HelpedCommand, HelpedGroup
-from graphml.cli.options.checks import bytes_of, check_target, text_of
+from graphml.cli.options.checks import bytes_of, check_new, check_target, text_of
 from graphml.cli.options.options import Json
 from graphml.cli.terminal.console import Bars, write_file, write_json
 from graphml.errors import UsageError
@@ -42,8 +42,7 @@ def gguf_command() -> None:
 
 def _check_output(output: Path, force: bool) -> None:
     check_target("OUTPUT", output, ".gguf")
-    if output.exists() and not force:
-        raise UsageError(f"OUTPUT: {output} is there already; --force overwrites it")
+    check_new("OUTPUT", output, force)
 
 
 @gguf.command("set", cls=HelpedCommand)
@@ -158,8 +157,7 @@ def extract(
         raise UsageError("wanted one of --metadata, --tensor NAME, --template NAME and --tokenizer")
     if output is not None:
         check_target("--output", output)
-        if output.exists() and not force:
-            raise UsageError(f"--output: {output} is there already; --force overwrites it")
+        check_new("--output", output, force)
     with open_model(file) as model:
         if tensor is not None:
             if output is None or output.suffix != ".npy":

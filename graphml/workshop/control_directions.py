@@ -9,7 +9,7 @@ of length 1. Knows graphs, sessions and arrays; nothing of files.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from graphml.api.capture import Probe
 from graphml.api.model import Model
+from graphml.backend import Progress, no_progress
 from graphml.errors import TokenizerError, UsageError, WeightsError
 from graphml.ir.op import Array
 from graphml.passes.control_vectors import layer_result
@@ -85,9 +86,13 @@ class Differences:
 
 
 def control_directions(
-    model: Model, pairs: Sequence[tuple[str, str]], method: Method = "pca", iterations: int = 1000
-) -> Iterator[dict[int, NDArray[np.float32]]]:
-    """The directions by layer, after each pair an empty mapping, and at last all of them.
+    model: Model,
+    pairs: Sequence[tuple[str, str]],
+    method: Method = "pca",
+    iterations: int = 1000,
+    progress: Progress = no_progress,
+) -> dict[int, NDArray[np.float32]]:
+    """The directions by layer.
 
     pairs: a positive and a negative text each. The number N of a direction is that of llama.cpp: it is made
     of what layer N - 1 gives, and added to what layer N gives. iterations: of the method `pca`. UsageError
@@ -123,12 +128,12 @@ def control_directions(
             for name, each, before in zip(names, seen, n_before or [0] * len(seen), strict=True):
                 if each.n_rows == before:
                     raise UsageError(f"cvector: pair {number}: {name} is the same for both texts")
-            yield {}
+            progress("cvector", number, len(pairs))
     vectors = [each.component(iterations) if method == "pca" else each.mean() for each in seen]
     for name, vector in zip(names, vectors, strict=True):
         if not vector.any():
             raise UsageError(f"cvector: {name}: the differences cancel out: it has no mean direction")
-    yield {layer: vector.astype(np.float32) for layer, vector in enumerate(vectors, 1)}
+    return {layer: vector.astype(np.float32) for layer, vector in enumerate(vectors, 1)}
 
 
 def lines_of(text: str, source: str) -> list[str]:

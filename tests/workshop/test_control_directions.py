@@ -89,10 +89,10 @@ def test_a_component_is_the_first_and_points_to_the_positive_texts(monkeypatch: 
     add = Differences.add
     monkeypatch.setattr(Differences, "add", lambda self, rows: (added.append(rows), add(self, rows)))
     with graphml.load(STORIES, kv="f32") as model:
-        *_, directions = control_directions.control_directions(model, pairs())
-        *_, others = control_directions.control_directions(model, [(n, p) for p, n in pairs()])
+        directions = control_directions.control_directions(model, pairs())
+        others = control_directions.control_directions(model, [(n, p) for p, n in pairs()])
         monkeypatch.setattr(control_directions, "PIECE_BYTES", 0)  # 16 tokens at a time
-        *_, in_pieces = control_directions.control_directions(model, pairs())
+        in_pieces = control_directions.control_directions(model, pairs())
     whole = added[: 4 * len(pairs())]
     for layer, direction in directions.items():
         rows = np.concatenate(whole[layer - 1 :: 4]).astype(np.float64)

@@ -66,6 +66,19 @@ def check_folder(option: str, folder: Path | None) -> None:
             raise UsageError(f"{option}: {folder}: cannot be written: {there} is no folder")
 
 
+def check_replaced(option: str, folder: Path, file: str, of: str) -> None:
+    """UsageError where a folder cannot be written, or has other files than those `of`: it lacks `file`."""
+    check_folder(option, folder)
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / file).is_file():
+        raise UsageError(f"{option}: {folder}: has other files than those of {of}: wanted another name")
+
+
+def check_new(option: str, path: Path, force: bool) -> None:
+    """UsageError where a file or folder is there already that is not to be overwritten."""
+    if path.exists() and not force:
+        raise UsageError(f"{option}: {path} is there already; --force overwrites it")
+
+
 def check_limit(limit: float | None) -> None:
     """UsageError for an NMSE that is no finite number: every value would be allowed."""
     if limit is not None and not math.isfinite(limit):
