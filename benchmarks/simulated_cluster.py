@@ -59,11 +59,16 @@ class Answer:
 
 
 @contextmanager
-def server(model: str, replicas: int) -> Iterator[tuple[str, int]]:
-    """A Ray cluster with a node for each replica, and a server of one thread each; address, process."""
+def server(
+    model: str, replicas: int, program: Sequence[str] = ("-m", "graphml")
+) -> Iterator[tuple[str, int]]:
+    """A Ray cluster with a node for each replica, and a server of one thread each; address, process.
+
+    program: what Python runs as graphml.
+    """
     env = {**os.environ, "RAY_AUTH_MODE": "disabled"}
     nodes = RayNodes(Path(tempfile.mkdtemp(prefix="ray", dir="/tmp")), replicas)
-    command = [sys.executable, "-m", "graphml", "serve", model, "--ray", nodes.address,
+    command = [sys.executable, *program, "serve", model, "--ray", nodes.address,
                "--replicas", str(replicas), "--replica-cpus", "1", "-np", str(PARALLEL),
                "-c", str(N_CTX * PARALLEL), "--port", str(PORT)]  # fmt: skip
     with tempfile.TemporaryFile("w+") as log:

@@ -13,17 +13,13 @@ import contextlib
 import os
 import struct
 import tempfile
-import zlib
-from collections.abc import Iterator, Mapping
-from math import prod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
 import graphml_quant
-import numpy as np
 from filelock import FileLock
 from graphml_quant.format import Format
-from numpy.typing import NDArray
 
 from graphml import settings
 from graphml.backend import Progress, no_progress
@@ -33,7 +29,7 @@ from graphml.loading.download.reports import with_progress
 from graphml.loading.download.stored import is_locked
 from graphml.system import cache_access
 from graphml.system.pages import let_go
-from graphml.weights.random_blocks import random_blocks
+from graphml.weights.random_tensors import random_values
 from graphml.weights.type_mixes import FileType, ModelFacts, file_type, tensor_format
 
 MADE = "making"
@@ -118,7 +114,7 @@ def write_model(file: IO[bytes], shape: Shape, kind: FileType, progress: Progres
     done, whole = 0, sum(chosen[name].bytes_for_shape(size) for name, size in tensors(shape).items())
     for name, size in tensors(shape).items():
         file.write(bytes(-file.tell() % ALIGNMENT))
-        for chunk in _values(name, size, chosen[name]):
+        for chunk in random_values(name, size, chosen[name]):
             file.write(chunk)
             done += len(chunk)
             progress(MADE, done, whole)
@@ -140,32 +136,6 @@ def _layout(shape: Shape, kind: FileType) -> tuple[bytes, int]:
     header = _header({**metadata(shape), "general.file_type": kind.number}, sizes, chosen)
     parts = [len(header), *(chosen[name].bytes_for_shape(size) for name, size in sizes.items())]
     return header, sum(n_bytes + -n_bytes % ALIGNMENT for n_bytes in parts)
-
-
-def _values(name: str, size: tuple[int, ...], format: Format) -> Iterator[bytes]:
-    seed = zlib.crc32(name.encode())
-    if len(size) == 1 or not name.endswith(".weight") or "_norm." in name:
-        yield _vector(name, prod(size), seed).astype("<f4").tobytes()
-        return
-    n_blocks = format.bytes_for_shape(size) // format.block_bytes
-    # Rows of length n with numbers of deviation 1 / sqrt(n) keep the size of the vector multiplied with them.
-    for chunk in random_blocks(format, n_blocks, size[-1] ** -0.5, seed):
-        yield chunk.tobytes()
-
-
-def _vector(name: str, count: int, seed: int) -> NDArray[np.float64]:
-    """Gains of norms about 1, biases about 0, frequency factors between llama 3's 1 and 32.
-
-    Decays and steps of state spaces are distributed like those of an untrained Mamba 2.
-    """
-    if name == "rope_freqs.weight":
-        return np.geomspace(1.0, 32.0, count)
-    if name.endswith("ssm_a"):
-        return -np.linspace(1.0, 16.0, count)
-    if name.endswith("ssm_dt.bias"):
-        return np.log(np.expm1(np.geomspace(0.001, 0.1, count)))
-    numbers = np.random.default_rng(seed).standard_normal(count)
-    return 0.1 * numbers + (0.0 if name.endswith(".bias") else 1.0)
 
 
 def _header(

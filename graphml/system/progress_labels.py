@@ -37,6 +37,7 @@ WORK: Final = {
     "training": ("Training", "steps"),
     "graphs": ("Random graphs", "graphs"),
     "nodes": ("Measuring", "nodes"),
+    "speed": ("Measuring", "types"),
     "steps": ("Measuring steps", "steps"),
     "simulate": ("Simulating", "requests"),
 }

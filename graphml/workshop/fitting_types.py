@@ -6,7 +6,8 @@ nothing of commands.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from graphml.api.quantize_plan import quantize_plan
 from graphml.errors import UsageError
@@ -24,11 +25,15 @@ TYPES = (
 
 @dataclass(frozen=True)
 class TypeFit:
-    """A file type: bytes of the weights, and the longest context of one session, 0 where none fits."""
+    """A file type: bytes of the weights, and the longest context of one session, 0 where none fits.
+
+    types: of tensors, by their names.
+    """
 
     name: str
     weights: int
     n_ctx: int
+    types: Mapping[str, str] = field(default_factory=dict)
 
 
 def longest_context(need: MemoryNeed, weights: int, memory: int, most: int) -> int:
@@ -52,5 +57,5 @@ def fitting_types(file: ModelFile, need: MemoryNeed, memory: int, most: int) -> 
         types = {name: plan[name].lower() if can_change(tensor) else tensor.dtype
                  for name, tensor in file.tensors.items()}  # fmt: skip
         weights = sum(TensorPlan(name, dtype, shapes[name]).n_bytes for name, dtype in types.items())
-        fits.append(TypeFit(kind, weights, longest_context(need, weights, memory, most)))
+        fits.append(TypeFit(kind, weights, longest_context(need, weights, memory, most), types))
     return sorted(fits, key=lambda fit: fit.weights)

@@ -179,6 +179,21 @@ def with_free(monkeypatch: pytest.MonkeyPatch, **free: int) -> None:
     monkeypatch.setattr(StageDevice, "_start", limited)
 
 
+def test_a_step_sends_no_more_of_block_tables_than_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin, sent = StageDevice.begin, list[int]()
+
+    def counted(device: StageDevice, method: str, *arguments: Any, **more: Any) -> Any:
+        if method == "run":
+            sent.append(sum(values.nbytes for values in arguments[2].values()))
+        return begin(device, method, *arguments, **more)
+
+    monkeypatch.setattr(StageDevice, "begin", counted)
+    with in_stages(STORIES, PLACE) as model, model.engine(max_sequences=4, n_ctx=128) as engine:
+        assert engine.submit(PROMPTS[0], max_tokens=8).result().ids
+    assert sent
+    assert max(sent) < 4096
+
+
 def test_without_rules_stages_divide_the_layers_by_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three nodes, the second with twice as much room; three plans are under way."""
     with alone(STORIES, deterministic=True) as model:

@@ -53,6 +53,20 @@ def test_the_command(tmp_path: Path) -> None:
     assert "Q4_K_M is the largest" in graphml_command(*common, "--memory", f"{tight // 1024 + 1}K").stdout
 
 
+def test_the_command_says_how_fast_it_is(tmp_path: Path) -> None:
+    path = tiny_model.write(tmp_path / "tiny.gguf")
+    common = ["plan", path, "--backend", "reference", "-c", 64, "-b", 16]
+    asked = ["--speed", "--memory", "1G", "--bandwidth", 10, "--tflops", 1]
+    said = json.loads(graphml_command(*common, *asked, "--json").stdout)
+    assert said["speed"]["generation"] > 0
+    assert all(row["speed"]["prompt"] > 0 for row in said["types"])
+    assert said["most_speed"]["prompt"] > said["most_speed"]["generation"] > 0
+    lines = graphml_command(*common, "--speed", "--bandwidth", 10).stdout
+    assert "speed here, prompt" in lines
+    assert "at most at 10 GB/s, generation" in lines
+    assert "at most at 10 GB/s, prompt" not in lines
+
+
 def test_a_memory_that_is_none_is_refused(tmp_path: Path) -> None:
     path = tiny_model.write(tmp_path / "tiny.gguf")
     failed = graphml_command("plan", path, "--memory", "much", "--backend", "reference", code=2)
