@@ -232,6 +232,8 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--top-n": (*NO_NUMBER, *BELOW, "0"),
     "--older-than": ("x", "-1"),
     "--memory": ("x", "1X", "-1M"),
+    "--bandwidth": ("-1", "0", "x", "nan", "inf"),
+    "--tflops": ("-1", "0", "x", "nan", "inf"),
     "--over": ("x", "1X", "-1M"),
     "--case": ("nonsense", ""),
     "--output-err": NO_NAME,
