@@ -79,24 +79,6 @@ def sum_of_squares(x: int, count: int) -> Vector:
 
 
 @inline
-def pack_quarters(levels: int, out: int) -> None:
-    """256 bytes below 4 -> 64 bytes: of each half of a block, element i, 32 + i, 64 + i and 96 + i."""
-    for part in range(2):
-        for i in range(32):
-            packed = zero(U8)
-            for plane in range(4):
-                packed = (packed >> 2) | (load(U8, levels + (part * 128 + plane * 32 + i) * LANES) << 6)
-            store(out + (part * 32 + i) * LANES, packed)
-
-
-@inline
-def pack_nibbles(levels: int, half: int, out: int) -> None:
-    """2 * half bytes below 16 -> `half` bytes: the first of them are the low nibbles."""
-    for i in range(half):
-        store(out + i * LANES, load(U8, levels + i * LANES) | (load(U8, levels + (half + i) * LANES) << 4))
-
-
-@inline
 def reciprocal(x: Vector) -> Vector:
     """1 / x; 0 where that is not finite."""
     inverse = 1.0 / x

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.encoders._codebook import IS_NEIGHBOUR, Codebook, is_neighbour
+from graphml_cpu.kernels.encoders._codebook import IS_NEIGHBOUR, Codebook, index_of, is_neighbour
 from graphml_cpu.kernels.encoders._lanes import (
     F32,
     F32_BYTES,
@@ -292,11 +292,16 @@ def make_signed_vectors(book: Codebook, groups: Groups, weighted: bool) -> Signe
 
 
 @inline
-def store_nibbles(levels: int, n: int, out: int) -> None:
-    """2 * n bytes below 16 -> n bytes, two neighbours in each."""
-    for i in range(n):
-        first, second = load(U8, levels + 2 * i * LANES), load(U8, levels + (2 * i + 1) * LANES)
-        store(out + i * LANES, first | (second << 4))
+def store_indices(entries: int, bits: int, low: int, high: int) -> None:
+    """The lowest byte of each of a block's 64 / bits indices, and 8 bytes of the `bits` above it."""
+    for byte in range(8):
+        upper = zero(I32)
+        for i in range(8 // bits):
+            place = byte * (8 // bits) + i
+            index = index_of(load(I32, entries + place * F32_BYTES))
+            store(low + place * LANES, convert(U8, index))
+            upper |= (index >> 8) << (bits * i)
+        store(high + byte * LANES, convert(U8, upper))
 
 
 @inline
@@ -304,13 +309,6 @@ def store_signs(signs: int, out: int) -> None:
     """32 bytes, as they are."""
     for i in range(32):
         store(out + i * LANES, load(U8, signs + i * LANES))
-
-
-@inline
-def store_word(value: Vector, n: int, out: int) -> None:
-    """The n lowest bytes."""
-    for i in range(n):
-        store(out + i * LANES, convert(U8, value >> (8 * i)))
 
 
 @inline

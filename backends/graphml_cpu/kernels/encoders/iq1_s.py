@@ -16,7 +16,7 @@ from graphml_cpu.kernels.encoders._lanes import (
     store_half,
     sum_of_squares,
 )
-from graphml_cpu.kernels.encoders._signed_vectors import store_word
+from graphml_cpu.kernels.encoders._packing import store_word
 from graphml_cpu.kernels.encoders._ternary import SHIFT, make_ternary, split_places
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import convert, f32, load, select, splat, store, zero

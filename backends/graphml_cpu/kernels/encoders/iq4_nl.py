@@ -10,11 +10,11 @@ from graphml_cpu.kernels.encoders._lanes import (
     F32_BYTES,
     LANES,
     importance,
-    pack_nibbles,
     reciprocal,
     store_half,
     sum_of_squares,
 )
+from graphml_cpu.kernels.encoders._packing import pack_nibbles
 from graphml_cpu.kernels.share import Vector
 
 HALVES = (0,)

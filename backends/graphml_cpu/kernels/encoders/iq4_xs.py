@@ -15,11 +15,11 @@ from graphml_cpu.kernels.encoders._lanes import (
     importance,
     largest,
     level,
-    pack_nibbles,
     reciprocal,
     store_half,
     sum_of_squares,
 )
+from graphml_cpu.kernels.encoders._packing import pack_neighbours, pack_nibbles
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import load, store, zero
 
@@ -39,10 +39,7 @@ def _store_scales(levels: int, out: int) -> None:
         for i in range(4):
             upper = (upper >> 2) | ((load(U8, levels + (byte * 4 + i) * LANES) >> 4) << 6)
         store(out + (_HIGH + byte) * LANES, upper)
-    for byte in range(4):
-        first = load(U8, levels + 2 * byte * LANES)
-        second = load(U8, levels + (2 * byte + 1) * LANES)
-        store(out + (_LOW + byte) * LANES, (first & 15) | (second << 4))
+    pack_neighbours(levels, 4, out + _LOW * LANES)
 
 
 def make_encode(weighted: bool) -> Any:
