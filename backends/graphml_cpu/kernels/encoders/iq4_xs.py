@@ -12,11 +12,11 @@ from graphml_cpu.kernels.encoders._lanes import (
     LANES,
     U8,
     as_bytes,
-    importance,
     largest,
     level,
     reciprocal,
     store_half,
+    store_weights,
     sum_of_squares,
 )
 from graphml_cpu.kernels.encoders._packing import pack_neighbours, pack_nibbles
@@ -50,10 +50,7 @@ def make_encode(weighted: bool) -> Any:
         mean = sum_of_squares(x, 256) * (2.0 / 256) if weighted else zero(F32)
         for group in range(_GROUPS):
             first = group * _curve.SIZE * F32_BYTES
-            if weighted:
-                importance(x + first, weights + first, mean, _curve.SIZE, scratch + _WEIGHTS)
-            else:
-                _curve.store_squares(x + first, scratch + _WEIGHTS)
+            store_weights(x + first, weights + first, mean, _curve.SIZE, scratch + _WEIGHTS, weighted)
             store(scratch + _SCALE + group * F32_BYTES, _curve.search(x + first, scratch + _WEIGHTS))
         most, _ = largest(scratch + _SCALE, _GROUPS)
         scale = -most / float(_HALF_SCALE)

@@ -11,6 +11,7 @@ from graphml_cpu.kernels.encoders._lanes import (
     F32_BYTES,
     I32,
     LANES,
+    SMALLEST,
     U8,
     as_bytes,
     largest,
@@ -19,7 +20,6 @@ from graphml_cpu.kernels.encoders._lanes import (
     store_half,
 )
 from graphml_cpu.kernels.encoders._packing import pack_six_bits
-from graphml_cpu.kernels.encoders._positive import SMALLEST
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import convert, f32, load, minimum, select, splat, store, zero
 
