@@ -11,7 +11,7 @@ from typing import Any
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.encoders._lanes import F32, F32_BYTES, SMALLEST, largest_value, nearest
 from graphml_cpu.kernels.share import Vector
-from graphml_cpu.simd import any_lane, f32, load, maximum, minimum, select, splat, store, zero
+from graphml_cpu.simd import any_lane, f32, load, minimum, select, splat, store, zero
 
 _ROUNDS = 5
 

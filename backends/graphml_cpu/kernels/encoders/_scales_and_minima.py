@@ -23,7 +23,6 @@ from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import (
     absolute,
     load,
-    maximum,
     minimum,
     select,
     splat,
