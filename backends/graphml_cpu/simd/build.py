@@ -61,15 +61,18 @@ def concatenate(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
     return shuffle(builder, a, b, range(a.type.count * 2))
 
 
-def in_registers(
-    builder: ir.IRBuilder, emit: Callable[[ir.IRBuilder, ir.Value], ir.Value], value: ir.Value, lanes: int
+def by_halves(
+    builder: ir.IRBuilder, emit: Callable[..., ir.Value], *wider_than_a_register: ir.Value
 ) -> ir.Value:
-    """What `emit` makes of each part of `lanes` lanes of a vector, in one vector."""
-    if value.type.count <= lanes:
-        return emit(builder, value)
-    count = value.type.count // 2
-    halves = (shuffle(builder, value, None, range(first, first + count)) for first in (0, count))
-    return concatenate(builder, *(in_registers(builder, emit, part, lanes) for part in halves))
+    """What `emit` makes of the lower halves of the vectors, then of the upper ones."""
+    parts = []
+    for upper in (0, 1):
+        halves = []
+        for value in wider_than_a_register:
+            count = value.type.count // 2
+            halves.append(shuffle(builder, value, None, range(upper * count, (1 + upper) * count)))
+        parts.append(emit(builder, *halves))
+    return concatenate(builder, *parts)
 
 
 def pointer(builder: ir.IRBuilder, address: ir.Value, pointee: ir.Type, offset: int = 0) -> ir.Value:

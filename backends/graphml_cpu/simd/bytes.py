@@ -24,7 +24,7 @@ def emit_dot4(builder: ir.IRBuilder, total: ir.Value, unsigned: ir.Value, signed
     level = target.current()
     bits = total.type.count * 32
     if bits > level.vector_bytes * 8:
-        return _by_halves(builder, emit_dot4, total, unsigned, signed)
+        return build.by_halves(builder, emit_dot4, total, unsigned, signed)
     if level.has_vnni and bits in (128, 256, 512):
         operands = [builder.bitcast(value, total.type) for value in (unsigned, signed)]
         return build.call(builder, f"llvm.x86.avx512.vpdpbusd.{bits}", total.type, [total, *operands])
@@ -43,7 +43,7 @@ def emit_dot4_signed(builder: ir.IRBuilder, total: ir.Value, a: ir.Value, b: ir.
     level = target.current()
     bits = total.type.count * 32
     if bits > level.vector_bytes * 8:
-        return _by_halves(builder, emit_dot4_signed, total, a, b)
+        return build.by_halves(builder, emit_dot4_signed, total, a, b)
     if level.has_dotprod and bits == 128:
         return _arm_dot(builder, "sdot", total, a, b)
     if level.architecture == "arm" and bits == 128:
@@ -71,20 +71,6 @@ def _multiply_add_pairs(
     pairs = build.call(builder, "llvm.x86.avx2.pmadd.ub.sw", sixteen, [unsigned, signed])
     ones = build.constant(sixteen, 1)
     return builder.add(total, build.call(builder, "llvm.x86.avx2.pmadd.wd", total.type, [pairs, ones]))
-
-
-def _by_halves(
-    builder: ir.IRBuilder, emit: Callable[..., ir.Value], *wider_than_a_register: ir.Value
-) -> ir.Value:
-    """What `emit` makes of the lower halves of the vectors, then of the upper ones."""
-    parts = []
-    for upper in (0, 1):
-        halves = []
-        for value in wider_than_a_register:
-            count = value.type.count // 2
-            halves.append(build.shuffle(builder, value, None, range(upper * count, (1 + upper) * count)))
-        parts.append(emit(builder, *halves))
-    return build.concatenate(builder, *parts)
 
 
 def _arm_dot(builder: ir.IRBuilder, name: str, total: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
@@ -125,7 +111,7 @@ def emit_lookup16(builder: ir.IRBuilder, table: ir.Value, index: ir.Value) -> ir
     if not permutes or lanes < 16:
         return builder.call(_lookup_by_comparing(builder.module, table.type, index.type), [table, index])
     if lanes > level.vector_bytes:
-        return _by_halves(builder, lambda builder, part: emit_lookup16(builder, table, part), index)
+        return build.by_halves(builder, lambda builder, part: emit_lookup16(builder, table, part), index)
     if level.architecture == "x86":
         repeated = build.shuffle(builder, table, None, [lane % 16 for lane in range(lanes)])
         return build.call(builder, _PSHUFB[lanes], index.type, [repeated, index])

@@ -50,6 +50,20 @@ def constant_table(content: bytes) -> Any:
     return table
 
 
+def _load_each(
+    builder: ir.IRBuilder, content: bytes, element: ir.Type, size: int, index: ir.Value
+) -> ir.Value:
+    """IR: lane by lane from memory, the element of `size` bytes at an index of a table."""
+    table = _address(builder, content)
+    selected = ir.Constant(ir.VectorType(element, index.type.count), ir.Undefined)
+    for lane in range(index.type.count):
+        number = builder.zext(builder.extract_element(index, build.I32(lane)), _ADDRESS)
+        at = builder.add(table, builder.mul(number, _ADDRESS(size)))
+        value = builder.load(build.pointer(builder, at, element), align=size)
+        selected = builder.insert_element(selected, value, build.I32(lane))
+    return selected
+
+
 def word_lookup(words: Sequence[int]) -> Any:
     """An operation `f(index)`: words[index] for each of 32 lanes (u16), a power of two from 64 of words.
 
@@ -81,24 +95,15 @@ def word_lookup(words: Sequence[int]) -> Any:
             bit *= 2
         return parts[0]
 
-    def emit_loads(builder: ir.IRBuilder, index: ir.Value) -> ir.Value:
-        table = _address(builder, content)
-        selected = ir.Constant(kind.llvm_type, ir.Undefined)
-        for lane in range(kind.lanes):
-            number = builder.zext(builder.extract_element(index, build.I32(lane)), _ADDRESS)
-            at = builder.add(table, builder.shl(number, _ADDRESS(1)))
-            word = builder.load(build.pointer(builder, at, element), align=2)
-            selected = builder.insert_element(selected, word, build.I32(lane))
-        return selected
-
     @operation
     def look_up(index: Any) -> Any:
         if index != kind:
             return None
 
         def emit(builder: ir.IRBuilder, *args: Any) -> ir.Value:
-            wide = target.current().vector_bytes == 64
-            return (emit_permutations if wide else emit_loads)(builder, *args)
+            if target.current().vector_bytes == 64:
+                return emit_permutations(builder, args[0])
+            return _load_each(builder, content, element, 2, args[0])
 
         return kind(kind), emit
 
@@ -117,8 +122,10 @@ def float_lookup(values: Sequence[float]) -> Any:
         return ir.Constant(ir.VectorType(single, count), [single(value) for value in part])
 
     def permute(builder: ir.IRBuilder, index: ir.Value) -> ir.Value:
-        level = target.current()
-        kind = ir.VectorType(single, index.type.count)
+        level, lanes = target.current(), index.type.count
+        if lanes > level.f32_lanes:
+            return build.by_halves(builder, permute, index)
+        kind = ir.VectorType(single, lanes)
         if level.vector_bytes == 64:
             table = constant(0, 16)
             return build.call(builder, "llvm.x86.avx512.permvar.sf.512", kind, [table, index])
@@ -128,16 +135,6 @@ def float_lookup(values: Sequence[float]) -> Any:
         is_low = builder.icmp_signed("<", index, build.constant(index.type, 8))
         return builder.select(is_low, low, high)
 
-    def load_each(builder: ir.IRBuilder, index: ir.Value) -> ir.Value:
-        table = _address(builder, struct.pack("<16f", *values))
-        selected = ir.Constant(ir.VectorType(single, index.type.count), ir.Undefined)
-        for lane in range(index.type.count):
-            number = builder.zext(builder.extract_element(index, build.I32(lane)), _ADDRESS)
-            at = builder.add(table, builder.shl(number, _ADDRESS(2)))
-            value = builder.load(build.pointer(builder, at, single), align=4)
-            selected = builder.insert_element(selected, value, build.I32(lane))
-        return selected
-
     @operation
     def look_up(index: Any) -> Any:
         if not isinstance(index, VectorType) or index.element != "i32":
@@ -146,8 +143,8 @@ def float_lookup(values: Sequence[float]) -> Any:
         def emit(builder: ir.IRBuilder, *args: Any) -> ir.Value:
             level = target.current()
             if level.architecture != "x86" or level.vector_bytes < 32:
-                return load_each(builder, args[0])
-            return build.in_registers(builder, permute, args[0], level.f32_lanes)
+                return _load_each(builder, struct.pack("<16f", *values), single, 4, args[0])
+            return permute(builder, args[0])
 
         return index.like("f32")(index), emit
 

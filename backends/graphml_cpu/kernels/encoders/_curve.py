@@ -10,8 +10,16 @@ import math
 import graphml_quant.iq4_nl as curve
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.encoders._lanes import F32, F32_BYTES, I32, LANES, U8, largest
-from graphml_cpu.kernels.encoders._positive import SMALLEST
+from graphml_cpu.kernels.encoders._lanes import (
+    F32,
+    F32_BYTES,
+    I32,
+    LANES,
+    SMALLEST,
+    U8,
+    better_scale,
+    largest,
+)
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import convert, f32, float_lookup, load, select, splat, store, zero
 
@@ -55,9 +63,7 @@ def search(x: int, weights: int) -> Vector:
     best = scale * sum_lx
     for tried in range(-_TRIES, _TRIES + 1):
         sum_lx, sum_l2 = _sums(x, weights, splat(F32, f32(tried) + f32(_LOWEST)) / most)
-        is_better = (sum_l2 > 0.0) & (sum_lx * sum_lx > best * sum_l2)
-        scale = select(is_better, sum_lx / sum_l2, scale)
-        best = select(is_better, scale * sum_lx, best)
+        _, scale, best = better_scale(sum_lx, sum_l2, scale, best)
     return select(is_zero, zero(F32), scale)
 
 
@@ -66,11 +72,3 @@ def store_indices(x: int, inverse: Vector, to: int) -> None:
     """The bytes of a group's indices."""
     for i in range(SIZE):
         store(to + i * LANES, convert(U8, _index(inverse * load(F32, x + i * F32_BYTES))))
-
-
-@inline
-def store_squares(x: int, to: int) -> None:
-    """The weights of a group without importance."""
-    for i in range(SIZE):
-        value = load(F32, x + i * F32_BYTES)
-        store(to + i * F32_BYTES, value * value)

@@ -26,6 +26,8 @@ from graphml_cpu.simd import (
     zero,
 )
 
+SMALLEST = 1e-15
+"""Groups without a number of this magnitude are zeros to ggml, in most searches."""
 LANES = encoder_lanes(WIDTH)
 F32, I32, U8, U16, F16 = (vector(element, LANES) for element in ("f32", "i32", "u8", "u16", "f16"))
 F32_BYTES = LANES * 4
@@ -79,24 +81,6 @@ def sum_of_squares(x: int, count: int) -> Vector:
 
 
 @inline
-def pack_quarters(levels: int, out: int) -> None:
-    """256 bytes below 4 -> 64 bytes: of each half of a block, element i, 32 + i, 64 + i and 96 + i."""
-    for part in range(2):
-        for i in range(32):
-            packed = zero(U8)
-            for plane in range(4):
-                packed = (packed >> 2) | (load(U8, levels + (part * 128 + plane * 32 + i) * LANES) << 6)
-            store(out + (part * 32 + i) * LANES, packed)
-
-
-@inline
-def pack_nibbles(levels: int, half: int, out: int) -> None:
-    """2 * half bytes below 16 -> `half` bytes: the first of them are the low nibbles."""
-    for i in range(half):
-        store(out + i * LANES, load(U8, levels + i * LANES) | (load(U8, levels + (half + i) * LANES) << 4))
-
-
-@inline
 def reciprocal(x: Vector) -> Vector:
     """1 / x; 0 where that is not finite."""
     inverse = 1.0 / x
@@ -128,6 +112,46 @@ def largest_magnitude(x: int, n: int) -> Vector:
     for i in range(n):
         magnitude = maximum(absolute(load(F32, x + i * F32_BYTES)), magnitude)
     return magnitude
+
+
+@inline
+def largest_value(x: int, n: int) -> Vector:
+    """Of n vectors; 0 where none is positive."""
+    most = zero(F32)
+    for i in range(n):
+        most = maximum(load(F32, x + i * F32_BYTES), most)
+    return most
+
+
+@inline
+def odd_level(x: Vector, top: float) -> Vector:
+    """The level l from 0 to top of which 2 l + 1 is nearest to x, as floats."""
+    return level((x - 1.0) * 0.5, 0.0, top)
+
+
+@inline
+def better_scale(
+    sum_lx: Vector, sum_l2: Vector, scale: Vector, best: Vector
+) -> tuple[Vector, Vector, Vector]:
+    """Where the sums of other levels have less error: the lanes; scale and best there are those of the sums.
+
+    sum_lx, sum_l2: of weight * level * x and weight * level^2, whose scale of the least weighted squares is
+    sum_lx / sum_l2. best: by how much the scale lessens the squares, sum_lx^2 / sum_l2.
+    """
+    is_better = (sum_l2 > 0.0) & (sum_lx * sum_lx > best * sum_l2)
+    scale = select(is_better, sum_lx / sum_l2, scale)
+    return is_better, scale, select(is_better, scale * sum_lx, best)
+
+
+@inline
+def store_weights(x: int, weights: int, mean: Vector, n: int, to: int, weighted: bool) -> None:
+    """The weights of n elements' errors: by `importance`, or the values' squares."""
+    if weighted:
+        importance(x, weights, mean, n, to)
+    else:
+        for i in range(n):
+            value = load(F32, x + i * F32_BYTES)
+            store(to + i * F32_BYTES, value * value)
 
 
 @inline

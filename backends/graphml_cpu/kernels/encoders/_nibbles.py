@@ -19,17 +19,16 @@ from graphml_cpu.kernels.encoders._lanes import (
     importance,
     largest,
     level,
-    pack_nibbles,
     reciprocal,
     store_half,
 )
+from graphml_cpu.kernels.encoders._packing import pack_nibbles
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import convert, load, maximum, minimum, select, store, zero
 
 _SIZE = 32
 _WEIGHTS, _TRIED = 0, _SIZE * F32_BYTES
 _LEVELS = 2 * _SIZE * F32_BYTES
-_LOW_LEVELS = _LEVELS + _SIZE * LANES
 
 
 @inline
@@ -39,19 +38,13 @@ def _truncated(x: Vector, top: int) -> Vector:
 
 
 @inline
-def _pack(levels: int, low_levels: int, out: int, fifth: bool) -> None:
-    """16 bytes of nibbles, behind the fifth bits of all if there are any."""
-    if fifth:
-        for byte in range(4):
-            bits = zero(U8)
-            for i in range(8):
-                number = load(U8, levels + (byte * 8 + i) * LANES)
-                store(low_levels + (byte * 8 + i) * LANES, number & 15)
-                bits = (bits >> 1) | ((number >> 4) << 7)
-            store(out + byte * LANES, bits)
-        pack_nibbles(low_levels, _SIZE // 2, out + 4 * LANES)
-    else:
-        pack_nibbles(levels, _SIZE // 2, out)
+def _store_fifths(levels: int, out: int) -> None:
+    """4 bytes of the fifth bits."""
+    for byte in range(4):
+        bits = zero(U8)
+        for i in range(8):
+            bits = (bits >> 1) | ((load(U8, levels + (byte * 8 + i) * LANES) >> 4) << 7)
+        store(out + byte * LANES, bits)
 
 
 def _make_scale(top: int, weighted: bool) -> Any:
@@ -113,11 +106,14 @@ def make_nibble_blocks(weighted: bool, has_minimum: bool, has_fifth: bool) -> An
     """The function `encode` of such a format, see the package."""
     make = _make_scale_and_minimum if has_minimum else _make_scale
     levels_of = make(31 if has_fifth else 15, weighted)
-    behind = (4 if has_minimum else 2) * LANES
+    fifths = (4 if has_minimum else 2) * LANES
+    nibbles = fifths + (4 * LANES if has_fifth else 0)
 
     @inline
     def encode(x: int, weights: int, row_mean: Vector, scratch: int, out: int) -> None:
         levels_of(x, weights, row_mean, scratch, out)
-        _pack(scratch + _LEVELS, scratch + _LOW_LEVELS, out + behind, has_fifth)
+        if has_fifth:
+            _store_fifths(scratch + _LEVELS, out + fifths)
+        pack_nibbles(scratch + _LEVELS, _SIZE // 2, out + nibbles)
 
     return encode

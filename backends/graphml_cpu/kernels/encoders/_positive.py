@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.encoders._lanes import F32, F32_BYTES, nearest
+from graphml_cpu.kernels.encoders._lanes import F32, F32_BYTES, SMALLEST, largest_value, nearest
 from graphml_cpu.kernels.share import Vector
-from graphml_cpu.simd import any_lane, f32, load, maximum, minimum, select, splat, store, zero
+from graphml_cpu.simd import any_lane, f32, load, minimum, select, splat, store, zero
 
-SMALLEST = 1e-15
 _ROUNDS = 5
 
 
@@ -41,9 +40,7 @@ def make_search(n: int, top: int, wraps: bool = False) -> Any:
 
     @inline
     def search(x: int, weights: int, levels: int) -> Vector:
-        most = zero(F32)
-        for i in range(n):
-            most = maximum(load(F32, x + i * F32_BYTES), most)
+        most = largest_value(x, n)
         is_zero = most < f32(SMALLEST)
         most = select(is_zero, splat(F32, 1.0), most)
         inverse = float(top) / most
@@ -62,7 +59,7 @@ def make_search(n: int, top: int, wraps: bool = False) -> Any:
             sum_lx += weight * value * number
             sum_l2 += weight * number * number
         for _ in range(_ROUNDS):
-            has_changed = is_zero & (most < 0.0)  # none
+            has_changed = most < 0.0  # none
             for i in range(n):
                 value, weight = load(F32, x + i * F32_BYTES), load(F32, weights + i * F32_BYTES)
                 number = load(F32, levels + i * F32_BYTES)
@@ -71,7 +68,7 @@ def make_search(n: int, top: int, wraps: bool = False) -> Any:
                 other = minimum(nearest(value * part_l2 / part_lx), float(top))
                 new_lx = part_lx + weight * value * other
                 new_l2 = part_l2 + weight * other * other
-                is_better = (part_lx > 0.0) & (part_l2 > 0.0) & (other != number) & (most > 0.0)
+                is_better = (part_lx > 0.0) & (part_l2 > 0.0) & (other != number)
                 is_better &= new_lx * new_lx * sum_l2 > sum_lx * sum_lx * new_l2
                 chosen = _wrapped(other) if wraps else other
                 store(levels + i * F32_BYTES, select(is_better, chosen, number))

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.encoders._lanes import F32, F32_BYTES, largest, level
-from graphml_cpu.kernels.encoders._positive import SMALLEST
+from graphml_cpu.kernels.encoders._lanes import F32, F32_BYTES, SMALLEST, better_scale, largest, level
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import any_lane, f32, load, select, splat, store, zero
 
@@ -49,9 +48,7 @@ def make_search(n: int, half: int, squares: bool = False) -> Any:
             if tried != 0:
                 other = -splat(F32, f32(half) + f32(0.1) * f32(tried)) / most
                 sum_lx, sum_l2 = sums(x, weights, other)
-                is_better = (sum_l2 > 0.0) & (sum_lx * sum_lx > best * sum_l2)
-                scale = select(is_better, sum_lx / sum_l2, scale)
-                best = select(is_better, scale * sum_lx, best)
+                is_better, scale, best = better_scale(sum_lx, sum_l2, scale, best)
                 inverse = select(is_better, other, inverse)
         return select(is_zero, zero(F32), scale), select(is_zero, zero(F32), inverse)
 

@@ -13,6 +13,7 @@ from graphml_cpu.kernels.encoders._lanes import (
     LANES,
     as_bytes,
     importance,
+    largest_value,
     level,
     nearest,
     store_half,
@@ -22,7 +23,6 @@ from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import (
     absolute,
     load,
-    maximum,
     minimum,
     select,
     splat,
@@ -54,9 +54,7 @@ class GroupedLayout:
 @inline
 def _rounded_scales(values: int, levels: int, n: int, top: float) -> Vector:
     """Levels of a scale of the largest value; returns the scale."""
-    most = zero(F32)
-    for group in range(n):
-        most = maximum(load(F32, values + group * F32_BYTES), most)
+    most = largest_value(values, n)
     inverse = select(most > 0.0, top / most, zero(F32))
     for group in range(n):
         number = nearest(inverse * load(F32, values + group * F32_BYTES))

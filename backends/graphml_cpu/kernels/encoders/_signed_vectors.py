@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.encoders._codebook import IS_NEIGHBOUR, Codebook, is_neighbour
+from graphml_cpu.kernels.encoders._codebook import IS_NEIGHBOUR, Codebook, index_of, is_neighbour
 from graphml_cpu.kernels.encoders._lanes import (
     F32,
     F32_BYTES,
@@ -17,8 +17,10 @@ from graphml_cpu.kernels.encoders._lanes import (
     LANES,
     U8,
     as_bytes,
+    better_scale,
     importance,
-    level,
+    largest_value,
+    odd_level,
     sum_of_squares,
 )
 from graphml_cpu.kernels.share import Vector
@@ -166,8 +168,7 @@ def _make_choice(book: Codebook, size: int, at: _Places) -> Any:
             first, key = scratch + vector * vector_bytes, none
             for i in range(length):
                 value = load(F32, first + x_at + (length - 1 - i) * F32_BYTES)
-                digit = level((inverse * value - 1.0) * 0.5, 0.0, float(levels - 1))
-                key = key * float(levels) + digit
+                key = key * float(levels) + odd_level(inverse * value, float(levels - 1))
             scales, entry = scratch + scale_at, to + vector * F32_BYTES
             nearest(convert(I32, key), first + x_at, first + roots_at, scales, scales, entry)
 
@@ -193,9 +194,7 @@ def _make_range(groups: Groups, levels: int, at: _Places) -> Any:
 
     @inline
     def range_of(scratch: int) -> tuple[Vector, Vector]:
-        most = zero(F32)
-        for i in range(size):
-            most = maximum(load(F32, scratch + x_at + i * F32_BYTES), most)
+        most = largest_value(scratch + x_at, size)
         is_zero = (most < f32(smallest)) | (most == 0.0)
         if has_start:
             most = start(scratch + x_at, scratch + weights_at, scratch + start_at) * float(levels)
@@ -224,9 +223,7 @@ def _make_group_search(book: Codebook, groups: Groups, at: _Places) -> Any:
             inverse = splat(F32, f32(tried) * f32(step) + f32(top)) / most
             choose(inverse, 1.0 / inverse, scratch, tried_entries)
             sum_lx, sum_l2 = sums(tried_entries, scratch)
-            is_better = (sum_l2 > 0.0) & (sum_lx * sum_lx > best * sum_l2)
-            scale = select(is_better, sum_lx / sum_l2, scale)
-            best = select(is_better, scale * sum_lx, best)
+            is_better, scale, best = better_scale(sum_lx, sum_l2, scale, best)
             for vector in range(0, end, F32_BYTES):
                 entry = select(is_better, load(I32, tried_entries + vector), load(I32, entries + vector))
                 store(entries + vector, entry)
@@ -284,19 +281,23 @@ def make_signed_vectors(book: Codebook, groups: Groups, weighted: bool) -> Signe
         inverse = 1.0 / select(most == 0.0, splat(F32, 1.0), block_scale)
         for group in range(count):
             own = load(F32, scratch + scales_at + group * F32_BYTES)
-            number = as_bytes(level((inverse * own - 1.0) * 0.5, 0.0, 15.0))
-            store(scratch + levels_at + group * LANES, number)
+            store(scratch + levels_at + group * LANES, as_bytes(odd_level(inverse * own, 15.0)))
         return block_scale
 
     return SignedVectors(search, levels_at, signs_at, entries_at)
 
 
 @inline
-def store_nibbles(levels: int, n: int, out: int) -> None:
-    """2 * n bytes below 16 -> n bytes, two neighbours in each."""
-    for i in range(n):
-        first, second = load(U8, levels + 2 * i * LANES), load(U8, levels + (2 * i + 1) * LANES)
-        store(out + i * LANES, first | (second << 4))
+def store_indices(entries: int, bits: int, low: int, high: int) -> None:
+    """The lowest byte of each of a block's 64 / bits indices, and 8 bytes of the `bits` above it."""
+    for byte in range(8):
+        upper = zero(I32)
+        for i in range(8 // bits):
+            place = byte * (8 // bits) + i
+            index = index_of(load(I32, entries + place * F32_BYTES))
+            store(low + place * LANES, convert(U8, index))
+            upper |= (index >> 8) << (bits * i)
+        store(high + byte * LANES, convert(U8, upper))
 
 
 @inline
@@ -304,13 +305,6 @@ def store_signs(signs: int, out: int) -> None:
     """32 bytes, as they are."""
     for i in range(32):
         store(out + i * LANES, load(U8, signs + i * LANES))
-
-
-@inline
-def store_word(value: Vector, n: int, out: int) -> None:
-    """The n lowest bytes."""
-    for i in range(n):
-        store(out + i * LANES, convert(U8, value >> (8 * i)))
 
 
 @inline

@@ -14,18 +14,20 @@ from graphml_quant.codebooks import iq1_codebook
 
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.encoders._codebook import Codebook, is_neighbour, make_codebook
-from graphml_cpu.kernels.encoders._lanes import F32, F32_BYTES, I32, importance, largest_magnitude
+from graphml_cpu.kernels.encoders._lanes import F32, F32_BYTES, I32, largest_magnitude, store_weights
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import convert, f32, load, maximum, select, splat, store, zero
 
 SHIFT = 0.125
+NOTHING_TRIED = -3.4028234663852886e38
 
 
 class SignedSplit(NamedTuple):
     """Where a format finds a group's sorted numbers, `size` vectors each, in scratch; and what it may use.
 
-    A format's `split(scratch)` returns F32 scale, first, second, shifts of the group's halves, and not 0
-    where there is any: levels are -1 below the bound `first`, 0 below `second`, else 1; plus the shift.
+    A format's `split(scratch)` returns F32 scale, first, second, shifts of the group's halves, and `best` of
+    `better_scale`, `NOTHING_TRIED` where there is no scale. Levels are -1 below the bound `first`, 0 below
+    `second`, else 1; plus the shift.
     """
 
     values: int
@@ -39,12 +41,10 @@ class Ternary(NamedTuple):
 
     Then in scratch, at the places named here, are the groups' scales, and of each vector the entry and the
     shift. mean: that of the block's squares, by which importance weighs, doubled.
-    store_weights(x, weights, mean, scratch): a group's weights, to scratch itself.
     number(entry, i, shift): see `_codebook`.
     """
 
     search: Any
-    store_weights: Any
     number: Any
     scales: int
     entries: int
@@ -113,19 +113,6 @@ def _places(size: int) -> _TernaryPlaces:
     return _TernaryPlaces(*(place * F32_BYTES for place in (size, scales, entries, entries + 32)))
 
 
-def _make_weights(size: int, weighted: bool) -> Any:
-    @inline
-    def store_weights(x: int, weights: int, mean: Vector, scratch: int) -> None:
-        if weighted:
-            importance(x, weights, mean, size, scratch)
-        else:
-            for i in range(size):
-                value = load(F32, x + i * F32_BYTES)
-                store(scratch + i * F32_BYTES, value * value)
-
-    return store_weights
-
-
 def _make_choice(book: Codebook, size: int) -> Any:
     """An inline function: the entries of a group's vectors, by the bounds of its levels."""
     length, levels, nearest, _ = book
@@ -190,7 +177,7 @@ def _make_refit(book: Codebook, size: int) -> Any:
 def make_ternary(size: int, smallest: float, weighted: bool, split: Any) -> Ternary:
     """Of groups of `size`; those without a number of magnitude `smallest` are zeros."""
     book, places = make_codebook(iq1_codebook(), shells=3, ternary=True), _places(size)
-    store_weights, sort = _make_weights(size, weighted), _make_sort(size)
+    sort = _make_sort(size)
     choose, refit = _make_choice(book, size), _make_refit(book, size)
     scale_at, scales_at, entries_at, shifts_at = places
     vectors = size // book.length
@@ -201,10 +188,10 @@ def make_ternary(size: int, smallest: float, weighted: bool, split: Any) -> Tern
         for group in range(256 // size):
             values, first_vector = x + group * size * F32_BYTES, group * vectors * F32_BYTES
             entries, shifts = scratch + entries_at + first_vector, scratch + shifts_at + first_vector
-            store_weights(values, weights + group * size * F32_BYTES, mean, scratch)
+            store_weights(values, weights + group * size * F32_BYTES, mean, size, scratch, weighted)
             sort(values, scratch)
-            scale, first, second, shift_of_first, shift_of_second, is_any = split(scratch)
-            is_zero = (largest_magnitude(values, size) < f32(smallest)) | (is_any == 0.0)
+            scale, first, second, shift_of_first, shift_of_second, best = split(scratch)
+            is_zero = (largest_magnitude(values, size) < f32(smallest)) | (best < 0.0)
             is_negative = scale < 0.0
             scale = select(is_negative, -scale, scale)
             for vector in range(vectors):
@@ -220,4 +207,4 @@ def make_ternary(size: int, smallest: float, weighted: bool, split: Any) -> Tern
             most = maximum(scale, most)
         return most
 
-    return Ternary(search, store_weights, book.number, scales_at, entries_at, shifts_at)
+    return Ternary(search, book.number, scales_at, entries_at, shifts_at)

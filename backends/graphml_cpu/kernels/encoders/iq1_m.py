@@ -12,12 +12,14 @@ from graphml_cpu.kernels.encoders._lanes import (
     I32,
     LANES,
     U8,
-    level,
+    better_scale,
+    odd_level,
     store_half,
+    store_weights,
     sum_of_squares,
 )
-from graphml_cpu.kernels.encoders._signed_vectors import store_word
-from graphml_cpu.kernels.encoders._ternary import SHIFT, make_ternary, split_places
+from graphml_cpu.kernels.encoders._packing import store_word
+from graphml_cpu.kernels.encoders._ternary import NOTHING_TRIED, SHIFT, make_ternary, split_places
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import convert, f32, load, select, splat, store, to_float, zero
 
@@ -28,7 +30,6 @@ HALVES = (_BYTES,)
 _SMALLEST = 1e-7
 # ggml's, for less error once the groups' scales are rounded
 _SCALE_FACTOR = 1.1125
-_LOWEST = -3.4028234663852886e38
 _AT = split_places(_SIZE)
 _VALUES, _WEIGHTS, _PLACES = _AT.values, _AT.weights, _AT.places
 _HALF_SUMS = (_SIZE + 1) * F32_BYTES
@@ -73,7 +74,7 @@ def _sums(scratch: int, first: int, second: int, high: float) -> tuple[Vector, V
 def _split(scratch: int) -> tuple[Vector, Vector, Vector, Vector, Vector, Vector]:
     """See `_ternary`."""
     _store_sums(scratch)
-    scale, best, is_any = zero(F32), splat(F32, f32(_LOWEST)), zero(F32)
+    scale, best = zero(F32), splat(F32, f32(NOTHING_TRIED))
     best_first, best_second = zero(F32), zero(F32)
     shift_of_first, shift_of_second = zero(F32), zero(F32)
     for first in range(_SIZE + 1):
@@ -85,21 +86,18 @@ def _split(scratch: int) -> tuple[Vector, Vector, Vector, Vector, Vector, Vector
                     other = f32(SHIFT) - f32(2 * SHIFT) * f32(other_sign)
                     second_lx, second_l2 = _sums(scratch + _HALF_SUMS, first, second, f32(1.0) + other)
                     sum_lx, sum_l2 = first_lx + second_lx, first_l2 + second_l2
-                    is_better = (sum_l2 > 0.0) & (sum_lx * sum_lx > best * sum_l2)
-                    scale = select(is_better, sum_lx / sum_l2, scale)
-                    best = select(is_better, scale * sum_lx, best)
+                    is_better, scale, best = better_scale(sum_lx, sum_l2, scale, best)
                     best_first = select(is_better, splat(F32, f32(first)), best_first)
                     best_second = select(is_better, splat(F32, f32(second)), best_second)
                     shift_of_first = select(is_better, splat(F32, shift), shift_of_first)
                     shift_of_second = select(is_better, splat(F32, other), shift_of_second)
-                    is_any = select(is_better, splat(F32, 1.0), is_any)
-    return scale, best_first, best_second, shift_of_first, shift_of_second, is_any
+    return scale, best_first, best_second, shift_of_first, shift_of_second, best
 
 
 def make_encode(weighted: bool) -> Any:
     """See the package."""
     ternary = make_ternary(_SIZE, _SMALLEST, weighted, _split)
-    search, store_weights, number, scales, entries, shifts = ternary
+    search, number, scales, entries, shifts = ternary
 
     @inline
     def refit(x: int, weights: int, mean: Vector, scale: Vector, scratch: int) -> Vector:
@@ -107,7 +105,7 @@ def make_encode(weighted: bool) -> Any:
         sum_lx, sum_l2 = zero(F32), zero(F32)
         for group in range(_GROUPS):
             first = group * _SIZE * F32_BYTES
-            store_weights(x + first, weights + first, mean, scratch)
+            store_weights(x + first, weights + first, mean, _SIZE, scratch, weighted)
             factor = to_float(load(I32, scratch + _LEVELS + group * F32_BYTES) * 2 + 1)
             for vector in range(2):
                 at = (group * 2 + vector) * F32_BYTES
@@ -128,7 +126,7 @@ def make_encode(weighted: bool) -> Any:
         inverse = 1.0 / select(is_zero, splat(F32, 1.0), scale)
         for group in range(_GROUPS):
             own = load(F32, scratch + scales + group * F32_BYTES)
-            number_of_scale = convert(I32, level((inverse * own - 1.0) * 0.5, 0.0, 7.0))
+            number_of_scale = convert(I32, odd_level(inverse * own, 7.0))
             store(scratch + _LEVELS + group * F32_BYTES, number_of_scale)
             high = zero(I32)
             for vector in range(2):

@@ -12,12 +12,13 @@ from graphml_cpu.kernels.encoders._lanes import (
     I32,
     LANES,
     U8,
-    level,
+    better_scale,
+    odd_level,
     store_half,
     sum_of_squares,
 )
-from graphml_cpu.kernels.encoders._signed_vectors import store_word
-from graphml_cpu.kernels.encoders._ternary import SHIFT, make_ternary, split_places
+from graphml_cpu.kernels.encoders._packing import store_word
+from graphml_cpu.kernels.encoders._ternary import NOTHING_TRIED, SHIFT, make_ternary, split_places
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import convert, f32, load, select, splat, store, zero
 
@@ -27,7 +28,6 @@ _INDICES, _WORDS = 2, 34
 _SMALLEST = 1e-12
 # ggml's, for less error once the groups' scales are rounded
 _SCALE_FACTOR = 1.125
-_LOWEST = -3.4028234663852886e38
 _AT = split_places(_SIZE)
 _VALUES, _WEIGHTS = _AT.values, _AT.weights
 _SUM_X = _AT.free
@@ -65,26 +65,23 @@ def _sums(scratch: int, first: int, second: int, shift: float) -> tuple[Vector, 
 def _split(scratch: int) -> tuple[Vector, Vector, Vector, Vector, Vector, Vector]:
     """See `_ternary`."""
     _store_sums(scratch)
-    scale, best, is_any = zero(F32), splat(F32, f32(_LOWEST)), zero(F32)
+    scale, best = zero(F32), splat(F32, f32(NOTHING_TRIED))
     best_first, best_second, best_shift = zero(F32), zero(F32), zero(F32)
     for first in range(_SIZE + 1):
         for second in range(first, _SIZE + 1):
             for sign in range(2):
                 shift = f32(SHIFT) - f32(2 * SHIFT) * f32(sign)
                 sum_lx, sum_l2 = _sums(scratch, first, second, shift)
-                is_better = (sum_l2 > 0.0) & (sum_lx * sum_lx > best * sum_l2)
-                scale = select(is_better, sum_lx / sum_l2, scale)
-                best = select(is_better, scale * sum_lx, best)
+                is_better, scale, best = better_scale(sum_lx, sum_l2, scale, best)
                 best_first = select(is_better, splat(F32, f32(first)), best_first)
                 best_second = select(is_better, splat(F32, f32(second)), best_second)
                 best_shift = select(is_better, splat(F32, shift), best_shift)
-                is_any = select(is_better, splat(F32, 1.0), is_any)
-    return scale, best_first, best_second, best_shift, best_shift, is_any
+    return scale, best_first, best_second, best_shift, best_shift, best
 
 
 def make_encode(weighted: bool) -> Any:
     """See the package."""
-    search, _, _, scales, entries, shifts = make_ternary(_SIZE, _SMALLEST, weighted, _split)
+    search, _, scales, entries, shifts = make_ternary(_SIZE, _SMALLEST, weighted, _split)
 
     @inline
     def encode(x: int, weights: int, row_mean: Vector, scratch: int, out: int) -> None:
@@ -95,7 +92,7 @@ def make_encode(weighted: bool) -> Any:
         inverse = 1.0 / select(most == 0.0, splat(F32, 1.0), scale)
         for group in range(_GROUPS):
             own = load(F32, scratch + scales + group * F32_BYTES)
-            word = convert(I32, level((inverse * own - 1.0) * 0.5, 0.0, 7.0)) << 12
+            word = convert(I32, odd_level(inverse * own, 7.0)) << 12
             shift = load(F32, scratch + shifts + group * 4 * F32_BYTES)
             word |= select(shift < 0.0, splat(I32, 1 << 15), zero(I32))
             for i in range(4):

@@ -8,14 +8,9 @@ from graphml_quant.codebooks import iq2_xs_codebook
 
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.encoders._codebook import index_of, make_codebook
-from graphml_cpu.kernels.encoders._lanes import F32_BYTES, I32, LANES, U8, store_half
-from graphml_cpu.kernels.encoders._positive import SMALLEST
-from graphml_cpu.kernels.encoders._signed_vectors import (
-    Groups,
-    make_signed_vectors,
-    store_nibbles,
-    store_word,
-)
+from graphml_cpu.kernels.encoders._lanes import F32_BYTES, I32, LANES, SMALLEST, U8, store_half
+from graphml_cpu.kernels.encoders._packing import pack_neighbours, store_word
+from graphml_cpu.kernels.encoders._signed_vectors import Groups, make_signed_vectors
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import convert, load
 
@@ -36,6 +31,6 @@ def make_encode(weighted: bool) -> Any:
             index = index_of(load(I32, scratch + entries + i * F32_BYTES))
             word = index | ((convert(I32, load(U8, scratch + signs + i * LANES)) & 127) << 9)
             store_word(word, 2, out + (_WORDS + 2 * i) * LANES)
-        store_nibbles(scratch + scale_levels, 8, out + _SCALES * LANES)
+        pack_neighbours(scratch + scale_levels, 8, out + _SCALES * LANES)
 
     return encode

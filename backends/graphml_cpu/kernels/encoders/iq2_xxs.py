@@ -8,14 +8,10 @@ from graphml_quant.codebooks import iq2_xxs_codebook
 
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.encoders._codebook import index_of, make_codebook
-from graphml_cpu.kernels.encoders._lanes import F32_BYTES, I32, LANES, U8, store_half
-from graphml_cpu.kernels.encoders._positive import SMALLEST, make_search
-from graphml_cpu.kernels.encoders._signed_vectors import (
-    Groups,
-    make_signed_vectors,
-    store_word,
-    word_of_signs,
-)
+from graphml_cpu.kernels.encoders._lanes import F32_BYTES, I32, LANES, SMALLEST, U8, store_half
+from graphml_cpu.kernels.encoders._packing import store_word
+from graphml_cpu.kernels.encoders._positive import make_search
+from graphml_cpu.kernels.encoders._signed_vectors import Groups, make_signed_vectors, word_of_signs
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import convert, load, store
 

@@ -7,16 +7,17 @@ from typing import Any
 from graphml_quant.codebooks import iq3_s_codebook
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.encoders._codebook import index_of, make_codebook
-from graphml_cpu.kernels.encoders._lanes import F32_BYTES, I32, LANES, U8, store_half
+from graphml_cpu.kernels.encoders._codebook import make_codebook
+from graphml_cpu.kernels.encoders._lanes import LANES, store_half
+from graphml_cpu.kernels.encoders._packing import pack_neighbours
 from graphml_cpu.kernels.encoders._signed_vectors import (
     Groups,
     make_signed_vectors,
-    store_nibbles,
+    store_indices,
     store_signs,
 )
 from graphml_cpu.kernels.share import Vector
-from graphml_cpu.simd import convert, f32, load, store, zero
+from graphml_cpu.simd import f32
 
 HALVES = (0,)
 _LOW, _NINTH, _SIGNS, _SCALES = 2, 66, 74, 106
@@ -33,14 +34,8 @@ def make_encode(weighted: bool) -> Any:
     @inline
     def encode(x: int, weights: int, row_mean: Vector, scratch: int, out: int) -> None:
         store_half(out, search(x, weights, scratch) * f32(_SCALE_FACTOR))
-        for byte in range(8):
-            ninth = zero(I32)
-            for i in range(8):
-                index = index_of(load(I32, scratch + entries + (byte * 8 + i) * F32_BYTES))
-                store(out + (_LOW + byte * 8 + i) * LANES, convert(U8, index))
-                ninth |= (index >> 8) << i
-            store(out + (_NINTH + byte) * LANES, convert(U8, ninth))
+        store_indices(scratch + entries, 1, out + _LOW * LANES, out + _NINTH * LANES)
         store_signs(scratch + signs, out + _SIGNS * LANES)
-        store_nibbles(scratch + scale_levels, 4, out + _SCALES * LANES)
+        pack_neighbours(scratch + scale_levels, 4, out + _SCALES * LANES)
 
     return encode

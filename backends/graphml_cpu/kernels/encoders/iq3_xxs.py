@@ -9,12 +9,8 @@ from graphml_quant.codebooks import iq3_xxs_codebook
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.encoders._codebook import index_of, make_codebook
 from graphml_cpu.kernels.encoders._lanes import F32_BYTES, I32, LANES, U8, store_half
-from graphml_cpu.kernels.encoders._signed_vectors import (
-    Groups,
-    make_signed_vectors,
-    store_word,
-    word_of_signs,
-)
+from graphml_cpu.kernels.encoders._packing import store_word
+from graphml_cpu.kernels.encoders._signed_vectors import Groups, make_signed_vectors, word_of_signs
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import convert, f32, load, store
 

@@ -7,15 +7,17 @@ from typing import Any
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.encoders import _curve
 from graphml_cpu.kernels.encoders._lanes import (
+    F32,
     F32_BYTES,
     LANES,
-    importance,
-    pack_nibbles,
     reciprocal,
     store_half,
+    store_weights,
     sum_of_squares,
 )
+from graphml_cpu.kernels.encoders._packing import pack_nibbles
 from graphml_cpu.kernels.share import Vector
+from graphml_cpu.simd import zero
 
 HALVES = (0,)
 _WEIGHTS, _LEVELS = 0, _curve.SIZE * F32_BYTES
@@ -26,11 +28,8 @@ def make_encode(weighted: bool) -> Any:
 
     @inline
     def encode(x: int, weights: int, row_mean: Vector, scratch: int, out: int) -> None:
-        if weighted:
-            mean = sum_of_squares(x, _curve.SIZE) * (2.0 / _curve.SIZE)
-            importance(x, weights, mean, _curve.SIZE, scratch + _WEIGHTS)
-        else:
-            _curve.store_squares(x, scratch + _WEIGHTS)
+        mean = sum_of_squares(x, _curve.SIZE) * (2.0 / _curve.SIZE) if weighted else zero(F32)
+        store_weights(x, weights, mean, _curve.SIZE, scratch + _WEIGHTS, weighted)
         scale = _curve.search(x, scratch + _WEIGHTS)
         store_half(out, scale)
         _curve.store_indices(x, reciprocal(scale), scratch + _LEVELS)

@@ -12,14 +12,14 @@ from graphml_cpu.kernels.encoders._lanes import (
     LANES,
     U8,
     as_bytes,
-    importance,
     largest,
     level,
-    pack_nibbles,
     reciprocal,
     store_half,
+    store_weights,
     sum_of_squares,
 )
+from graphml_cpu.kernels.encoders._packing import pack_neighbours, pack_nibbles
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import load, store, zero
 
@@ -39,10 +39,7 @@ def _store_scales(levels: int, out: int) -> None:
         for i in range(4):
             upper = (upper >> 2) | ((load(U8, levels + (byte * 4 + i) * LANES) >> 4) << 6)
         store(out + (_HIGH + byte) * LANES, upper)
-    for byte in range(4):
-        first = load(U8, levels + 2 * byte * LANES)
-        second = load(U8, levels + (2 * byte + 1) * LANES)
-        store(out + (_LOW + byte) * LANES, (first & 15) | (second << 4))
+    pack_neighbours(levels, 4, out + _LOW * LANES)
 
 
 def make_encode(weighted: bool) -> Any:
@@ -53,10 +50,7 @@ def make_encode(weighted: bool) -> Any:
         mean = sum_of_squares(x, 256) * (2.0 / 256) if weighted else zero(F32)
         for group in range(_GROUPS):
             first = group * _curve.SIZE * F32_BYTES
-            if weighted:
-                importance(x + first, weights + first, mean, _curve.SIZE, scratch + _WEIGHTS)
-            else:
-                _curve.store_squares(x + first, scratch + _WEIGHTS)
+            store_weights(x + first, weights + first, mean, _curve.SIZE, scratch + _WEIGHTS, weighted)
             store(scratch + _SCALE + group * F32_BYTES, _curve.search(x + first, scratch + _WEIGHTS))
         most, _ = largest(scratch + _SCALE, _GROUPS)
         scale = -most / float(_HALF_SCALE)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.encoders._lanes import F32, F32_BYTES, LANES, as_bytes, pack_quarters
+from graphml_cpu.kernels.encoders._lanes import F32, F32_BYTES, LANES, as_bytes
+from graphml_cpu.kernels.encoders._packing import pack_quarters
 from graphml_cpu.kernels.encoders._scales_and_minima import GroupedLayout, make_groups
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import load, store

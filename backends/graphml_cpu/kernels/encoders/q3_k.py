@@ -15,20 +15,19 @@ from graphml_cpu.kernels.encoders._lanes import (
     importance,
     largest,
     level,
-    pack_quarters,
     store_half,
     sum_of_squares,
 )
+from graphml_cpu.kernels.encoders._packing import pack_bit, pack_quarters, pack_six_bits
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import load, select, splat, store, zero
 
 HALVES = (108,)
 _GROUPS, _SIZE, _HALF, _HALF_SCALE = 16, 16, 4, 32
 _HIGH, _Q, _SCALES, _D = 0, 32, 96, 108
-# What scratch holds: three numbers of each group, weights, and the levels of the search and those kept.
+# What scratch holds: three numbers of each group, weights, and the levels of a group and of all.
 _SCALE, _SUM, _SCALE_LEVEL, _WEIGHTS, _TRIED = (place * _GROUPS * F32_BYTES for place in range(5))
 _LEVELS = _TRIED + _SIZE * F32_BYTES
-_LOW_LEVELS = _LEVELS + 256 * LANES
 
 
 @inline
@@ -45,17 +44,11 @@ def _rounded_scales(values: int, levels: int) -> Vector:
 
 
 @inline
-def _store_scales(levels: int, out: int) -> None:
-    """12 bytes: the low nibbles of two groups in each of 8, the upper bits of four in each of 4."""
-    for i in range(4):
-        first = as_bytes(load(F32, levels + i * F32_BYTES))
-        second = as_bytes(load(F32, levels + (4 + i) * F32_BYTES))
-        third = as_bytes(load(F32, levels + (8 + i) * F32_BYTES))
-        fourth = as_bytes(load(F32, levels + (12 + i) * F32_BYTES))
-        store(out + i * LANES, (first & 15) | (third << 4))
-        store(out + (4 + i) * LANES, (second & 15) | (fourth << 4))
-        upper = (first >> 4) | ((second >> 4) << 2) | ((third >> 4) << 4) | ((fourth >> 4) << 6)
-        store(out + (8 + i) * LANES, upper)
+def _store_scales(levels: int, scratch: int, out: int) -> None:
+    """12 bytes: nibbles, then upper bits."""
+    for group in range(_GROUPS):
+        store(scratch + group * LANES, as_bytes(load(F32, levels + group * F32_BYTES)))
+    pack_six_bits(scratch, 4, out, out + 8 * LANES)
 
 
 @inline
@@ -71,14 +64,8 @@ def _store_levels(x: int, scale: Vector, scratch: int, out: int) -> None:
             searched = load(U8, scratch + _LEVELS + at * LANES)
             number = select(is_zero, searched, as_bytes(number + float(_HALF)))
             store(scratch + _LEVELS + at * LANES, number)
-            store(scratch + _LOW_LEVELS + at * LANES, number & 3)
-    for i in range(32):
-        thirds = zero(U8)
-        for plane in range(8):
-            number = load(U8, scratch + _LEVELS + (plane * 32 + i) * LANES)
-            thirds = (thirds >> 1) | ((number >> 2) << 7)
-        store(out + (_HIGH + i) * LANES, thirds)
-    pack_quarters(scratch + _LOW_LEVELS, out + _Q * LANES)
+    pack_bit(scratch + _LEVELS, 2, out + _HIGH * LANES)
+    pack_quarters(scratch + _LEVELS, out + _Q * LANES)
 
 
 def _make_weighted_scales() -> Any:
@@ -132,7 +119,7 @@ def make_encode(weighted: bool) -> Any:
         else:
             scale = _rounded_scales(scratch + _SCALE, scratch + _SCALE_LEVEL)
         scale = store_half(out + _D * LANES, scale)
-        _store_scales(scratch + _SCALE_LEVEL, out + _SCALES * LANES)
+        _store_scales(scratch + _SCALE_LEVEL, scratch + _TRIED, out + _SCALES * LANES)
         _store_levels(x, scale, scratch, out)
 
     return encode

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.encoders._lanes import LANES, pack_nibbles
+from graphml_cpu.kernels.encoders._lanes import LANES
+from graphml_cpu.kernels.encoders._packing import pack_nibbles
 from graphml_cpu.kernels.encoders._six_bits import HALVES, make_six_bit_groups
 from graphml_cpu.kernels.share import Vector
 

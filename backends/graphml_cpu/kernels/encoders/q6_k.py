@@ -11,6 +11,7 @@ from graphml_cpu.kernels.encoders._lanes import (
     F32_BYTES,
     I32,
     LANES,
+    SMALLEST,
     U8,
     as_bytes,
     largest,
@@ -18,7 +19,7 @@ from graphml_cpu.kernels.encoders._lanes import (
     nearest,
     store_half,
 )
-from graphml_cpu.kernels.encoders._positive import SMALLEST
+from graphml_cpu.kernels.encoders._packing import pack_six_bits
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import convert, f32, load, minimum, select, splat, store, zero
 
@@ -26,21 +27,6 @@ HALVES = (208,)
 _GROUPS, _SIZE, _HALF = 16, 16, 32
 _LOW, _HIGH, _SCALES, _D = 0, 128, 192, 208
 _SCALE, _INVERSE, _LEVELS = (place * _GROUPS * F32_BYTES for place in range(3))
-
-
-@inline
-def _pack(levels: int, out: int) -> None:
-    """128 levels: 64 bytes of low nibbles and, further on, 32 of upper bits, of each half of a block."""
-    for part in range(2):
-        for i in range(32):
-            first = load(U8, levels + (part * 128 + i) * LANES)
-            second = load(U8, levels + (part * 128 + 32 + i) * LANES)
-            third = load(U8, levels + (part * 128 + 64 + i) * LANES)
-            fourth = load(U8, levels + (part * 128 + 96 + i) * LANES)
-            store(out + (_LOW + part * 64 + i) * LANES, (first & 15) | (third << 4))
-            store(out + (_LOW + part * 64 + 32 + i) * LANES, (second & 15) | (fourth << 4))
-            upper = (first >> 4) | ((second >> 4) << 2) | ((third >> 4) << 4) | ((fourth >> 4) << 6)
-            store(out + (_HIGH + part * 32 + i) * LANES, upper)
 
 
 def make_encode(weighted: bool) -> Any:
@@ -72,6 +58,10 @@ def make_encode(weighted: bool) -> Any:
                 number = select(is_zero, level(inverse * value, low, high), level(value / divisor, low, high))
                 number = select(is_empty, zero(F32), number)
                 store(scratch + _LEVELS + (group * _SIZE + i) * LANES, as_bytes(number + offset))
-        _pack(scratch + _LEVELS, out)
+        for part in range(2):
+            half_levels = scratch + _LEVELS + part * 128 * LANES
+            pack_six_bits(
+                half_levels, 32, out + (_LOW + part * 64) * LANES, out + (_HIGH + part * 32) * LANES
+            )
 
     return encode

@@ -12,10 +12,10 @@ from graphml_cpu.kernels.encoders._lanes import (
     U8,
     away_from_zero,
     largest_magnitude,
-    pack_quarters,
     reciprocal,
     store_half,
 )
+from graphml_cpu.kernels.encoders._packing import pack_quarters
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import convert, load, store
 
