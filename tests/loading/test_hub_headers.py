@@ -59,6 +59,14 @@ def test_no_program_is_made_of_a_header(model: Path) -> None:
     executor.close()
 
 
+def test_how_fast_it_will_be_is_known_before_it_is_here(hub: HubServer, model: Path) -> None:
+    asked = ["plan", MODEL, "--speed", "--backend", "reference", "-b", "16", "--json"]
+    result = CliRunner().invoke(app, asked)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["speed"]["generation"] > 0
+    assert hub.sent <= 16000
+
+
 @pytest.mark.parametrize(
     "command",
     ["info", "plan", "placement", "graph", "explain --node layers.1.up", "diff --fuse-b none"],
