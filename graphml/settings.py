@@ -150,6 +150,9 @@ fuse = Setting(
     "GRAPHML_FUSE", TEXT, "",
     "Which fusions are on: none, or names such as -swiglu,+linear; by default all.", shown="all",
 )  # fmt: skip
+ray_rows = Setting(
+    "GRAPHML_RAY_ROWS", one_of("f32", "f16"), "f32", "How hidden rows travel between stages of Ray: {words}."
+)
 verify = Setting("GRAPHML_VERIFY", SWITCH, False, "Check every index and loop of GPU kernels.")
 log = Setting(
     "GRAPHML_LOG",

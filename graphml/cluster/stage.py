@@ -28,10 +28,13 @@ from graphml.system.pages import free_memory, fresh
 
 
 class Stage:
-    """An actor. What it holds is named by numbers that it hands out, and weights by the caller's keys."""
+    """An actor. What it holds is named by numbers that it hands out, and weights by the caller's keys.
 
-    def __init__(self, backend: str, threads: int | None) -> None:
-        self._device = discovery.backend(backend).open(threads)
+    halves: values for other stages leave as float16, unless one of them is too large.
+    """
+
+    def __init__(self, backend: str, threads: int | None, halves: bool = False) -> None:
+        self._device, self._halves = discovery.backend(backend).open(threads), halves
         self._numbers = itertools.count()
         self._weights: dict[str, Array] = {}
         self._programs: dict[int, Program] = {}
@@ -90,8 +93,9 @@ class Stage:
                 program.inputs[name][tuple(map(slice, values[name].shape))] = values[name]
         held = _NO_STATE if state is None else self._states[state]
         results = {name: np.array(value) for name, value in program.run(dims, held).items()}
-        passed = [name for name in results if name.startswith(COPY)]
-        return results, {name.removeprefix(COPY): results.pop(name) for name in passed}
+        names = [name for name in results if name.startswith(COPY)]
+        passed = {name.removeprefix(COPY): results.pop(name) for name in names}
+        return results, {name: _half(value) for name, value in passed.items()} if self._halves else passed
 
     def array(self, number: int, name: str) -> Array:
         """An array of a state."""
@@ -124,6 +128,15 @@ class Stage:
         for number in numbers:
             for held in (self._programs, self._states, self._copies):
                 held.pop(number, None)
+
+
+def _half(value: Array) -> Array:
+    """The array as float16 where that holds all its numbers; who reads it widens it."""
+    if value.dtype != np.float32:
+        return value
+    with np.errstate(over="ignore"):
+        half = value.astype(np.float16)
+    return half if np.isfinite(half).all() else value
 
 
 class _NoState:

@@ -110,7 +110,7 @@ class StageDevice:
         self._cluster.check_free({"CPU": cpus})
         actor: Any = ray.remote(Stage)
         options = {"num_cpus": cpus, "scheduling_strategy": RayCluster.on(self.node.id)}
-        self._actor = actor.options(**options).remote("cpu", max(1, int(cpus)))
+        self._actor = actor.options(**options).remote("cpu", max(1, int(cpus)), settings.ray_rows() == "f16")
         code, self.free_bytes = self.call("facts")
         if code != code_digest():
             raise UsageError(f"{self.name}: {self.machine}: wanted graphml of the same commit as here")

@@ -19,7 +19,7 @@ import pytest
 import graphml
 from graphml.cluster import stage_backend
 from graphml.cluster.ray_engines import ray
-from graphml.cluster.stage import Stage
+from graphml.cluster.stage import Stage, _half
 from graphml.cluster.stage_backend import StageDevice
 from graphml.errors import BackendError, StatesLostError, UsageError
 from graphml.runtime.plans.step_plan import StepPlan
@@ -192,6 +192,20 @@ def test_a_step_sends_no_more_of_block_tables_than_it_reads(monkeypatch: pytest.
         assert engine.submit(PROMPTS[0], max_tokens=8).result().ids
     assert sent
     assert max(sent) < 4096
+
+
+def test_rows_travel_as_halves_unless_they_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHML_RAY_ROWS", "f16")
+    with alone(STORIES) as model:
+        ids = model.encode(PROMPTS[0])
+        wanted = model.session().eval(ids)
+    with in_stages(STORIES, PLACE) as model:
+        logits = model.session().eval(ids)
+    assert not np.array_equal(logits, wanted)
+    assert ((logits - wanted) ** 2).sum() < 1e-5 * (wanted**2).sum()
+    large = np.array([1.5, 70000.0], np.float32)
+    assert _half(large) is large
+    assert _half(large[:1]).dtype == np.float16
 
 
 def test_without_rules_stages_divide_the_layers_by_memory(monkeypatch: pytest.MonkeyPatch) -> None:
