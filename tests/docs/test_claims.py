@@ -8,6 +8,7 @@ from typing import Any
 
 import graphml_quant
 
+from graphml.cli.main import COMMANDS
 from graphml.weights import random_blocks as blocks
 from tests.docs.pages import PAGES, ROOT, name_of
 from tests.looped import looped
@@ -77,3 +78,9 @@ def test_the_map_of_files_has_one_file_a_row_and_each_question_once() -> None:
     assert len(rows) > 60
     assert [answer for _, answer in rows if answer.count("`") != 2] == []
     assert len({question for question, _ in rows}) == len(rows)
+
+
+@looped("name", COMMANDS)
+def test_every_command_is_named(name: str) -> None:
+    (row,) = [line for line in README.splitlines() if line.startswith("| commands |")]
+    assert name in re.findall(r"[a-z][a-z-]*", row)
