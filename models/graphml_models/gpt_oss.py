@@ -16,6 +16,7 @@ from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import _config, _windows, llama
 from graphml_models._attention import rotated_heads
 from graphml_models._experts import Chosen
+from graphml_models._rope import read_rounded
 from graphml_models._samples import transformer
 from graphml_models._windows import read_local_rope, read_windows, tables_by_layer
 
@@ -29,10 +30,11 @@ class Config(_windows.Config):
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
         known = _config.read(keys)
+        rope = read_rounded(keys, known.rope)
         return cls(
-            **vars(known),
+            **{**vars(known), "rope": rope},
             windows=read_windows(keys, known.n_layer, period=2),
-            local_rope=read_local_rope(keys, known.rope),
+            local_rope=read_local_rope(keys, rope),
         )
 
 
