@@ -56,7 +56,8 @@ class Case:
 
 
 SPACED = [{"type": "WhitespaceSplit"},
-          {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}]  # fmt: skip
+          {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always",
+           "split": True}]  # fmt: skip
 AS_XLM_R = {"tokenizer.json": {"pre_tokenizer": {"type": "Sequence", "pretokenizers": SPACED}}}
 """Beside the normaliser, which is added by `folder`."""
 ONE_KIND = {"tokenizer_config.json": {"model_input_names": ["input_ids", "attention_mask"]}}
@@ -106,11 +107,11 @@ def folder(path: Path, case: Case) -> Path:
     rows = words["config.json"]["vocab_size"]
     config = files["config.json"] | {"vocab_size": rows} | case.fields
     own: Files = {
-        name: content
-        for name, content in files.items()
-        if name.startswith(("modules", "1_", "2_", "3_"))
+        name: content for name, content in files.items() if name.startswith(("modules", "1_", "2_", "3_"))
     }
-    own |= {name: words[name] for name in ("tokenizer.json", "tokenizer_config.json")} | {"config.json": config}
+    own |= {name: words[name] for name in ("tokenizer.json", "tokenizer_config.json")} | {
+        "config.json": config
+    }
     if case.mode:
         own |= {"modules.json": [*POOLED, module("Normalize", "2_Normalize")]}
         own |= {"1_Pooling/config.json": pooling(case.mode)}
@@ -167,7 +168,9 @@ def main(program: str, names: list[str]) -> None:
             with graphml.load(path, "reference", kv="f32", quant="fp32") as model:
                 ours = rows_of(model, name)
             rows[name] = theirs = _by_llama_cpp(program, path, texts, ours.shape[1])
-        print(name, ours.shape, theirs.shape, f"cosine {cosine(ours, theirs):.7f}", np.abs(ours - theirs).max())
+        print(
+            name, ours.shape, theirs.shape, f"cosine {cosine(ours, theirs):.7f}", np.abs(ours - theirs).max()
+        )
     np.savez_compressed(RECORD, **rows)
 
 

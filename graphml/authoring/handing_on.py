@@ -118,7 +118,9 @@ def check_convertible(model: Model, embeds: bool = False) -> None:
     executor = model.executor
     if not (executor.generates or embeds) or executor.encodes or executor.denoises:
         more = ", or embeds texts" if embeds else ""
-        raise UsageError(f"{model.path}: convert: wanted a model that predicts the next token of a text{more}")
+        raise UsageError(
+            f"{model.path}: convert: wanted a model that predicts the next token of a text{more}"
+        )
     if executor.options.control is not None:
         raise UsageError("convert: a control vector is no weight of the model: wanted none")
 

@@ -106,7 +106,7 @@ def remove_stale(folders: Iterable[Path]) -> None:
 def newest_change(path: Path) -> float:
     """When a file, or a folder or what is in it, was last changed."""
     within = path.iterdir() if path.is_dir() and not path.is_symlink() else ()
-    return max(each.lstat().st_mtime for each in (path, *within))
+    return max(float(each.lstat().st_mtime) for each in (path, *within))
 
 
 def _new_name() -> str:

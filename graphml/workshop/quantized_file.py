@@ -243,7 +243,7 @@ def write_parts(
     imatrix_name: str = "", threads: int = 1, progress: Progress = no_progress,
     parts: Sequence[Sequence[Change]] = (),
 ) -> list[Path]:  # fmt: skip
-    """The files of `write_quantized`, in a folder of `unfinished_work`; OSError where one cannot be written."""
+    """The files of `write_quantized`, in a folder of `unfinished_work`; OSError where they cannot be."""
     parts = parts or [plan]
     paths = paths_of(output, len(parts))
     values = _values(file, kind, importance, imatrix_name)

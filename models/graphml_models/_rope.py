@@ -130,9 +130,9 @@ def read_rounded(keys: Keys, rope: Rope) -> Rope:
 
     Where its `rope.scaling.rounded` is overridden, as `graphml convert` proposes.
     """
+    factor, original, attention, fast, slow = keys.numbers("rope.scaling.rounded_yarn", 5, 0.0)
     if not keys.boolean("rope.scaling.rounded", False):
         return rope
-    factor, original, attention, fast, slow = keys.numbers("rope.scaling.rounded_yarn", 5, 0.0)
     return replace(
         rope, freq_scale=1.0 / factor, ext_factor=1.0, attn_factor=attention, beta_fast=fast, beta_slow=slow,
         n_ctx_orig=int(original), plain=True,

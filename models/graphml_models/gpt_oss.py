@@ -7,6 +7,7 @@ T tokens, D model width, N heads, H head width, E experts, U used per token.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Self
 
@@ -30,11 +31,11 @@ class Config(_windows.Config):
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
         known = _config.read(keys)
-        rope = read_rounded(keys, known.rope)
+        known = replace(known, rope=read_rounded(keys, known.rope))
         return cls(
-            **{**vars(known), "rope": rope},
+            **vars(known),
             windows=read_windows(keys, known.n_layer, period=2),
-            local_rope=read_local_rope(keys, rope),
+            local_rope=read_local_rope(keys, known.rope),
         )
 
 

@@ -79,7 +79,11 @@ def test_exact_bounds_are_refused_with_what_rounds_them(tmp_path: Path) -> None:
 def test_rounded_bounds_are_those_of_a_folder_that_says_so(tmp_path: Path) -> None:
     exact = folder(tmp_path / "folder", truncate=False)
     rounded = folder(tmp_path / "rounded", truncate=True)
-    assert nmse(logits(exact, override_kv=ROUNDED), logits(rounded)) < 1e-12 < nmse(logits(exact), logits(rounded))
+    assert (
+        nmse(logits(exact, override_kv=ROUNDED), logits(rounded))
+        < 1e-12
+        < nmse(logits(exact), logits(rounded))
+    )
     path = handed(tmp_path, override_kv=ROUNDED)
     assert nmse(logits(path), logits(rounded)) < 1e-12
     assert greedy(path, 12) == GREEDY["rounded"]

@@ -1,4 +1,4 @@
-"""Folders of encoders whose classes transformers does not have, against float64 NumPy written from their code.
+"""Folders of encoders whose classes transformers does not have, against float64 NumPy after their code.
 
 The order of rows and the formulas are those of `jinaai/jina-bert-implementation` and `chandar-lab/NeoBERT`.
 """
@@ -24,8 +24,9 @@ HEADS, WIDTH, HEAD, ROWS, LAYERS = 4, 32, 8, 60, 3
 Numbers = np.ndarray[Any, np.dtype[np.float64]]
 Shapes = dict[str, list[int]]
 JINA = {
-    "model_type": "bert", "position_embedding_type": "alibi", "feed_forward_type": "geglu", "hidden_act": "gelu",
-    "hidden_size": WIDTH, "intermediate_size": 48, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
+    "model_type": "bert", "position_embedding_type": "alibi", "feed_forward_type": "geglu",
+    "hidden_act": "gelu", "hidden_size": WIDTH, "intermediate_size": 48, "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
     "max_position_embeddings": 64, "type_vocab_size": 2, "vocab_size": ROWS, "layer_norm_eps": 1e-12,
     "pad_token_id": 0, "emb_pooler": "mean", "attn_implementation": "torch", "model_max_length": 64,
 }  # fmt: skip
@@ -89,7 +90,8 @@ def jina_rows(w: Mapping[str, Numbers], ids: Any) -> Numbers:
     bias = -slopes[:, None, None] * np.abs(np.subtract.outer(np.arange(len(ids)), np.arange(len(ids))))
     for layer in (f"encoder.layer.{i}." for i in range(LAYERS)):
         q, k, v = (
-            linear(x, f"{layer}attention.self.{of}").reshape(-1, HEADS, HEAD) for of in ("query", "key", "value")
+            linear(x, f"{layer}attention.self.{of}").reshape(-1, HEADS, HEAD)
+            for of in ("query", "key", "value")
         )
         h = linear(attended(q, k, v, bias), f"{layer}attention.output.dense")
         x = norm(h + x, f"{layer}attention.output.LayerNorm")

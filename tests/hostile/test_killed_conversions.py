@@ -42,14 +42,19 @@ def report(what, done, total):
         if len(calls) > {KILLED_AT}:
             os.kill(os.getpid(), signal.SIGKILL)
 """
-QUANTISED = PROLOGUE + """
+QUANTISED = (
+    PROLOGUE
+    + """
 from graphml.weights import open_model
 from graphml.workshop.quantized_file import WantedTypes, changes, split_plan, write_quantized
 with open_model(Path({source!r})) as file:
     plan = changes(file, WantedTypes("Q4_0"), None)
     write_quantized(file, plan, "Q4_0", Path({output!r}), progress=report, parts=split_plan(plan, {most}))
 """
-CONVERTED = PROLOGUE + """
+)
+CONVERTED = (
+    PROLOGUE
+    + """
 import graphml
 from graphml.authoring.handing_on import WrittenAs, hand_on
 from graphml.runtime.programs.load_options import LoadOptions
@@ -57,6 +62,7 @@ with graphml.load({source!r}, "reference", kv="f32") as model:
     options = LoadOptions(backend="reference", kv="f32")
     hand_on(model, Path({output!r}), None, options, WrittenAs("q8_0", {most}, report))
 """
+)
 Run = Callable[[Path, Path, int | None], list[Path]]
 
 
@@ -111,9 +117,7 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize("in_parts", [False, True], ids=["whole", "parts"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_killed_run_is_gone_on_with(
-    kind: str, in_parts: bool, tmp_path: Path, encoded: list[str]
-) -> None:
+def test_a_killed_run_is_gone_on_with(kind: str, in_parts: bool, tmp_path: Path, encoded: list[str]) -> None:
     script, run, made = KINDS[kind]
     most = {"quantize": 12_000, "convert": 40_000}[kind] if in_parts else None
     source = made(tmp_path)
@@ -224,7 +228,9 @@ def test_parts_of_two_sets_are_never_there_with_a_first_one(
 ) -> None:
     """A kill between two names leaves a model without its first part, which nothing opens."""
     (tmp_path / "new").mkdir()
-    news, olds = ([folder / f"{number}.gguf" for number in range(3)] for folder in (tmp_path / "new", tmp_path))
+    news, olds = (
+        [folder / f"{number}.gguf" for number in range(3)] for folder in (tmp_path / "new", tmp_path)
+    )
     for path in news:
         path.write_text("new")
     for path in olds:
@@ -259,3 +265,14 @@ def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path, monkeypatch: pyte
     with unfinished_work(target, "a") as folder:
         assert folder != first
     shutil.rmtree(first)
+
+
+def test_a_file_system_without_locks_is_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def has_none(self: object, **of: object) -> None:
+        raise NotImplementedError("FileSystem does not appear to support flock")
+
+    monkeypatch.setattr(unfinished.FileLock, "acquire", has_none)
+    with unfinished_work(tmp_path / "out.gguf", "a") as folder:
+        (folder / "x").write_text("x")
+        assert not begun(tmp_path)
+    assert not list(tmp_path.iterdir())

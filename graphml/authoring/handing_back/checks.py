@@ -125,8 +125,8 @@ def check_logits(wanted: Model, got: Model, most: float, whose: str) -> float:
     generates = wanted.executor.generates and got.executor.generates
     if generates:
         furthest = _compared("logits", whose, most, _logits_of(wanted)[1], _logits_of(got)[1])
-    pooling = got.executor.pooling
-    for pooling in (*(() if generates else ("none",)), *(() if pooling == "none" else (pooling,))):
+    stated = got.executor.pooling
+    for pooling in (*(() if generates else ("none",)), *(() if stated == "none" else (stated,))):
         rows = [_rows_of(model, pooling, wanted) for model in (wanted, got)]
         furthest = max(furthest, _compared("rows", whose, most, *rows))
     return furthest

@@ -27,8 +27,8 @@ def check_sentences(file: ModelFile, key: str) -> None:
     """UsageError for a prompt that every text gets, which llama.cpp does not put there."""
     if key == DEFAULT_PROMPT and file.metadata.text(key):
         raise UsageError(
-            f"{file.path}: convert: {key} = {file.metadata.text(key)[:60]!r} cannot be said to llama.cpp, which "
-            "puts no prompt before a text. --override-kv states another value, of another model"
+            f"{file.path}: convert: {key} = {file.metadata.text(key)[:60]!r} cannot be said to llama.cpp, "
+            "which puts no prompt before a text. --override-kv states another value, of another model"
         )
 
 
@@ -67,7 +67,7 @@ def _dense(file: ModelFile, arch: str, tensors: Mapping[str, Tensor]) -> dict[st
             f"{file.path}: convert: {[*held][-1]}.weight has {last} rows: llama.cpp's {arch} knows dense "
             f"layers that end with as many as embedding_length, {width}"
         )
-    sizes = {}
+    sizes: dict[str, int] = {}
     for name, (rows, columns) in held.items():
         sizes |= {f"{arch}.{name}_feat_in": columns, f"{arch}.{name}_feat_out": rows}
     return {key: stored(size, "u32") for key, size in sizes.items()}

@@ -251,9 +251,9 @@ def _with_rounded_bounds(file: ModelFile, own: str, arch: str) -> ModelFile:
     if not file.metadata.boolean(key):
         if FACTORS in file.tensors and FACTORS not in reads(arch)[1]:
             raise UsageError(
-                f"{file.path}: convert: {key} = False, truncate of config.json, cannot be said to llama.cpp's "
-                f"{arch}, whose yarn has rounded bounds. --override-kv {key}=bool:true states another model, "
-                "that of the files which run there"
+                f"{file.path}: convert: {key} = False, truncate of config.json, cannot be said to "
+                f"llama.cpp's {arch}, whose yarn has rounded bounds. --override-kv {key}=bool:true states "
+                "another model, that of the files which run there"
             )
         return file
     numbers = dict(zip(YARN, file.metadata.numbers(f"{own}.{OF_YARN}"), strict=True))
