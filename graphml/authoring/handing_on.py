@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,13 +32,13 @@ from graphml.loading.huggingface.folder import is_folder_of_model
 from graphml.passes.lora import EMBEDDING, Adapter
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.system.read_files import reason
-from graphml.system.replaced_file import folder_beside
+from graphml.system.unfinished_work import put_in_place, unfinished_work
 from graphml.weights.gguf_writing import stored_values
 from graphml.weights.metadata import Metadata, StoredValue, stored
 from graphml.weights.model_file import ModelFile
 from graphml.weights.tensor import Tensor
 from graphml.weights.type_mixes import file_type
-from graphml.workshop.quantized_file import UNQUANTISED, split_plan, write_quantized
+from graphml.workshop.quantized_file import UNQUANTISED, Change, split_plan, work_key, write_parts
 
 FURTHEST, FURTHEST_PLAIN = 0.05, 1e-5
 """NMSE of logits: with adapters merged into matrices that are rounded again, and else."""
@@ -81,34 +81,46 @@ def hand_on(
 
     source: the Python file that the model's architecture is from; None for a built-in one, and for one that
     the file carries. options: backend, threads and type of the cache that both are compared with.
-    UsageError for a model that does not predict tokens, for adapters that no weights stand for, and for what
-    cannot be written; GraphmlError where the file's logits are others.
+    UsageError for a model that denoises or answers a source text, for adapters that no weights stand for, and
+    for what cannot be written; GraphmlError where the file's logits, or rows, are others.
     """
-    check_convertible(model)
+    check_convertible(model, embeds=True)
     text = None if source is None else _text_of(source)
     if output.exists() and output.samefile(model.path):
         raise UsageError(f"{output}: convert: is the model itself; wanted another name")
-    merged = merged_tensors(model)
+    merged, writing = merged_tensors(model), writing or WrittenAs()
     target = Path(os.path.realpath(output))
+    held = model.executor.file.tensors
+    tensors = {key: merged[key].tensor if key in merged else tensor for key, tensor in held.items()}
+    file = _to_be_written(model, text, options.pre, tensors)
+    plan, kind = types_of_file(file, writing.type)
+    most = _furthest(plan, kind, merged)
+    key = work_key(model.executor.file.with_tensors(tensors), plan)
     try:
-        with folder_beside(target) as folder:
-            partial, most = _write(model, folder, target.name, text, merged, options, writing or WrittenAs())
+        with unfinished_work(target, key) as folder:
+            partial = write_parts(
+                file, plan, kind, folder / target.name, threads=options.threads or 1,
+                progress=writing.progress, parts=split_plan(plan, writing.most_bytes),
+            )  # fmt: skip
             nmse = _compared(model, partial[0], options, most)
             paths = tuple(target.with_name(path.name) for path in partial)
-            for path, final in zip(reversed(partial), reversed(paths), strict=True):  # the first part last
-                if final.exists():
-                    path.chmod(final.stat().st_mode & 0o7777)
-                path.replace(final)
+            put_in_place(partial, paths)
     except OSError as error:
         raise UsageError(f"{output}: cannot be written: {reason(error)}") from None
     return HandedOn(paths, len(merged), nmse)
 
 
-def check_convertible(model: Model) -> None:
-    """UsageError for a model that does not predict tokens, or is more than its weights."""
+def check_convertible(model: Model, embeds: bool = False) -> None:
+    """UsageError for a model that does not predict tokens, or is more than its weights.
+
+    embeds: one whose rows embed texts or score pairs is wanted, too.
+    """
     executor = model.executor
-    if not executor.generates or executor.encodes or executor.denoises:
-        raise UsageError(f"{model.path}: convert: wanted a model that predicts the next token of a text")
+    if not (executor.generates or embeds) or executor.encodes or executor.denoises:
+        more = ", or embeds texts" if embeds else ""
+        raise UsageError(
+            f"{model.path}: convert: wanted a model that predicts the next token of a text{more}"
+        )
     if executor.options.control is not None:
         raise UsageError("convert: a control vector is no weight of the model: wanted none")
 
@@ -204,27 +216,16 @@ def _values(metadata: Metadata, text: str | None, pre: str | None) -> dict[str, 
     return values
 
 
-def _write(
-    model: Model, folder: Path, name: str, text: str | None, merged: Mapping[str, MergedTensor],
-    options: LoadOptions, writing: WrittenAs,
-) -> tuple[list[Path], float]:  # fmt: skip
-    """The files, in a folder, and the most that the NMSE of their logits may be."""
-    held = model.executor.file.tensors
-    tensors = {key: merged[key].tensor if key in merged else tensor for key, tensor in held.items()}
-    file = _to_be_written(model, text, options.pre, tensors)
-    plan, kind = types_of_file(file, writing.type)
-    parts = split_plan(plan, writing.most_bytes)
-    paths = write_quantized(
-        file, plan, kind, folder / name, threads=options.threads or 1, progress=writing.progress, parts=parts
-    )
+def _furthest(plan: Sequence[Change], kind: str, merged: Mapping[str, MergedTensor]) -> float:
+    """The most that the NMSE of the file's logits may be."""
     rounded = any(change.dtype not in ("f32", change.tensor.dtype) for change in plan)
     if rounded and file_type(kind).format not in (*UNQUANTISED, "q8_0"):
-        return paths, FURTHEST_PACKED
-    return paths, FURTHEST if rounded or any(each.is_rounded for each in merged.values()) else FURTHEST_PLAIN
+        return FURTHEST_PACKED
+    return FURTHEST if rounded or any(each.is_rounded for each in merged.values()) else FURTHEST_PLAIN
 
 
 def _compared(model: Model, path: Path, options: LoadOptions, most: float) -> float:
-    """The NMSE of the file's logits against the model's; GraphmlError where they are others."""
+    """The NMSE of the file's logits, or rows, against the model's; GraphmlError where they are others."""
     same = LoadOptions(backend=options.backend, threads=options.threads, kv=options.kv, trust_arch=True)
     with load_model(path, same, no_progress) as other:
         return check_logits(model, other, most, "file")

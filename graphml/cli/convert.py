@@ -95,7 +95,8 @@ def convert(
             parts = f" in {len(done.paths)} parts" if len(done.paths) > 1 else ""
             adapters = f"; {done.n_merged} matrices with adapters" if done.n_merged else ""
             n_bytes = sum(path.stat().st_size for path in done.paths)
-            said = f"{size(n_bytes)}{parts}{adapters}; logits as the model's, NMSE {done.nmse:.1e}"
+            what = "logits" if opened.executor.generates else "rows"
+            said = f"{size(n_bytes)}{parts}{adapters}; {what} as the model's, NMSE {done.nmse:.1e}"
             output = done.path
         else:
             said = _folder(opened, output, like, python, opening)

@@ -41,12 +41,12 @@ def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
         os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         yield partial
         if durable:
-            _to_disk(partial)
+            to_disk(partial)
         if target.exists():
             partial.chmod(target.stat().st_mode & 0o7777)
         partial.replace(target)
         if durable and os.name == "posix":
-            _to_disk(target.parent)
+            to_disk(target.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
@@ -95,9 +95,7 @@ def remove_stale(folders: Iterable[Path]) -> None:
     """
     for path in (path for folder in folders for path in folder.glob(PARTIAL.format("*"))):
         with contextlib.suppress(OSError):
-            within = path.iterdir() if path.is_dir() and not path.is_symlink() else ()
-            newest = max(each.lstat().st_mtime for each in (path, *within))
-            if newest >= time.time() - STALE_S:
+            if newest_change(path) >= time.time() - STALE_S:
                 continue
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
@@ -105,11 +103,18 @@ def remove_stale(folders: Iterable[Path]) -> None:
                 path.unlink()
 
 
+def newest_change(path: Path) -> float:
+    """When a file, or a folder or what is in it, was last changed."""
+    within = path.iterdir() if path.is_dir() and not path.is_symlink() else ()
+    return max(float(each.lstat().st_mtime) for each in (path, *within))
+
+
 def _new_name() -> str:
     return PARTIAL.format(secrets.token_hex(8))
 
 
-def _to_disk(path: Path) -> None:
+def to_disk(path: Path) -> None:
+    """Have the system write what it holds of a file or a folder."""
     descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
         os.fsync(descriptor)

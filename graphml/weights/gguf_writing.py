@@ -6,8 +6,10 @@ meaning of keys, except `general.alignment`, which is left out: data is aligned 
 
 from __future__ import annotations
 
+import os
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,11 +22,15 @@ import numpy as np
 from graphml.errors import UsageError, WeightsError
 from graphml.system.read_files import reason
 from graphml.system.replaced_file import replacing
+from graphml.system.unfinished_work import mark_done, read_done
 from graphml.weights.gguf import ARRAY, DEFAULT_ALIGNMENT, MAGIC, NUMBERS, STRING
 from graphml.weights.metadata import Metadata, StoredValue
 from graphml.weights.tensor import PLAIN_DTYPES, PLAIN_TYPES, type_named
 
 ALIGNMENT = "general.alignment"
+NOTED_S = 5.0
+"""Seconds after which it is noted which tensors are on the disk, behind the next one."""
+Noted = Callable[[int, int], None]
 _VERSION = 3
 _CODES = {name: (code, dtype) for code, (name, dtype) in NUMBERS.items()}
 _PLAIN = {name: number for number, name in PLAIN_TYPES.items()}
@@ -47,10 +53,16 @@ class TensorPlan:
 
 
 class GgufFile:
-    """A file that is being written: its tensors' data, in their order."""
+    """A file that is being written: its tensors' data, in their order.
 
-    def __init__(self, file: BinaryIO, tensors: Sequence[TensorPlan]) -> None:
-        self._file, self._left = file, list(reversed(tensors))
+    n_done: how many of them are there already. noted: called as noted(tensors, bytes) with what is there.
+    """
+
+    def __init__(
+        self, file: BinaryIO, tensors: Sequence[TensorPlan], n_done: int = 0, noted: Noted | None = None
+    ) -> None:
+        self._file, self._left = file, list(reversed(tensors[n_done:]))
+        self.n_done, self._noted, self._noted_at = n_done, noted, time.monotonic()
 
     def add(self, pieces: Iterable[Any]) -> None:
         """All data of the next tensor, in pieces of bytes or arrays that add up to its length."""
@@ -61,11 +73,22 @@ class GgufFile:
         if size != plan.n_bytes:
             raise WeightsError(f"{plan.name}: wanted {plan.n_bytes} bytes of data; got {size}")
         self._file.write(bytes(-size % DEFAULT_ALIGNMENT))
+        self.n_done += 1
+        if time.monotonic() - self._noted_at >= NOTED_S:
+            self._note()
+
+    def _note(self) -> None:
+        if self._noted is not None:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._noted(self.n_done, self._file.tell())
+        self._noted_at = time.monotonic()
 
     def finish(self) -> None:
         """Nothing is missing."""
         if self._left:
             raise WeightsError(f"{self._left[-1].name}: its data was not written")
+        self._note()
 
 
 @contextmanager
@@ -81,6 +104,35 @@ def writing_gguf(
             yield written
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {reason(error)}") from None
+
+
+@contextmanager
+def continued_gguf(
+    path: Path, values: Mapping[str, StoredValue], tensors: Sequence[TensorPlan]
+) -> Iterator[GgufFile]:
+    """As of `writing_gguf`, of a file that a killed process may have begun, in a folder of `unfinished_work`.
+
+    It has its name at once. Tensors that were noted to be on the disk are kept: `n_done` of the file that
+    comes. OSError where it cannot be written.
+    """
+    head = _head(values, tensors)
+    n_done, n_bytes = read_done(path)
+    sizes = [plan.n_bytes + -plan.n_bytes % DEFAULT_ALIGNMENT for plan in tensors[:n_done]]
+    goes_on = n_done and n_bytes == len(head) + sum(sizes) and _begins_with(path, head)
+    with path.open("r+b" if goes_on else "wb") as file:
+        if goes_on:
+            file.seek(n_bytes)
+            file.truncate()
+        else:
+            file.write(head)
+        written = GgufFile(file, tensors, n_done if goes_on else 0, partial(mark_done, path))
+        yield written
+        written.finish()
+
+
+def _begins_with(path: Path, head: bytes) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(head)) == head
 
 
 def write_arrays(path: Path, values: Mapping[str, StoredValue], arrays: Iterable[tuple[str, Any]]) -> None:

@@ -6,10 +6,11 @@ Knows files, types and importance; nothing of commands.
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,10 +23,12 @@ from graphml.api.quantize import formats_of_files, quantize
 from graphml.api.quantize_plan import quantize_plan
 from graphml.backend import Progress, no_progress
 from graphml.errors import GraphmlError, UsageError, WeightsError
+from graphml.system.read_files import reason
+from graphml.system.unfinished_work import put_in_place, unfinished_work
 from graphml.weights.deferred import PassingTensor
 from graphml.weights.filemap import FileMap
 from graphml.weights.gguf import read_part
-from graphml.weights.gguf_writing import TensorPlan, stored_values, writing_gguf
+from graphml.weights.gguf_writing import TensorPlan, continued_gguf, stored_values
 from graphml.weights.metadata import StoredValue, stored
 from graphml.weights.model_file import ModelFile
 from graphml.weights.requantise import SCALE
@@ -191,33 +194,78 @@ def write_quantized(
 ) -> list[Path]:  # fmt: skip
     """Write the file, or a file for each of `parts` of the plan; its paths, see `paths_of`.
 
-    All get their names when all are whole. UsageError where one cannot be written, WeightsError for weights
-    that are no numbers; nothing is left behind then.
+    All get their names when all are whole. A killed process's work is gone on with. UsageError where one
+    cannot be written, WeightsError for weights that are no numbers; nothing is left behind then.
     """
-    parts = parts or [plan]
-    paths = paths_of(output, len(parts))
+    target = Path(os.path.realpath(output))
+    finals = paths_of(target, len(parts or [plan]))
     own = [path.resolve() for path in file.paths]
-    for path in paths:
+    for path in finals:
         if path.resolve() in own:
             raise UsageError(f"{path}: is the model itself; wanted another name")
+    try:
+        with unfinished_work(target, work_key(file, plan, importance)) as folder:
+            written = write_parts(
+                file, plan, kind, folder / target.name, importance, imatrix_name, threads, progress, parts
+            )
+            put_in_place(written, finals)
+    except OSError as error:
+        raise UsageError(f"{output}: cannot be written: {reason(error)}") from None
+    return paths_of(output, len(finals))
+
+
+def work_key(
+    file: ModelFile, plan: Sequence[Change], importance: Importance | None = None, *more: str
+) -> str:
+    """What decides the bytes of the new tensors: the files, weights in memory, importance, and the encoders.
+
+    more: what else does.
+    """
+    digest = hashlib.sha256(repr(more).encode())
+    for path in file.paths:
+        state = path.stat()
+        digest.update(repr((str(path.resolve()), state.st_size, state.st_mtime_ns)).encode())
+    for tensor in file.tensors.values():
+        if not tensor.mapped and not isinstance(tensor, PassingTensor):
+            digest.update(tensor.name.encode())
+            digest.update(tensor.data.data)
+    if importance is not None:
+        for name, sums in sorted(importance.sums.items()):
+            digest.update(name.encode() + sums.tobytes() + importance.counts[name].tobytes())
+    sample = np.random.default_rng(0).standard_normal((2, 512), np.float32)
+    for dtype in sorted({change.dtype for change in plan if change.dtype != change.tensor.dtype}):
+        digest.update(quantize(sample, dtype, np.ones(512, np.float32), threads=1).data)
+    return digest.hexdigest()
+
+
+def write_parts(
+    file: ModelFile, plan: Sequence[Change], kind: str, output: Path, importance: Importance | None = None,
+    imatrix_name: str = "", threads: int = 1, progress: Progress = no_progress,
+    parts: Sequence[Sequence[Change]] = (),
+) -> list[Path]:  # fmt: skip
+    """The files of `write_quantized`, in a folder of `unfinished_work`; OSError where they cannot be."""
+    parts = parts or [plan]
+    paths = paths_of(output, len(parts))
     values = _values(file, kind, importance, imatrix_name)
     total = sum(change.tensor.n_bytes for change in plan)
     done = 0
     progress("quantize", 0, total)
-    with ThreadPoolExecutor(max(threads, 1)) as pool, ExitStack() as all_written:
+    with ThreadPoolExecutor(max(threads, 1)) as pool:
         for number, (path, part) in enumerate(zip(paths, parts, strict=True)):
             head = dict(values) if number == 0 else {}
             if len(parts) > 1:
                 head |= split_values(number, len(parts), len(plan))
             tensors = [TensorPlan(change.tensor.name, change.dtype, change.tensor.shape) for change in part]
-            written = all_written.enter_context(writing_gguf(path, head, tensors))
-            for change in part:
-                written.add(_data(file, change, _importance_of(change.tensor, importance), pool))
-                done += change.tensor.n_bytes
-                if isinstance(change.tensor, PassingTensor):
-                    change.tensor.forget()
-                file.forget_pages()
-                progress("quantize", done, total)
+            with continued_gguf(path, head, tensors) as written:
+                n_there = written.n_done
+                done += sum(change.tensor.n_bytes for change in part[:n_there])
+                for change in part[n_there:]:
+                    written.add(_data(file, change, _importance_of(change.tensor, importance), pool))
+                    done += change.tensor.n_bytes
+                    if isinstance(change.tensor, PassingTensor):
+                        change.tensor.forget()
+                    file.forget_pages()
+                    progress("quantize", done, total)
     return paths
 
 

@@ -15,7 +15,8 @@ class Rope:
     """Arguments of `Builder.rope_table`; n_rot: dimensions that rotate.
 
     scaled: whether the table is, and not of n_rot and freq_base alone, without factors; first_factors:
-    whether of the file's factors the first n_rot / 2 alone are read, where it has more; long: what has
+    whether of the file's factors the first n_rot / 2 alone are read, where it has more; plain: whether
+    `rope_freqs` are passed over; long: what has
     LongRoPE's factors for long texts: texts, or contexts, of more than so many tokens; None: nothing has.
     """
 
@@ -29,6 +30,7 @@ class Rope:
     n_ctx_orig: int = 0
     scaled: bool = True
     first_factors: bool = False
+    plain: bool = False
     long: LongerThan | None = None
 
     def table(self, g: Builder, weights: Tensors | Layer | None = None) -> Node:
@@ -40,7 +42,7 @@ class Rope:
         if weights is None or not self.scaled:
             return self._table(g, None)
         short, long = (weights.get(f"rope_factors_{name}") for name in ("short", "long"))
-        common = weights.get("rope_freqs")
+        common = None if self.plain else weights.get("rope_freqs")
         if common is not None or self.long is None or short is None or long is None:
             return self._table(g, short if common is None else common)
         rows_T11, short_table = long_rows(g, *self.long), self._table(g, short)
@@ -121,6 +123,20 @@ def read_rope(keys: Keys, head_dim: int, n_ctx: int) -> Rope:
         beta_fast=keys.number("rope.scaling.yarn_beta_fast", 32.0),
         beta_slow=keys.number("rope.scaling.yarn_beta_slow", 1.0),
     )
+
+
+def read_rounded(keys: Keys, rope: Rope) -> Rope:
+    """The rope, or that of a folder whose yarn has exact bounds with rounded ones, as GGUF files have it.
+
+    Where its `rope.scaling.rounded` is overridden, as `graphml convert` proposes.
+    """
+    factor, original, attention, fast, slow = keys.numbers("rope.scaling.rounded_yarn", 5, 0.0)
+    if not keys.boolean("rope.scaling.rounded", False):
+        return rope
+    return replace(
+        rope, freq_scale=1.0 / factor, ext_factor=1.0, attn_factor=attention, beta_fast=fast, beta_slow=slow,
+        n_ctx_orig=int(original), plain=True,
+    )  # fmt: skip
 
 
 def stretched_base(base: float, times: float, n_rot: int) -> float:

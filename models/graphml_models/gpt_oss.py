@@ -7,6 +7,7 @@ T tokens, D model width, N heads, H head width, E experts, U used per token.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Self
 
@@ -16,6 +17,7 @@ from graphml.loading.architecture import Keys, Layer, SampleModel
 from graphml_models import _config, _windows, llama
 from graphml_models._attention import rotated_heads
 from graphml_models._experts import Chosen
+from graphml_models._rope import read_rounded
 from graphml_models._samples import transformer
 from graphml_models._windows import read_local_rope, read_windows, tables_by_layer
 
@@ -29,6 +31,7 @@ class Config(_windows.Config):
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
         known = _config.read(keys)
+        known = replace(known, rope=read_rounded(keys, known.rope))
         return cls(
             **vars(known),
             windows=read_windows(keys, known.n_layer, period=2),

@@ -59,7 +59,7 @@ REFUSED = {
     "gemma3n-shorter": "activation_sparsity_scale",
     "glm5_next": "ssm_conv1d_k.weight: llama.cpp's glm5-next has no such tensor",
     "glm5_next-free": "ssm_conv1d_k.weight: llama.cpp's glm5-next has no such tensor",
-    "gpt_oss": "rope_freqs.weight: llama.cpp's gpt-oss has no such tensor",
+    "gpt_oss": "gpt-oss.rope.scaling.rounded = False",
     "hrm_text": "attn_output.bias: llama.cpp's hrm_text has no such tensor",
     "hy_v3": "expert_shared_count = 2",
     "hy_v4": "attention.latent_norm_rms_epsilon = 1e-06",

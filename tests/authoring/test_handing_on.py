@@ -160,6 +160,6 @@ def test_what_no_weights_stand_for_is_refused(tmp_path: Path) -> None:
         pytest.raises(UsageError, match="is the model itself"),
     ):
         handing_on.hand_on(opened, model, arch, graphml.LoadOptions())
-    done = command(golden.file("eurobert-dense"), "-o", whole)
+    done = command(golden.file("dream-dense"), "-o", whole)
     assert "wanted a model that predicts the next token of a text" in done.output
     assert not whole.exists()

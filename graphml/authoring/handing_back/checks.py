@@ -17,6 +17,7 @@ import numpy as np
 
 from graphml.api.load_model import load_model
 from graphml.api.model import Model
+from graphml.api.text_rows import longest_text
 from graphml.authoring.peer_process import ask
 from graphml.authoring.verify.stages import nmse
 from graphml.backend import no_progress
@@ -24,6 +25,7 @@ from graphml.errors import GraphmlError
 from graphml.inspect.compare import archive
 from graphml.ir.graph import Graph
 from graphml.loading.open_file import open_path
+from graphml.loading.pooling import PADDING_ID
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.weights import Tensor
 
@@ -117,15 +119,35 @@ def _told(step: _GraphStep | None) -> str:
 def check_logits(wanted: Model, got: Model, most: float, whose: str) -> float:
     """The NMSE of what was written, open again; GraphmlError where it is more than `most`.
 
-    whose: file or folder, for the error.
+    Of a model that embeds texts its rows are compared. whose: file or folder, for the error.
     """
-    came = nmse(_logits_of(got)[1], _logits_of(wanted)[1])
+    furthest = 0.0
+    generates = wanted.executor.generates and got.executor.generates
+    if generates:
+        furthest = _compared("logits", whose, most, _logits_of(wanted)[1], _logits_of(got)[1])
+    stated = got.executor.pooling
+    for pooling in (*(() if generates else ("none",)), *(() if stated == "none" else (stated,))):
+        rows = [_rows_of(model, pooling, wanted) for model in (wanted, got)]
+        furthest = max(furthest, _compared("rows", whose, most, *rows))
+    return furthest
+
+
+def _compared(what: str, whose: str, most: float, wanted: Any, got: Any) -> float:
+    came = nmse(got, wanted) if got.shape == wanted.shape else float("inf")
     if not came <= most:
         raise GraphmlError(
-            f"convert: the {whose}'s logits are not the model's: wanted an NMSE of at most {most:g}; "
+            f"convert: the {whose}'s {what} are not the model's: wanted an NMSE of at most {most:g}; "
             f"got {came:.2g}"
         )
     return came
+
+
+def _rows_of(model: Model, pooling: str, of: Model) -> Any:
+    """The rows of some ids; of: the model that says which ids a text may have."""
+    count = min(N_TOKENS, longest_text(of.executor))
+    padding = of.executor.file.metadata.integer(f"{of.executor.architecture.name}.{PADDING_ID}", -1)
+    ids = np.random.default_rng(0).integers(0, of.executor.config.n_vocab, 2 * count).tolist()
+    return model.embed_ids([[id for id in ids if id != padding][:count]], pooling)[0]
 
 
 def _logits_of(model: Model) -> tuple[list[int], Any]:

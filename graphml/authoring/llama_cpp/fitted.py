@@ -22,7 +22,7 @@ from graphml.weights.deferred import PassingTensor
 
 RECORD = Path(__file__).with_name("read_by_llama_cpp.txt")
 COMMON = "*"
-_LAYER = re.compile(r"^blk\.\d+\.")
+_LAYER = re.compile(r"^((?:enc\.)?blk\.)\d+\.")
 _FACTORS = (".scale", ".input_scale")
 
 
@@ -56,8 +56,8 @@ def fitted_tensors(path: Path, arch: str, tensors: Mapping[str, Tensor]) -> dict
     done: dict[str, Tensor] = {}
     has_experts = any(".ffn_gate_inp." in name for name in tensors)
     for name, tensor in tensors.items():
-        pattern = _LAYER.sub("blk.#.", name)
-        part = pattern.removeprefix("blk.#.")
+        pattern = _LAYER.sub(r"\1#.", name)
+        part = pattern.rpartition("#.")[2]
         if _is_gated(part, name, tensor, tensors, known):
             gate, up = _halves(name, tensor)
             done |= {gate.name: gate, up.name: up}

@@ -13,15 +13,20 @@ from typing import Any
 
 import numpy as np
 
+from graphml.authoring.llama_cpp import embedding_terms
 from graphml.authoring.llama_cpp.fitted import architecture_names, fitted_tensors, neighbours, reads
 from graphml.errors import UsageError
 from graphml.loading.huggingface.folder import CONFIG, language_model
 from graphml.loading.huggingface.json_files import read_json
+from graphml.loading.huggingface.rope import OF_YARN, ROUNDED, YARN
 from graphml.weights import Metadata, ModelFile, Tensor
+from graphml.weights.gguf_writing import stored_values
 from graphml.weights.metadata import StoredValue, stored
 
-RMS, WINDOW, LONGEST = "attention.layer_norm_rms_epsilon", "attention.sliding_window", "context_length"
+RMS, EPS = "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"
+WINDOW, LONGEST = "attention.sliding_window", "context_length"
 PATTERN, HEADS_KV = "attention.sliding_window_pattern", "attention.head_count_kv"
+FACTORS = "rope_freqs.weight"
 INDEX_WIDTH = "attention.indexer.key_length"
 SECTIONED = ("paddleocr", "qwen2vl", "qwen35", "qwen35moe", "qwen3vl", "qwen3vlmoe", "qwen4exp")
 """Architectures that want the axes of positions; others turn pairs of others dimensions with them."""
@@ -57,7 +62,11 @@ Rule = Callable[[Any, SaidModel], bool]
 
 
 def _same_as(key: str) -> Rule:
-    return lambda value, model: np.float32(value) == np.float32(model.value(key))
+    def rule(value: Any, model: SaidModel) -> bool:
+        other = model.value(key)
+        return other is not None and bool(np.float32(value) == np.float32(other))
+
+    return rule
 
 
 def _is(*allowed: Any) -> Rule:
@@ -118,8 +127,13 @@ OWN: Mapping[str, tuple[Rule, str]] = {
     "expert_router_jitter": (lambda value, model: False, "the softmax of all experts, no sparse mixer"),
     "halves_parallel": (lambda value, model: value is not model.has("ffn_norm"), "what tensors say"),
     "heads_normed": (lambda value, model: value is model.has("attn_q_norm"), "what tensors say"),
+    "dense_2.activation": (_is("identity"), "dense layers without an activation"),
+    "dense_3.activation": (_is("identity"), "dense layers without an activation"),
     "kda.unit_epsilon": ONE_EPS,
     "lightning.layer_norm_rms_epsilon": ONE_EPS,
+    "position_padding_id": (_any, ""),  # no text has it
+    ROUNDED: (_any, ""),  # by the tensor, see `_with_rounded_bounds`
+    OF_YARN: (_any, ""),
     "rope.scaling.by_text": (_any, "factors by the context that is asked for"),
     "router.normalise": (
         lambda value, model: value is (model.arch != "qwen2moe"),
@@ -127,6 +141,7 @@ OWN: Mapping[str, tuple[Rule, str]] = {
     ),
     "ssm.dt_b_c_rms_epsilon": ONE_EPS,
     "ssm.time_step_min": (_is(0.0), "no least time step"),
+    "token_type_by_id": (_is(False), "one kind for all tokens, those of a second text among them"),
 }
 """Keys of graphml alone, which are left out -> whether llama.cpp does what a value says, and what it does."""
 UNREAD: Mapping[str, tuple[Rule, str]] = {
@@ -147,6 +162,7 @@ UNREAD: Mapping[str, tuple[Rule, str]] = {
     "leading_dense_block_count": (_any, ""),  # tensors say it
     "rope.scaling.yarn_beta_fast": (_is(32.0), "32"),
     "rope.scaling.yarn_beta_slow": (_is(1.0), "1"),
+    EPS: (_same_as(RMS), f"that of {RMS}"),
     RMS: (_any, ""),
     WINDOW: (_no_window, "no window in this architecture"),
     "vocab_size": (_any, ""),
@@ -172,6 +188,7 @@ READ_OTHERWISE: Mapping[tuple[str, str], tuple[Rule, str]] = {
     ),
     ("dots1", HEADS_KV): AS_MANY,
     ("exaone4", WINDOW): (_window_of_exaone, "no window in this architecture but with 64 layers"),
+    ("gemma-embedding", "final_logit_softcapping"): (_any, ""),  # there are no logits
     ("gemma4", PATTERN): (lambda value, model: any(value), "windows in some layers"),
     ("glm-dsa", INDEX_WIDTH): SIXTY_FOURS,
     ("laguna", PATTERN): (_full_first, "parts of heads that turn as in the first layer"),
@@ -188,14 +205,15 @@ def in_its_terms(file: ModelFile) -> tuple[dict[str, StoredValue], dict[str, Ten
 
     UsageError with the key or the tensor for what llama.cpp cannot be told.
     """
-    metadata = file.metadata
-    own = metadata.text("general.architecture")
-    arch = "llama" if own == "mistral" else own
+    own = file.metadata.text("general.architecture")
+    arch = _name(file.metadata, own)
     if arch not in architecture_names():
         raise UsageError(f"{file.path}: convert: llama.cpp has no architecture {own!r}")
     if arch in UNSAID:
         raise UsageError(f"{file.path}: convert: llama.cpp's {arch} wants keys that no folder says")
     keys, _ = reads(arch)
+    file = _with_rounded_bounds(file, own, arch)
+    metadata = file.metadata
     tensors = neighbours(metadata, file.tensors) if own == "mistral" else dict(file.tensors)
     tensors = fitted_tensors(file.path, arch, tensors)
     model = SaidModel(arch, lambda key: metadata.get(f"{own}.{key}"), tensors)
@@ -204,12 +222,47 @@ def in_its_terms(file: ModelFile) -> tuple[dict[str, StoredValue], dict[str, Ten
         short = key.removeprefix(f"{own}.")
         if key in values or key.startswith("tokenizer."):
             continue
-        if short == key and not key.startswith(("general.", *BARE)):
+        if key.startswith(embedding_terms.SENTENCES):
+            embedding_terms.check_sentences(file, key)
+        elif short == key and not key.startswith(("general.", *BARE)):
             raise UsageError(f"{file.path}: convert: {key}: is no key of {own}, which a GGUF file could have")
         if short != key and not _holds(file, model, key, short, short in keys):
             continue
         values[key if short == key else f"{arch}.{short}"] = typed(short, metadata, key)
-    return values | _following(file, model, keys, values), tensors
+    values |= _following(file, model, keys, values) | embedding_terms.added(file, arch, tensors)
+    return values, tensors
+
+
+def _name(metadata: Metadata, own: str) -> str:
+    """What llama.cpp calls an architecture."""
+    if own == "gemma3" and not metadata.boolean("gemma3.attention.causal", True):
+        return "gemma-embedding"
+    return "llama" if own == "mistral" else own
+
+
+def _with_rounded_bounds(file: ModelFile, own: str, arch: str) -> ModelFile:
+    """The file, whose yarn has rounded bounds where an override says so.
+
+    UsageError for exact ones, where llama.cpp's architecture reads no factors of frequencies.
+    """
+    key = f"{own}.{ROUNDED}"
+    if not file.metadata.has(key):
+        return file
+    if not file.metadata.boolean(key):
+        if FACTORS in file.tensors and FACTORS not in reads(arch)[1]:
+            raise UsageError(
+                f"{file.path}: convert: {key} = False, truncate of config.json, cannot be said to "
+                f"llama.cpp's {arch}, whose yarn has rounded bounds. --override-kv {key}=bool:true states "
+                "another model, that of the files which run there"
+            )
+        return file
+    numbers = dict(zip(YARN, file.metadata.numbers(f"{own}.{OF_YARN}"), strict=True))
+    values = {**stored_values(file.metadata), f"{own}.rope.scaling.type": stored("yarn")}
+    for name, number in numbers.items():
+        whole = name == "original_context_length"
+        values[f"{own}.rope.scaling.{name}"] = stored(int(number) if whole else number)
+    tensors = {name: tensor for name, tensor in file.tensors.items() if name != FACTORS}
+    return file.with_metadata(Metadata(file.path, values)).with_tensors(tensors)
 
 
 def _holds(file: ModelFile, model: SaidModel, key: str, short: str, is_read: bool) -> bool:

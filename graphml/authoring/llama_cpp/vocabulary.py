@@ -13,6 +13,7 @@ from typing import Any
 
 from graphml.authoring.llama_cpp.terms import typed
 from graphml.errors import GraphmlError, UsageError
+from graphml.loading.huggingface.sentence_modules import SCORED
 from graphml.loading.huggingface.tokenizer_files import CONTROL, NORMAL, sentencepiece_metadata
 from graphml.text.tokenizer.huggingface import KEY
 from graphml.text.tokenizer.pieces import LETTER_BYTES
@@ -98,7 +99,7 @@ def _of_library(file: ModelFile, whole: Mapping[str, Any], kept: Values, pre: st
     if kind == "Unigram":
         return {**around, **_unigram(whole, tokens)}
     if kind == "WordPiece":
-        return {**around, **_words(file, whole, kept)}
+        return {**around, **_words(file, whole, kept, around)}
     raise _refused(file, f"its model is {kind[:40]!r}: wanted BPE, Unigram or WordPiece")
 
 
@@ -114,8 +115,7 @@ def _around(file: ModelFile, whole: Mapping[str, Any]) -> Values:
     library.no_truncation()
     library.no_padding()
     plain, full = (library.encode("a", add_special_tokens=special).ids for special in (False, True))
-    at = next(i for i in range(len(full) + 1) if full[i : i + len(plain)] == plain)
-    before, behind = full[:at], full[at + len(plain) :]
+    before, behind = _beside(full, plain)
     if len(before) > 1 or len(behind) > 1:
         raise _refused(file, f"it puts {len(before)} tokens before a text and {len(behind)} behind it")
     values: Values = {}
@@ -123,6 +123,24 @@ def _around(file: ModelFile, whole: Mapping[str, Any]) -> Values:
         values[PREFIX + flag] = stored(bool(ids))
         if ids:
             values[f"{PREFIX}{name}_token_id"] = stored(ids[0], "u32")
+    return values | _between(library, behind)
+
+
+def _beside(ids: list[int], inner: list[int]) -> tuple[list[int], list[int]]:
+    """What is before and behind the first place of some ids."""
+    at = next((i for i in range(len(ids) + 1) if ids[i : i + len(inner)] == inner), len(ids))
+    return ids[:at], ids[at + len(inner) :]
+
+
+def _between(library: Any, behind: list[int]) -> Values:
+    """The separator of two texts, where it follows the token that is behind each text."""
+    first, second = (library.encode(text, add_special_tokens=False).ids for text in ("a", "b"))
+    pair = library.encode("a", "b").ids
+    middle, _ = _beside(_beside(pair, first)[1], second)
+    follows = len(behind) == 1 and middle == [*behind, *middle[1:]] and len(middle) == 1 + len(behind)
+    values: Values = {PREFIX + "add_sep_token": stored(follows)}
+    if follows:
+        values[PREFIX + "seperator_token_id"] = stored(middle[1], "u32")
     return values
 
 
@@ -194,9 +212,14 @@ def _puts_space(whole: Mapping[str, Any]) -> bool:
     return _puts(whole.get("normalizer")) or _puts(whole.get("pre_tokenizer"))
 
 
-def _puts(step: Any) -> bool:
+def _steps(step: Any) -> Iterator[Mapping[str, Any]]:
+    """A step of a normaliser or a pre-tokenizer, and those of a sequence."""
     parts = [step, *((step or {}).get("normalizers") or []), *((step or {}).get("pretokenizers") or [])]
-    for part in (of for of in parts if isinstance(of, dict)):
+    yield from (of for of in parts if isinstance(of, dict))
+
+
+def _puts(step: Any) -> bool:
+    for part in _steps(step):
         if part.get("type") == "Prepend":
             return True
         if part.get("type") == "Metaspace":
@@ -208,11 +231,12 @@ def _puts(step: Any) -> bool:
 def _unigram(whole: Mapping[str, Any], tokens: Sequence[str]) -> Values:
     scores = {text: float(score) for text, score in whole["model"]["vocab"]}
     charsmap = next(_charsmaps(whole.get("normalizer")), None)
+    merges = any(part.get("type") == "WhitespaceSplit" for part in _steps(whole.get("pre_tokenizer")))
     values = {
         PREFIX + "model": stored("t5"),
         PREFIX + "scores": stored([scores.get(text, -1000.0) for text in tokens], "f32"),
         PREFIX + "add_space_prefix": stored(_puts_space(whole)),
-        PREFIX + "remove_extra_whitespaces": stored(charsmap is not None),
+        PREFIX + "remove_extra_whitespaces": stored(charsmap is not None or merges),
     }
     unknown = whole["model"].get("unk_id")
     if unknown is not None:
@@ -230,8 +254,8 @@ def _charsmaps(step: Any) -> Iterator[str]:
             yield from _charsmaps(part)
 
 
-def _words(file: ModelFile, whole: Mapping[str, Any], kept: Values) -> Values:
-    """WordPiece: the start of a word is marked, what is within a word is not."""
+def _words(file: ModelFile, whole: Mapping[str, Any], kept: Values, around: Values) -> Values:
+    """WordPiece: the start of a word is marked, what is within a word is not; a separator ends texts."""
     inner = str(whole["model"].get("continuing_subword_prefix", "##"))
     tokens: list[str] = kept[PREFIX + "tokens"].read(None)
     types: list[int] = kept[PREFIX + "token_type"].read(None)
@@ -239,14 +263,23 @@ def _words(file: ModelFile, whole: Mapping[str, Any], kept: Values) -> Values:
         text if kind != NORMAL else text.removeprefix(inner) if text.startswith(inner) else f"\u2581{text}"
         for text, kind in zip(tokens, types, strict=True)
     ]
-    normalizer = whole.get("normalizer") or {}
-    lowercase = bool(normalizer.get("lowercase", False))
-    accents = normalizer.get("strip_accents")
+    steps = [*_steps(whole.get("normalizer"))]
+    of_bert: Mapping[str, Any] = next((step for step in steps if step.get("type") == "BertNormalizer"), {})
+    lowercase = bool(of_bert.get("lowercase", False))
+    accents = of_bert.get("strip_accents")
+    accents = lowercase if accents is None else bool(accents)
+    accents = accents or any(step.get("type") == "StripAccents" for step in steps)
+    lowercase = lowercase or any(step.get("type") == "Lowercase" for step in steps)
+    end = around.get(PREFIX + "eos_token_id")
+    separator: Values = {} if end is None else {PREFIX + "seperator_token_id": end}
     return {
+        **separator,
+        PREFIX + "add_eos_token": stored(False),
+        PREFIX + "add_sep_token": stored(end is not None),
         PREFIX + "model": stored("bert"),
         PREFIX + "tokens": stored(marked),
         PREFIX + "normalizer.lowercase": stored(lowercase),
-        PREFIX + "normalizer.strip_accents": stored(lowercase if accents is None else bool(accents)),
+        PREFIX + "normalizer.strip_accents": stored(accents),
     }
 
 
@@ -261,6 +294,16 @@ def _compare(file: ModelFile, values: Values) -> None:
         _compare_text(file, before, after, text, False)
     for text in _with_control_tokens(values):
         _compare_text(file, before, after, text, True)
+    own = file.metadata.text("general.architecture")
+    if file.metadata.integer(f"{own}.pooling_type", 0) == SCORED:
+        _compare_pair(file, before, after)
+
+
+def _compare_pair(file: ModelFile, before: Tokenizer, after: Tokenizer) -> None:
+    """Refuse other tokens around and between two texts, of a model that scores them."""
+    wanted, came = (of.pair(*TEXTS[:2]) for of in (before, after))
+    if wanted != came:
+        raise _refused(file, f"a pair of texts: wanted ids {str(wanted)[:120]}; got {str(came)[:120]}")
 
 
 def _compare_text(file: ModelFile, before: Tokenizer, after: Tokenizer, text: str, parse: bool) -> None:

@@ -89,6 +89,9 @@ def _drop_unread_part(config: HfConfig, parameters: Fields) -> None:
         )
 
 
+ROUNDED, OF_YARN = "rope.scaling.rounded", "rope.scaling.rounded_yarn"
+"""Keys of yarn with exact bounds: whether they are rounded, False, and the numbers in the order of `YARN`."""
+YARN = ("factor", "original_context_length", "attn_factor", "yarn_beta_fast", "yarn_beta_slow")
 STILL = 1e30  # what divides the frequency of a pair that does not turn
 
 
@@ -293,18 +296,23 @@ def _yarn(config: HfConfig, scaling: Fields, factor: float, original: int) -> di
 
 
 def _exact_yarn(config: HfConfig, yarn: dict[str, Value], n_rot: int, base: float) -> dict[str, Value]:
-    """Yarn whose bounds are not rounded, as gpt-oss has it: what divides each frequency, [n_rot / 2]."""
-    factor, original, own, fast, slow = (
-        float(str(yarn[f"rope.scaling.{name}"]))
-        for name in ("factor", "original_context_length", "attn_factor", "yarn_beta_fast", "yarn_beta_slow")
-    )
+    """Yarn whose bounds are not rounded, as gpt-oss has it: what divides each frequency, [n_rot / 2].
+
+    The numbers of the yarn with rounded bounds are beside it: GGUF knows no other.
+    """
+    numbers = [float(str(yarn[f"rope.scaling.{name}"])) for name in YARN]
+    factor, original, own, fast, slow = numbers
     low, high = (
         n_rot * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base)) for turns in (fast, slow)
     )
     low, high = max(low, 0.0), min(high, n_rot - 1.0)
     slowed = np.clip((np.arange(n_rot // 2) - low) / max(high - low, 1e-3), 0.0, 1.0)
     config.tensors["rope_freqs.weight"] = (1.0 / (slowed / factor + 1.0 - slowed)).astype(np.float32)
-    return {"rope.scaling.attn_factor": own * (0.1 * math.log(factor) + 1.0)}
+    return {
+        "rope.scaling.attn_factor": own * (0.1 * math.log(factor) + 1.0),
+        ROUNDED: False,
+        OF_YARN: numbers,
+    }
 
 
 def _longrope(config: HfConfig, scaling: Fields, n_rot: int, n_ctx: int, original: int) -> dict[str, Value]:

@@ -13,7 +13,8 @@ from graphml.backend import Progress, no_progress
 from graphml.errors import UsageError
 from graphml.weights import ModelFile, Tensor
 from graphml.weights.gguf_writing import TensorPlan, stored_values, writing_gguf
-from graphml.weights.metadata import StoredValue, stored
+from graphml.weights.metadata import StoredValue
+from graphml.weights.split import split_values
 from graphml.workshop.quantized_file import Change, part_names, split_plan
 
 PIECE = 64 << 20
@@ -62,12 +63,8 @@ def split_file(
     paths = part_names(output, len(parts))
     _check_own(file, paths)
     for number, (path, part) in enumerate(zip(paths, parts, strict=True)):
-        head = {
-            **(_unsplit(file) if number == 0 else {}),
-            "split.no": stored(number, "u16"),
-            "split.count": stored(len(parts), "u16"),
-            "split.tensors.count": stored(len(file.tensors), "i32"),
-        }
+        own = _unsplit(file) if number == 0 else {}
+        head = own | split_values(number, len(parts), len(file.tensors))
         copied(path, head, [change.tensor for change in part], progress)
     return paths
 
