@@ -12,14 +12,15 @@ import numpy as np
 
 from graphml.api.inspected_model import InspectedModel
 from graphml.api.keywords import hinted
+from graphml.api.text_prompts import prompt_of
 from graphml.api.text_rows import (
     TOGETHER,
     Cancellation,
     TextEngines,
     chosen_pooling,
+    cut_rows,
     normalized,
     pair_ids,
-    prompt_of,
     texts_of,
 )
 from graphml.backend import Progress, no_progress
@@ -51,24 +52,35 @@ class EmbeddingModel(InspectedModel):
         pooling: str | None = None,
         normalize: bool = True,
         prompt_name: str | None = None,
+        *,
+        prompt: str | None = None,
+        dimensions: int | None = None,
     ) -> Floats:
         """The embedding of a text, float32 [d], or of each of several, [n, d].
 
         pooling: what the rows of a text's tokens become: `mean`, `cls` (the first), `last`, or `rank`, the
         scores of a classifier; None: what the file says, else `last` of a decoder. Any model does it, by the
         rows that its logits are made of. normalize: bring rows, not scores, to length 1. prompt_name: which
-        prompt of a folder of sentence-transformers is put before each text; None: its default one, if any.
+        prompt is put before each text, of a folder of sentence-transformers or of the model's family, as
+        "query" and "document"; None: the folder's default one, if any. prompt: the text that is put there.
+        dimensions: only so many numbers of a row, the first ones, before it is brought to length 1.
         A text must have at most `n_batch` tokens. UsageError for other arguments, or an encoder whose file
         says nothing of pooling; TokenizerError without a vocabulary.
         """
         self._open()
         chosen = chosen_pooling(self.executor, pooling)
-        prompt = prompt_of(self.executor, prompt_name)
-        if prompt and self.encode(prompt) != self.encode(prompt, parse_special=True):
-            raise UsageError(f"{self.path}: prompt {prompt[:80]!r} spells control tokens: wanted text alone")
-        rows = self._embedded([self.encode(prompt + text) for text in texts_of(texts)], chosen)
+        before = self.text_prompt(prompt_name, prompt)
+        rows = self._embedded([self.encode(before + text) for text in texts_of(texts)], chosen)
+        rows = cut_rows(rows, dimensions, chosen)
         rows = normalized(rows) if normalize and chosen != "rank" else rows
         return rows[0] if isinstance(texts, str) else rows
+
+    def text_prompt(self, name: str | None = None, prompt: str | None = None) -> str:
+        """What `embed` puts before texts, by its arguments `prompt_name` and `prompt`; errors as of it."""
+        before = prompt_of(self.executor, name, prompt)
+        if before and self.encode(before) != self.encode(before, parse_special=True):
+            raise UsageError(f"{self.path}: prompt {before[:80]!r} spells control tokens: wanted text alone")
+        return before
 
     def embed_tokens(self, text: str) -> Floats:
         """The embedding of each of a text's tokens, float32 [tokens, d]."""
@@ -91,17 +103,23 @@ class EmbeddingModel(InspectedModel):
         return np.concatenate(rows) if rows else np.empty((0, 0), np.float32)
 
     def embed_ids(
-        self, texts: Sequence[Sequence[int]], pooling: str, *, cancellation: Cancellation | None = None
+        self,
+        texts: Sequence[Sequence[int]],
+        pooling: str,
+        *,
+        cancellation: Cancellation | None = None,
+        progress: Progress | None = None,
     ) -> list[Floats]:
         """The rows of each text's ids, float32 [rows, d]: one, with the pooling `none` one for each id.
 
-        Texts of several threads share steps; cancellation: ends these. Errors as of `embed`.
+        Texts of several threads share steps; cancellation: ends these. progress: in place of the model's.
+        Errors as of `embed`.
         """
         self._open()
         if pooling not in (*POOLINGS, "none"):
             raise UsageError(f"pooling: wanted one of {', '.join(POOLINGS)} or none; got {pooling!r}")
-        progress = self._progress if len(texts) > TOGETHER else no_progress
-        return self._texts.rows(texts, pooling, progress, cancellation)
+        shown = progress or (self._progress if len(texts) > TOGETHER else no_progress)
+        return self._texts.rows(texts, pooling, shown, cancellation)
 
     def _open(self) -> None:
         if self.executor.closed:

@@ -19,7 +19,7 @@ from graphml.errors import BackendError, UsageError
 from graphml.ir.cells import BLOCK_SIZE
 from graphml.ir.op import Floats
 from graphml.loading.pooling import KINDS_BY_ID, PADDING_ID, POOLINGS
-from graphml.options.argument_checks import items_of, text_of
+from graphml.options.argument_checks import items_of, text_of, whole_number
 from graphml.runtime.blocks.block_pool import BlockPool
 from graphml.runtime.blocks.request import Request
 from graphml.runtime.blocks.sequence import Sequence as RunningSequence
@@ -33,8 +33,7 @@ from graphml.text.tokenizer import Tokenizer
 
 TOGETHER = 8
 """Texts of one step at most, of a model's own engine of texts."""
-LONGEST, DEFAULT_PROMPT = "sentence_transformers.max_seq_length", "sentence_transformers.default_prompt"
-PROMPTS, PROMPT = "sentence_transformers.prompts", "sentence_transformers.prompt"
+LONGEST = "sentence_transformers.max_seq_length"
 AHEAD = 4
 """Steps for which texts of one caller wait, so that other requests need not wait for all of its texts."""
 
@@ -89,6 +88,23 @@ def normalized(rows: Floats, kind: int = 2) -> Floats:
     return np.asarray(wide / np.where(largest > 0, norm, 1.0), np.float32)
 
 
+def cut_rows(rows: Floats, dimensions: int | None, pooling: str) -> Floats:
+    """The first `dimensions` numbers of each row; None: all. They may have another length than 1.
+
+    Models trained for it lose little by that (Matryoshka, Kusupati et al. 2022, arXiv:2205.13147). UsageError
+    for scores, which `pooling` "rank" gives, and for more numbers than a row has.
+    """
+    if dimensions is None:
+        return rows
+    number, width = whole_number(dimensions), rows.shape[1] if len(rows) else None
+    if pooling == "rank":
+        raise UsageError(f"dimensions: wanted none beside the scores of a classifier; got {dimensions!r}")
+    if number is None or number < 1 or (width is not None and number > width):
+        most = "at least 1" if width is None else f"1 to {width}, the numbers of a row"
+        raise UsageError(f"dimensions: wanted {most}; got {dimensions!r}")
+    return rows[:, :number]
+
+
 def check_texts(executor: Executor, texts: Sequence[Sequence[int]]) -> None:
     """UsageError for a text without ids or of more than n_batch: all of a text takes part in one step.
 
@@ -124,19 +140,12 @@ def longest_text(executor: Executor) -> int:
     return int(min(executor.n_batch, executor.config.n_ctx, stated))
 
 
-def prompt_of(executor: Executor, name: str | None) -> str:
-    """What a folder of sentence-transformers puts before texts by a name; None: the one by default, if any.
-
-    UsageError for a name that it does not have.
-    """
-    metadata = executor.file.metadata
-    names = metadata[PROMPTS] if metadata.has(PROMPTS) else []
-    if name is None:
-        name = metadata.text(DEFAULT_PROMPT, "")
-    elif name not in names:
-        known = f"wanted one of {', '.join(map(repr, names))}" if names else "its file has none"
-        raise UsageError(f"prompt_name: {executor.file.path}: {known}; got {name!r:.80}")
-    return metadata.text(f"{PROMPT}.{name}") if name else ""
+def cut_ids(ids: Sequence[int], most: int, tokenizer: Tokenizer) -> list[int]:
+    """The first ids, at most so many; a token that stands behind every text, as BERT's [SEP], stays."""
+    if len(ids) <= most:
+        return list(ids)
+    closed = tokenizer.is_special(ids[-1]) or tokenizer.encode("")[-1:] == [ids[-1]]
+    return [*ids[: most - 1], ids[-1 if closed else most - 1]]
 
 
 class Cancellation:

@@ -5,18 +5,15 @@ A line that is no request is one with a reason. Knows files; nothing of models o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from graphml.errors import UsageError
+from graphml.system.row_files import WrongLine, read_rows
 
 CHAT, COMPLETIONS, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
 ENDPOINTS = (CHAT, COMPLETIONS, EMBEDDINGS, "/v1/responses")
-TABLES = (".parquet", ".arrow")
-LONGEST = 64 << 20  # bytes of a line
 OWN = ("custom_id", "method", "url", "body")
 COLUMNS = {"messages": CHAT, "prompt": COMPLETIONS, "text": COMPLETIONS, "input": EMBEDDINGS}
 """What a row has -> the endpoint that answers it."""
@@ -57,62 +54,13 @@ def read_requests(path: Path, texts: str, defaults: BatchDefaults) -> Iterator[B
 
     texts: the endpoint of lines and prompts that are plain text. UsageError for a file that cannot be read.
     """
-    for number, row in _rows(path):
-        request = row if isinstance(row, BatchRequest) else _request(number, row, texts)
+    for number, row in read_rows(path):
+        if isinstance(row, WrongLine):
+            request = BatchRequest(number, f"line-{number}", problem=row.problem)
+        else:
+            request = _request(number, row, texts)
         body = {**defaults.of(request.url), **request.body}
         yield request if request.problem else replace(request, body=body)
-
-
-def _rows(path: Path) -> Iterator[tuple[int, Any]]:
-    """Number and value of each line or row; a line that cannot be read is a request with its problem."""
-    ending = path.suffix.lower()
-    if path.is_dir() or ending in TABLES:
-        yield from enumerate(_table_rows(path), 1)
-        return
-    if path.exists() and not path.is_file():
-        raise UsageError(f"{path}: wanted a plain file: a job reads it again when it goes on")
-    try:
-        with path.open("rb") as file:
-            for number, raw in enumerate(iter(lambda: file.readline(LONGEST + 1), b""), 1):
-                if len(raw) > LONGEST:
-                    raise UsageError(f"{path}: line {number}: wanted at most {LONGEST >> 20} MiB")
-                if raw.strip():
-                    yield number, _line(number, raw, is_text=ending not in (".jsonl", ".ndjson", ".json"))
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from None
-
-
-def _line(number: int, raw: bytes, is_text: bool) -> Any:
-    try:
-        text = raw.decode("utf-8").removeprefix("\ufeff" if number == 1 else "").rstrip("\r\n")
-        return text if is_text else json.loads(text)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        what = "UTF-8" if isinstance(error, UnicodeDecodeError) else "JSON"
-        return BatchRequest(number, f"line-{number}", problem=f"no {what}: {error}")
-
-
-def _table_rows(path: Path) -> Iterator[Any]:
-    """The rows of a parquet or arrow file, or of a folder of those, as a dataset of Hugging Face is saved."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ModuleNotFoundError:
-        raise UsageError(f"{path}: tables are read with pyarrow: pip install pyarrow") from None
-    files = [path]
-    if path.is_dir():
-        files = sorted(each for ending in TABLES for each in path.rglob(f"*{ending}"))
-        if not files:
-            raise UsageError(f"{path}: wanted a file, or a folder with {' or '.join(TABLES)} files")
-    for file in files:
-        try:
-            if file.suffix.lower() == ".parquet":
-                batches = pq.ParquetFile(file).iter_batches(batch_size=256)
-            else:
-                batches = pa.ipc.open_stream(pa.memory_map(str(file)))
-            for batch in batches:
-                yield from batch.to_pylist()
-        except (pa.ArrowException, OSError) as error:
-            raise UsageError(f"{file}: no table that pyarrow reads: {error}") from None
 
 
 def _request(number: int, row: Any, texts: str) -> BatchRequest:

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 from graphml.batch_jobs.requests import BatchRequest
 from graphml.errors import UsageError
 from graphml.system.closing import Closing
+from graphml.system.file_lock import lock_alone
 from graphml.system.replaced_file import replacing
 
 ERRORS = ".errors.jsonl"
@@ -46,7 +47,7 @@ class ResultFile(Closing):
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror or error}") from None
         try:
-            _lock(self._file, path)
+            lock_alone(self._file, path)
             self._size = self._read()
         except BaseException:
             self._file.close()
@@ -125,14 +126,3 @@ class ResultFile(Closing):
         with contextlib.suppress(OSError):
             os.fsync(self._file.fileno())
         self._file.close()
-
-
-def _lock(file: BinaryIO, path: Path) -> None:
-    try:
-        import fcntl
-    except ModuleNotFoundError:  # Windows
-        return
-    try:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise UsageError(f"{path}: another job writes this file") from None

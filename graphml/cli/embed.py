@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 from textwrap import shorten
 from typing import Annotated
 
 import typer
 
 from graphml.api.text_rows import chosen_pooling, normalized
+from graphml.cli.embedded_file import check_alone, check_files, embed_to_file
 from graphml.cli.options import options
 from graphml.cli.options.opening import find, load, model_and_texts
 from graphml.cli.options.standard_input import text_beside
 from graphml.cli.options.typer_options import beginning_with, grouped
 from graphml.cli.terminal.console import Bars, say, write, write_json
 from graphml.errors import UsageError
+from graphml.ir.op import Floats
 from graphml.loading import fetch
+from graphml.workshop.embedded_files import EmbedSettings
 
 FORMATS = ("json", "json+", "array", "raw")  # of llama-embedding
 SHOWN = 60  # characters of a text behind its cosines
@@ -63,9 +68,39 @@ def embed(
         str | None,
         typer.Option(
             metavar="NAME", show_default=False,
-            help="Prompt of a folder of sentence-transformers before each text; by default its default one.",
+            help="Prompt before each text, such as query or document, of a folder of sentence-transformers "
+            "or of the model's family; by default the folder's default one.",
         ),
     ] = None,
+    prompt: Annotated[
+        str | None,
+        typer.Option("--prompt", metavar="TEXT", help="Text before each text.", show_default=False),
+    ] = None,
+    dimensions: Annotated[
+        int | None,
+        typer.Option(
+            "--dimensions", min=1, metavar="N", show_default="all",
+            help="First numbers of each embedding that are kept, for models that are trained for it.",
+        ),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", "-f", metavar="FILE", show_default=False,
+                     help="A file of texts, for --output: .txt (a line a text), .jsonl, .csv, .parquet."),
+    ] = None,
+    written: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="OUT", show_default=False,
+                     help="Embeddings of --file: .npy (float32 [n, d]), or its columns and `embedding` as "
+                     ".parquet or .jsonl. The same command goes on after a kill."),
+    ] = None,
+    column: Annotated[
+        str | None,
+        typer.Option("--column", metavar="NAME", show_default="text", help="Column of --file with texts."),
+    ] = None,
+    truncate: Annotated[
+        bool, typer.Option("--truncate", help="Cut texts of --file that are too long for a step.")
+    ] = False,
     similarity: Annotated[
         bool, typer.Option("--similarity", help="Print the cosine between each two texts instead.")
     ] = False,
@@ -79,54 +114,86 @@ def embed(
     ] = None,
     json: options.Json = False,
 ) -> None:  # fmt: skip
-    """Compute embeddings of texts, of length 1, or scores of a reranking model; a line of numbers each."""
-    if query is not None and pooling not in (None, "rank"):
-        raise UsageError(f"--query: wanted no --pooling but rank; got {pooling!r:.80}")
-    if query is not None and prompt_name is not None:
-        raise UsageError(f"--query: wanted no --prompt-name beside it; got {prompt_name!r:.80}")
-    _check_rows("rank" if query is not None else pooling, norm, similarity)
+    """Compute embeddings of texts, of length 1, or scores of a reranking model; a line of numbers each.
+
+    Of a file with --file and --output.
+    """
+    _check_query(query, {"--prompt-name": prompt_name, "--prompt": prompt}, pooling)
+    _check_rows("rank" if query is not None else pooling, norm, similarity, dimensions)
     if output not in (None, *FORMATS):
         raise UsageError(f"--embd-output-format: wanted one of {', '.join(FORMATS)}; got {output!r:.80}")
     if output is not None and (json or similarity):
         raise UsageError("--embd-output-format: wanted no --json and no --similarity beside it")
     model, typed = model_and_texts(model, words, opening)
+    check_files(file, written, column, truncate)
+    if file is not None and written is not None:
+        others = {"texts": typed or text, "--query": query, "--similarity": similarity,
+                  "--embd-output-format": output}  # fmt: skip
+        check_alone(others)
+        kind = 2 if norm is None else norm
+        settings = EmbedSettings(pooling, kind, prompt_name, prompt, dimensions, column, truncate)
+        with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
+            _check_rows(chosen_pooling(opened.executor, pooling), norm, False, dimensions)
+            embed_to_file(opened, file, written, settings, bars, json)
+        return
     texts = texts_of([*typed, *(text or ())], model)
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         chosen = "rank" if query is not None else chosen_pooling(opened.executor, pooling)
-        _check_rows(chosen, norm, similarity)
-        rows = opened.embed(texts, chosen, False, prompt_name) if query is None else opened.rank(query, texts)
+        _check_rows(chosen, norm, similarity, dimensions)
+        if query is None:
+            rows = opened.embed(texts, chosen, False, prompt_name, prompt=prompt, dimensions=dimensions)
+        else:
+            rows = opened.rank(query, texts)
+        bars.close()
         kind = -1 if chosen == "rank" else 2 if norm is None else norm
         cosines = (unit := normalized(rows)) @ unit.T if similarity or output == "json+" else None
         rows = normalized(rows, kind)
-        bars.close()
-        if output == "array":
-            write_json(rows.tolist())
-        elif output in ("json", "json+"):
-            data = [
-                {"object": "embedding", "index": i, "embedding": row.tolist()} for i, row in enumerate(rows)
-            ]
-            more = {} if cosines is None else {"cosineSimilarity": cosines.tolist()}
-            write_json({"object": "list", "data": data, **more})
-        elif json:
+        if json:
             report = {
                 "model": str(opened.path), "arch": opened.arch, "pooling": chosen,
                 "embd_normalize": kind, "embeddings": rows.tolist(),
             }  # fmt: skip
             write_json(report if cosines is None else {**report, "similarity": cosines.tolist()})
-        elif cosines is not None:
-            for row, line in zip(cosines, texts, strict=True):
-                label = shorten(line, SHOWN)
-                if label == "[...]":  # a long text without spaces
-                    label = f"{line.strip()[: SHOWN - 6]} [...]"
-                write(" ".join(f"{x:7.4f}" for x in row) + f"  {label}\n")
         else:
-            for row in rows:
-                write(" ".join(f"{x:.7g}" for x in row) + "\n")
+            _print(texts, rows, cosines, output)
 
 
-def _check_rows(pooling: str | None, norm: int | None, similarity: bool) -> None:
-    """A UsageError for what scores have not: neither a norm nor cosines."""
-    for flag, value in (("--embd-normalize", norm), ("--similarity", similarity or None)):
+def _print(texts: list[str], rows: Floats, cosines: Floats | None, output: str | None) -> None:
+    """Print rows in one of the forms of llama-embedding, else the cosines of texts or a line of each row."""
+    if output == "array":
+        write_json(rows.tolist())
+    elif output in ("json", "json+"):
+        data = [{"object": "embedding", "index": i, "embedding": row.tolist()} for i, row in enumerate(rows)]
+        more = {} if cosines is None else {"cosineSimilarity": cosines.tolist()}
+        write_json({"object": "list", "data": data, **more})
+    elif cosines is not None:
+        for row, line in zip(cosines, texts, strict=True):
+            label = shorten(line, SHOWN)
+            if label == "[...]":  # a long text without spaces
+                label = f"{line.strip()[: SHOWN - 6]} [...]"
+            write(" ".join(f"{x:7.4f}" for x in row) + f"  {label}\n")
+    else:
+        for row in rows:
+            write(" ".join(f"{x:.7g}" for x in row) + "\n")
+
+
+def _check_query(query: str | None, before: Mapping[str, str | None], pooling: str | None) -> None:
+    """A UsageError for what is asked of embeddings beside a query, whose texts are scored."""
+    if query is None:
+        return
+    if pooling not in (None, "rank"):
+        raise UsageError(f"--query: wanted no --pooling but rank; got {pooling!r:.80}")
+    for flag, value in before.items():
+        if value is not None:
+            raise UsageError(f"--query: wanted no {flag} beside it; got {value!r:.80}")
+
+
+def _check_rows(
+    pooling: str | None, norm: int | None, similarity: bool, dimensions: int | None = None
+) -> None:
+    """A UsageError for what scores have not: neither a norm nor cosines nor dimensions."""
+    flags = {"--embd-normalize": norm, "--similarity": similarity or None, "--dimensions": dimensions}
+    for flag, value in flags.items():
         if pooling == "rank" and value is not None:
             raise UsageError(
                 f"{flag}: wanted none beside --query or --pooling rank, which score texts; got {value}"

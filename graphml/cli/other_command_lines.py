@@ -93,8 +93,6 @@ OPTIONS: Final = {
     ("tokenize", "--no-bos"): "--no-special adds no BOS and EOS",
     **dict.fromkeys((("chat", "-p"), ("chat", "--prompt")), _ONE_PROMPT),
     ("embed", "--normalize"): "embeddings have length 1; --embd-normalize -1 leaves them as they are",
-    ("embed", "-f"): "each line of stdin is a text: < FILE",
-    ("embed", "--file"): "each line of stdin is a text: < FILE",
 }
 """A command and an option that it had, or that others have -> what it has today."""
 

@@ -88,6 +88,29 @@ def test_rows_of_length_one(model: graphml.Model) -> None:
     np.testing.assert_allclose(short * np.linalg.norm(plain, axis=1)[:, None], plain, rtol=1e-5, atol=1e-6)
 
 
+def test_the_first_numbers_of_a_row_have_length_one_again(model: graphml.Model) -> None:
+    plain = model.embed(TEXTS, normalize=False)
+    short = model.embed(TEXTS, dimensions=16)
+    assert short.shape == (len(TEXTS), 16)
+    wanted = plain[:, :16] / np.linalg.norm(plain[:, :16], axis=1, keepdims=True)
+    np.testing.assert_allclose(short, wanted, rtol=1e-5, atol=1e-6)
+    assert model.embed(TEXTS[0], dimensions=16).shape == (16,)
+    np.testing.assert_allclose(model.embed(TEXTS, normalize=False, dimensions=16), plain[:, :16], rtol=1e-5)
+    np.testing.assert_allclose(model.embed(TEXTS, dimensions=64), model.embed(TEXTS), rtol=1e-6)
+    assert model.embed([], dimensions=16).shape[0] == 0
+
+
+@looped(
+    ("dimensions", "texts"), [(65, "cat"), (0, "cat"), (-1, []), (1.5, "cat"), (True, "cat"), ("8", "cat")]
+)
+def test_dimensions_that_a_row_has_not_are_refused(
+    model: graphml.Model, dimensions: object, texts: object
+) -> None:
+    said = r"dimensions: wanted (1 to 64, the numbers of a row|at least 1); got"
+    with pytest.raises(graphml.UsageError, match=said):
+        model.embed(texts, dimensions=dimensions)  # type: ignore[call-overload]  # what the test is about
+
+
 def test_no_texts_give_no_rows(model: graphml.Model) -> None:
     assert model.embed([]).shape[0] == 0
 
@@ -144,6 +167,8 @@ def test_ranking_pairs(tmp_path: Path) -> None:
         ]  # fmt: skip
         np.testing.assert_allclose(model.rank("the cat", TEXTS[0]), scores[0], rtol=1e-5, atol=1e-6)
         assert abs(model.rank("the dog", [TEXTS[0]])[0, 0] - scores[0, 0]) > 1e-4
+        with pytest.raises(graphml.UsageError, match="dimensions: wanted none beside the scores of a class"):
+            model.embed("a cat", dimensions=1)
 
 
 def test_the_command(model: graphml.Model, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,6 +211,17 @@ def test_what_the_command_cannot_do(model: graphml.Model, more: list[str], said:
     done = CliRunner().invoke(app, ["embed", str(model.path), "--backend", "reference", *more], input="")
     assert done.exit_code == 2
     assert said in done.stderr
+
+
+def test_the_command_keeps_so_many_numbers_behind_a_prompt(model: graphml.Model) -> None:
+    common = [str(model.path), "--backend", "reference", "--kv", "f32", "-p", TEXTS[0], "-p", TEXTS[1]]
+    asked = ["--dimensions", "16", "--prompt", "the "]
+    done = CliRunner().invoke(app, ["embed", *common, *asked, "--json"])
+    wanted = model.embed(TEXTS[:2], prompt="the ", dimensions=16)
+    np.testing.assert_allclose(json.loads(done.stdout)["embeddings"], wanted, atol=1e-5)
+    done = CliRunner().invoke(app, ["embed", *common, *asked, "--similarity"])
+    cosine = float(done.stdout.split()[1])
+    assert cosine == pytest.approx(float(wanted[0] @ wanted[1]), abs=1e-3)
 
 
 def test_a_deterministic_model_s_rows_are_the_same_bits_in_any_company() -> None:

@@ -173,6 +173,8 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--numa": NO_NAME,
     "--pooling": NO_NAME,
     "--prompt-name": NO_NAME,
+    "--column": NO_NAME,
+    "--dimensions": (*NO_NUMBER, *BELOW, "0", "100000"),
     "--fuse": ("nonsense", "-nonsense"),
     "--fuse-a": ("nonsense",),
     "--fuse-b": ("nonsense",),
@@ -299,6 +301,7 @@ APART = {
     ("import", "--weights"): ("/dev/null/no.gguf", "x.txt"),
     ("import", "--tokenizer"): ("nowhere", "/dev/null/no"),
     ("finetune", "--output"): ("/dev/null/no.gguf", "no/folder.gguf", "x.txt"),
+    ("embed", "--output"): ("x.npy", "/dev/null/no.npy", ""),  # x.npy: without --file
     ("batch", "--output"): ("/dev/null/no.jsonl", "no/folder.jsonl"),
     ("finetune", "--plot"): ("/dev/null/no.png", "x.txt"),
     ("import", "--report"): ("/dev/null/no.html", "x.txt"),
@@ -439,6 +442,19 @@ CONTRADICTIONS: list[list[object]] = [
     ["embed", "MODEL", "-p", "x", "--query", "y", "--pooling", "mean"],
     ["embed", "MODEL", "-p", "x", "--query", "y", "--similarity"],
     ["embed", "MODEL", "-p", "x", "--query", "y", "--prompt-name", "query"],
+    ["embed", "MODEL", "-p", "x", "--query", "y", "--prompt", "z"],
+    ["embed", "MODEL", "-f", __file__, "-o", "x.npy"],
+    ["embed", "MODEL", "-f", "TEXTS"],
+    ["embed", "MODEL", "-f", "TEXTS", "-o", "no/folder.npy"],
+    ["embed", "MODEL", "-f", "TEXTS", "-o", "x.bin"],
+    ["embed", "MODEL", "-f", "TEXTS", "-o", "x.npy", "-p", "x"],
+    ["embed", "MODEL", "-f", "TEXTS", "-o", "x.npy", "--similarity"],
+    ["embed", "MODEL", "-f", "TEXTS", "-o", "x.npy", "--query", "y"],
+    ["embed", "MODEL", "-f", "TEXTS", "-o", "x.npy", "--column", "y"],
+    ["embed", "MODEL", "-f", "TEXTS", "-o", "x.npy", "--embd-output-format", "raw"],
+    ["embed", "MODEL", "-p", "x", "--truncate"],
+    ["embed", "MODEL", "-p", "x", "--query", "y", "--dimensions", 4],
+    ["embed", "MODEL", "-p", "x", "--prompt-name", "query", "--prompt", "z"],
     ["tokenize", "MODEL", "x", "--ids", "--json"],
     ["tokenize", "MODEL", "1 x", "--decode"],
     ["tokenize", "MODEL", "999999", "--decode"],
@@ -474,5 +490,6 @@ CONTRADICTIONS: list[list[object]] = [
 
 @pytest.mark.parametrize("arguments", CONTRADICTIONS, ids=lambda value: " ".join(map(str, value))[:60])
 def test_what_does_not_go_together_ends_with_2(arguments: list[object], path: Path) -> None:
-    with_model = [path if one == "MODEL" else one for one in arguments]
+    files = {"MODEL": path, "TEXTS": path.with_name("texts.txt")}
+    with_model = [files.get(str(one), one) for one in arguments]
     check_refused(with_model)

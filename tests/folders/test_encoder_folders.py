@@ -179,8 +179,9 @@ def test_a_prompt_that_spells_control_tokens_is_refused(tmp_path: Path) -> None:
     prompts = {"prompts": {"query": "[SEP] query"}, "default_prompt_name": None}
     with opened(folder(tmp_path, "mean", **{PROMPTS: prompts})) as model:
         model.embed("a")
-        with pytest.raises(UsageError, match=r"prompt '\[SEP\] query' spells control tokens"):
-            model.embed("a", prompt_name="query")
+        for asked in ({"prompt_name": "query"}, {"prompt": "[SEP] query"}):
+            with pytest.raises(UsageError, match=r"prompt '\[SEP\] query' spells control tokens"):
+                model.embed("a", **asked)
 
 
 def test_a_folder_without_modules_says_nothing_of_pooling(tmp_path: Path) -> None:

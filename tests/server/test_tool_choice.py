@@ -157,3 +157,4 @@ def test_more_dimensions_than_there_are_are_refused(gpt: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as raised:
         gpt.embeddings.create(model="any", input="Once", encoding_format="float", dimensions=10**6)
     assert raised.value.param == "dimensions"
+    assert "wanted 1 to 64, the numbers of a row; got 1000000" in str(raised.value)

@@ -17,15 +17,18 @@ from numpy.typing import NDArray
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from graphml.api.text_prompts import prompt_of
 from graphml.api.text_rows import (
     Cancellation,
     chosen_pooling,
+    cut_ids,
+    cut_rows,
     default_pooling,
     longest_text,
     normalized,
     pair_ids,
-    prompt_of,
 )
+from graphml.errors import UsageError
 from graphml.server.access.text_limits import check_fits
 from graphml.server.engine.service import Service
 from graphml.server.observing.request_log import ModelOperation
@@ -48,10 +51,10 @@ async def embeddings(service: Service, request: Request) -> Response:
     if _pooling(service) == "none":
         raise ApiError(400, "Pooling type 'none' is not OAI compatible. Please use a different pooling type")
     every, rows = await embedded_texts(service, body, request)
-    if body.dimensions is not None:
-        if rows and body.dimensions > rows[0].shape[1]:
-            raise wrong_field("dimensions", f"at most {rows[0].shape[1]} are wanted, got {body.dimensions}")
-        rows = [row[:, : body.dimensions] for row in rows]
+    try:
+        rows = [cut_rows(row, body.dimensions, _pooling(service)) for row in rows]
+    except UsageError as error:
+        raise wrong_field("dimensions", str(error).removeprefix("dimensions: ")) from None
     count, name = sum(map(len, every)), service.answers_as
 
     def written() -> bytes:
@@ -97,7 +100,7 @@ async def embedded_texts(
         texts = _prompted(content, prompt_of(service.model.executor, None))
         every, _ = prompts_of(texts, service.tokenizer, most, _most_tokens(service), "input")
         if truncated:
-            every = [_cut(service, ids) for ids in every]
+            every = [cut_ids(ids, _most_tokens(service), service.tokenizer) for ids in every]
         _check_lengths(service, every)
         n_tokens = sum(map(len, every))
         service.access.begin_use(request.scope.get("graphml.key"), n_tokens)
@@ -129,14 +132,6 @@ def _prompted(content: Any, prompt: str) -> Any:
             _prompted(part, prompt) for part in content
         ]  # fmt: skip
     return prompt + content if isinstance(content, str) else content
-
-
-def _cut(service: Service, ids: list[int]) -> list[int]:
-    """Ids that fit into a step; a control token at their end stays."""
-    most = _most_tokens(service)
-    if len(ids) <= most:
-        return ids
-    return [*ids[: most - 1], ids[-1 if service.tokenizer.is_special(ids[-1]) else most - 1]]
 
 
 def _check_lengths(service: Service, every: list[list[int]]) -> None:

@@ -19,7 +19,7 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from graphml.api.text_rows import normalized
+from graphml.api.text_rows import cut_rows, normalized
 from graphml.bench.describe import describe_file
 from graphml.errors import GraphmlError
 from graphml.sampling.candidates.logprobs import TokenLogprobs
@@ -187,7 +187,9 @@ async def embed(service: Service, request: Request) -> Response:
     )
 
     def written() -> msgspec.Raw:
-        vectors = (normalized(row[:1, : body.dimensions])[0].tolist() for row in rows)
+        # ollama leaves a row whole that has fewer numbers.
+        most = None if body.dimensions is None or not rows else min(body.dimensions, rows[0].shape[1])
+        vectors = (normalized(cut_rows(row[:1], most, "mean"))[0].tolist() for row in rows)
         return joined([encode(vector) for vector in vectors])
 
     vectors = await service.access.in_thread(request, written)
