@@ -13,8 +13,8 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 PARTIAL = ".graphml-{}.partial"
@@ -30,27 +30,57 @@ def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
     An error within leaves `path` as it was. A link keeps its target. durable: what was written is on the disk
     when this ends. Raises what the file system raises.
     """
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
-        raise OSError(errno.EINVAL, "is not a plain file", str(path))
-    if target.parent not in _SWEPT:
-        _SWEPT.add(target.parent)
-        remove_stale([target.parent])
+    target = _target(path)
     partial = target.with_name(_new_name())
     try:
         os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         yield partial
         if durable:
             _to_disk(partial)
-        if target.exists():
-            partial.chmod(target.stat().st_mode & 0o7777)
-        partial.replace(target)
-        if durable and os.name == "posix":
-            _to_disk(target.parent)
+        _give_name(partial, target, durable)
     except BaseException:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def replacing_together(paths: Sequence[Path]) -> Iterator[list[Path]]:
+    """As `replacing`, for several files: they get their names when all are whole, the first one last.
+
+    Until then they are in a folder beside, so that none is taken for a killed process's while others are
+    written.
+    """
+    targets = [_target(path) for path in paths]
+    with ExitStack() as stack:
+        folders: dict[Path, Path] = {}
+        for target in targets:
+            if target.parent not in folders:
+                folders[target.parent] = stack.enter_context(folder_beside(target))
+        partials = [folders[target.parent] / target.name for target in targets]
+        yield partials
+        for partial in partials:
+            _to_disk(partial)
+        for partial, target in zip(reversed(partials), reversed(targets), strict=True):
+            _give_name(partial, target, durable=True)
+
+
+def _target(path: Path) -> Path:
+    """The file that is replaced, in a folder without what killed processes have left."""
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        raise OSError(errno.EINVAL, "is not a plain file", str(path))
+    _sweep(target.parent)
+    return target
+
+
+def _give_name(partial: Path, target: Path, durable: bool) -> None:
+    """The name, and the mode of a file that has it."""
+    if target.exists():
+        partial.chmod(target.stat().st_mode & 0o7777)
+    partial.replace(target)
+    if durable and os.name == "posix":
+        _to_disk(target.parent)
 
 
 @contextmanager
@@ -62,7 +92,6 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     if path.exists() and not path.is_dir():
         raise OSError(errno.ENOTDIR, "is no folder", str(path))
     target = Path(os.path.realpath(path))
-    remove_stale([target.parent])
     with folder_beside(target) as beside:
         partial, before = beside / "new", beside / "old"
         partial.mkdir()
@@ -80,12 +109,20 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 @contextmanager
 def folder_beside(partial: Path) -> Iterator[Path]:
     """A folder for a library that writes to files whose names it makes up; gone afterwards with them."""
+    _sweep(partial.parent)
     folder = partial.with_name(_new_name())
     folder.mkdir(0o700)
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep(folder: Path) -> None:
+    """`remove_stale` of a folder, once in a process."""
+    if folder not in _SWEPT:
+        _SWEPT.add(folder)
+        remove_stale([folder])
 
 
 def remove_stale(folders: Iterable[Path]) -> None:
@@ -95,7 +132,7 @@ def remove_stale(folders: Iterable[Path]) -> None:
     """
     for path in (path for folder in folders for path in folder.glob(PARTIAL.format("*"))):
         with contextlib.suppress(OSError):
-            within = path.iterdir() if path.is_dir() and not path.is_symlink() else ()
+            within = path.rglob("*") if path.is_dir() and not path.is_symlink() else ()
             newest = max(each.lstat().st_mtime for each in (path, *within))
             if newest >= time.time() - STALE_S:
                 continue

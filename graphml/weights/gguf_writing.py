@@ -7,7 +7,7 @@ meaning of keys, except `general.alignment`, which is left out: data is aligned 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,7 @@ import numpy as np
 
 from graphml.errors import UsageError, WeightsError
 from graphml.system.read_files import reason
-from graphml.system.replaced_file import replacing
+from graphml.system.replaced_file import replacing, replacing_together
 from graphml.weights.gguf import ARRAY, DEFAULT_ALIGNMENT, MAGIC, NUMBERS, STRING
 from graphml.weights.metadata import Metadata, StoredValue
 from graphml.weights.tensor import PLAIN_DTYPES, PLAIN_TYPES, type_named
@@ -81,6 +81,26 @@ def writing_gguf(
             yield written
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {reason(error)}") from None
+
+
+def write_parts(
+    paths: Sequence[Path],
+    heads: Sequence[Mapping[str, StoredValue]],
+    parts: Sequence[Sequence[TensorPlan]],
+    data: Callable[[TensorPlan], Iterable[Any]],
+) -> None:
+    """Write the files of a model in parts, each with its keys and tensors; all get their names, or none.
+
+    data: all data of a tensor, in pieces. UsageError where a file cannot be written.
+    """
+    try:
+        with replacing_together(paths) as partials:
+            for partial, values, tensors in zip(partials, heads, parts, strict=True):
+                with _written(partial, values, tensors) as written:
+                    for plan in tensors:
+                        written.add(data(plan))
+    except OSError as error:
+        raise UsageError(f"{paths[0]}: cannot be written: {reason(error)}") from None
 
 
 def write_arrays(path: Path, values: Mapping[str, StoredValue], arrays: Iterable[tuple[str, Any]]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from graphml.system import replaced_file
-from graphml.system.replaced_file import PARTIAL, STALE_S, replacing
+from graphml.system.replaced_file import PARTIAL, STALE_S, replacing, replacing_together
 from graphml.weights.tensor_file import write_tensors
 
 
@@ -60,3 +60,36 @@ def test_a_folder_is_looked_at_once_in_a_process(tmp_path: Path, monkeypatch: py
         with replacing(tmp_path / "a", durable=False) as path:
             path.write_text("x")
     assert looked == [tmp_path]
+
+
+def test_files_get_their_names_together_and_stay_fresh_until_then(tmp_path: Path) -> None:
+    """A part that was written hours ago waits for the others: its folder is as young as its youngest file."""
+    paths = [tmp_path / "1", tmp_path / "2"]
+    paths[0].write_text("old")
+    paths[0].chmod(0o600)
+    with replacing_together(paths) as partials:
+        partials[0].write_text("new")
+        os.utime(partials[0], (0, 0))
+        os.utime(partials[0].parent, (0, 0))
+        partials[1].write_text("new, too")
+        os.utime(partials[0].parent, (0, 0))
+        replaced_file.remove_stale([tmp_path])
+        assert paths[0].read_text() == "old"
+    assert [path.read_text() for path in paths] == ["new", "new, too"]
+    assert paths[0].stat().st_mode & 0o777 == 0o600
+    with pytest.raises(FileNotFoundError), replacing_together(paths) as partials:
+        partials[0].write_text("newer")  # and the second is not written
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"1": "new", "2": "new, too"}
+
+
+def test_a_folder_is_as_young_as_the_youngest_file_below_it(tmp_path: Path) -> None:
+    folder = left(tmp_path, "1-a", 2 * STALE_S, within=2 * STALE_S)
+    (folder / "new").mkdir()
+    (folder / "new" / "weights").write_bytes(b"x")
+    for path in (folder / "new", folder):
+        os.utime(path, (0, 0))
+    replaced_file.remove_stale([tmp_path])
+    assert (folder / "new" / "weights").exists()
+    os.utime(folder / "new" / "weights", (0, 0))
+    with replaced_file.folder_beside(tmp_path / "b"):
+        assert not folder.exists()

@@ -12,9 +12,17 @@ from typing import Any
 from graphml.backend import Progress, no_progress
 from graphml.errors import UsageError
 from graphml.weights import ModelFile, Tensor
-from graphml.weights.gguf_writing import TensorPlan, stored_values, writing_gguf
-from graphml.weights.metadata import StoredValue, stored
-from graphml.workshop.quantized_file import Change, part_names, split_plan
+from graphml.weights.gguf_writing import TensorPlan, write_parts, writing_gguf
+from graphml.weights.metadata import StoredValue
+from graphml.workshop.quantized_file import (
+    Change,
+    check_not_own,
+    heads_of,
+    part_names,
+    split_plan,
+    tensor_plans,
+    whole_values,
+)
 
 PIECE = 64 << 20
 """Bytes that are written at a time."""
@@ -38,37 +46,27 @@ def _pieces(tensor: Tensor) -> Iterator[Any]:
         yield tensor.data[start : start + PIECE]
 
 
-def _unsplit(file: ModelFile) -> dict[str, StoredValue]:
-    return {key: of for key, of in stored_values(file.metadata).items() if not key.startswith("split.")}
-
-
-def _check_own(file: ModelFile, paths: Sequence[Path]) -> None:
-    own = {path.resolve() for path in file.paths}
-    for path in paths:
-        if path.resolve() in own:
-            raise UsageError(f"{path}: is the model itself; wanted another name")
-
-
 def split_file(
     file: ModelFile, output: Path, most: int | None, tensors: int | None, progress: Progress = no_progress
 ) -> list[Path]:
     """The model in parts of at most so many bytes or tensors, beside `output`; their paths.
 
-    UsageError for a model that would be one part.
+    All get their names when all are whole. UsageError for a model that would be one part.
     """
     parts = split_plan([Change(tensor, tensor.dtype) for tensor in file.tensors.values()], most, tensors)
     if len(parts) < 2:
         raise UsageError(f"{file.path}: would be one part: wanted a smaller size, or fewer tensors")
     paths = part_names(output, len(parts))
-    _check_own(file, paths)
-    for number, (path, part) in enumerate(zip(paths, parts, strict=True)):
-        head = {
-            **(_unsplit(file) if number == 0 else {}),
-            "split.no": stored(number, "u16"),
-            "split.count": stored(len(parts), "u16"),
-            "split.tensors.count": stored(len(file.tensors), "i32"),
-        }
-        copied(path, head, [change.tensor for change in part], progress)
+    check_not_own(file, paths)
+    done = 0
+
+    def data(of: TensorPlan) -> Iterator[Any]:
+        nonlocal done
+        yield from _pieces(file.tensors[of.name])
+        done += of.n_bytes
+        progress("copying", done, file.n_weight_bytes)
+
+    write_parts(paths, heads_of(whole_values(file), parts), [tensor_plans(part) for part in parts], data)
     return paths
 
 
@@ -76,5 +74,5 @@ def merge_parts(file: ModelFile, output: Path, progress: Progress = no_progress)
     """One file of all parts of a model; UsageError for one that has no parts."""
     if len(file.paths) < 2:
         raise UsageError(f"{file.path}: wanted a part of a split model; it is whole")
-    _check_own(file, [output])
-    copied(output, _unsplit(file), [*file.tensors.values()], progress)
+    check_not_own(file, [output])
+    copied(output, whole_values(file), [*file.tensors.values()], progress)
