@@ -11,7 +11,15 @@ from typing import Any
 import graphml_quant
 
 from graphml.errors import UsageError
-from graphml.weights.type_mixes import FALLBACK, FileType, ModelFacts, file_type, is_kept, tensor_format
+from graphml.weights.type_mixes import (
+    FALLBACK,
+    FileType,
+    ModelFacts,
+    file_type,
+    fitting,
+    is_kept,
+    wanted_format,
+)
 
 OF_70B = {"llama": 80, "qwen2": 80, "deci": 80}
 """Architectures whose models of so many layers llama.cpp takes for one of 70 billion parameters."""
@@ -30,15 +38,23 @@ def quantize_plan(
     matrix is there. UsageError for another file type, for metadata that lack a count, and for a tensor whose
     rows no type of this file type takes.
     """
+    mixed = mixture(metadata, tensors, file_type_name, imatrix)
+    return {name: fitting(format, columns).upper() for name, (format, columns) in mixed.items()}
+
+
+def mixture(
+    metadata: Mapping[str, Any], tensors: Mapping[str, Sequence[int]], file_type_name: str, imatrix: bool
+) -> dict[str, tuple[str, int]]:
+    """As `quantize_plan`, before rows are looked at: name -> format, and the columns of a row."""
     kind = file_type(file_type_name)
     facts = _facts(metadata, tensors, imatrix)
     reverse = _is_reversed(metadata, tensors)
-    plan = {}
+    mixed = {}
     for name, shape in tensors.items():
         rows_last = tuple(int(size) for size in (reversed(shape) if reverse else shape))
         _check_rows(kind, name, rows_last)
-        plan[name] = tensor_format(kind, name, rows_last, facts).upper()
-    return plan
+        mixed[name] = wanted_format(kind, name, rows_last, facts), rows_last[-1] if rows_last else 1
+    return mixed
 
 
 def _facts(metadata: Mapping[str, Any], tensors: Mapping[str, Sequence[int]], imatrix: bool) -> ModelFacts:

@@ -38,7 +38,7 @@ from graphml.weights.metadata import Metadata, StoredValue, stored
 from graphml.weights.model_file import ModelFile
 from graphml.weights.tensor import Tensor
 from graphml.weights.type_mixes import file_type
-from graphml.workshop.quantized_file import UNQUANTISED, Change, split_plan, work_key, write_parts
+from graphml.workshop.quantized_file import UNQUANTISED, Change, quantized_parts, split_plan, work_key
 
 FURTHEST, FURTHEST_PLAIN = 0.05, 1e-5
 """NMSE of logits: with adapters merged into matrices that are rounded again, and else."""
@@ -98,7 +98,7 @@ def hand_on(
     key = work_key(model.executor.file.with_tensors(tensors), plan)
     try:
         with unfinished_work(target, key) as folder:
-            partial = write_parts(
+            partial = quantized_parts(
                 file, plan, kind, folder / target.name, threads=options.threads or 1,
                 progress=writing.progress, parts=split_plan(plan, writing.most_bytes),
             )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from graphml.cli.options import options
-from graphml.cli.options.checks import check_new, check_replaced, check_target
+from graphml.cli.options.checks import check_new, check_not_read, check_replaced, check_target
 from graphml.cli.options.opening import find
 from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import Bars
@@ -58,6 +58,7 @@ def adapter(
     check_new("--output", output, force)
     with Bars() as bars:
         of = find(model, source, bars)
+    check_not_read("--output", output, of, path)
     done = (adapter_to_gguf if to_file else adapter_to_peft)(path, of, output)
     files = [output] if to_file else list(output.iterdir())
     multiplied = f", A of {done.n_multiplied} multiplied for one alpha" if done.n_multiplied else ""

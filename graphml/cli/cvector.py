@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from graphml.cli.options import options
-from graphml.cli.options.checks import check_file, check_new, check_target, text_of
+from graphml.cli.options.checks import check_file, check_new, check_not_read, check_target, text_of
 from graphml.cli.options.opening import find, load
 from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import Bars
@@ -60,7 +60,9 @@ def cvector(
             f"--negative-file: wanted {len(texts[0])} texts, one for each of {positive}; got {len(texts[1])}"
         )
     pairs = list(zip(*texts, strict=True))
+    check_not_read("--output", output, positive, negative)
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
+        check_not_read("--output", output, *opened.executor.file.paths)
         directions = control_directions(opened, pairs, method, pca_iter, bars.report)
         hint = opened.metadata.text("general.architecture")
     try:

@@ -10,11 +10,13 @@ import numpy as np
 import typer
 
 from graphml.cli.help_pages import HelpedCommand, HelpedGroup
-from graphml.cli.options.checks import bytes_of, check_new, check_target, text_of
+from graphml.cli.options.checks import bytes_of, check_new, check_not_read, check_target, text_of
 from graphml.cli.options.options import Json
 from graphml.cli.terminal.console import Bars, write_file, write_json
 from graphml.errors import UsageError
 from graphml.system.progress_labels import size
+from graphml.system.read_files import reason
+from graphml.system.replaced_file import replacing
 from graphml.weights import open_model
 from graphml.workshop.gguf_files.changed_keys import set_key
 from graphml.workshop.gguf_files.differences import file_differences
@@ -159,12 +161,17 @@ def extract(
         check_target("--output", output)
         check_new("--output", output, force)
     with open_model(file) as model:
+        if output is not None:
+            check_not_read("--output", output, *model.paths)
         if tensor is not None:
             if output is None or output.suffix != ".npy":
                 raise UsageError(f"--output: wanted a name that ends in .npy; got {str(output)!r}")
             values = tensor_named(model, tensor).numpy()
-            with output.open("wb") as stream:
-                np.save(stream, values)
+            try:
+                with replacing(output) as partial, partial.open("wb") as stream:
+                    np.save(stream, values)
+            except OSError as error:
+                raise UsageError(f"--output {output}: cannot be written: {reason(error)}") from None
             print(output)
             return
         if template is not None:
@@ -175,5 +182,5 @@ def extract(
     if output is None:
         print(text)
         return
-    write_file(output, text)
+    write_file(output, text, "--output")
     print(output)

@@ -13,7 +13,7 @@ import typer
 
 from graphml.api.model import Model
 from graphml.cli.options import options
-from graphml.cli.options.checks import check_target
+from graphml.cli.options.checks import check_not_read, check_target
 from graphml.cli.options.measured_text import ids_and_beginning, text_to_measure
 from graphml.cli.options.opening import find, load
 from graphml.cli.options.spread import check_engines, spread_on_ray
@@ -76,17 +76,21 @@ def imatrix(
         raise UsageError(f"--output: {output} is there already; --force overwrites it")
     if file is None and not in_files:
         raise UsageError("--file: wanted a text, or --in-file FILE to add up")
-    seen = Importance(chunk_size=n_ctx)
-    others = [read_importance(path) for path in in_files or ()]
+    check_not_read("--output", output, file)
+    others = [(str(path), read_importance(path)) for path in in_files or ()]
     if file is not None:
         limit = None if chunks < 0 else chunks
-        seen = _collect(opening, engines, model, file, output, n_ctx, limit, process_output, save_every)
+        seen = _collect(
+            opening, engines, model, file, output, n_ctx, limit, process_output, save_every, others
+        )
     elif model is not None:
         raise UsageError(
             "--file: wanted a text for the model; without one the files of --in-file are added up"
         )
-    for other in others:
-        seen.add_all(other)
+    else:
+        seen = Importance(chunk_size=others[0][1].chunk_size)
+    for source, other in others:
+        seen.add_all(other, source)
     write_importance(output, seen)
     _begun(output).unlink(missing_ok=True)
     unused = sum(int((counts == 0).sum()) for counts in seen.counts.values())
@@ -99,10 +103,15 @@ def imatrix(
 def _collect(
     opening: options.Running, engines: EnginesOptions, model: str | None, file: Path, output: Path,
     n_ctx: int, chunks: int | None, process_output: bool, save_every: int,
+    others: Sequence[tuple[str, Importance]],
 ) -> Importance:  # fmt: skip
-    """What the text's chunks have shown, those of a run that was stopped among them."""
+    """What the text's chunks have shown, those of a run that was stopped among them.
+
+    others: names of files, and what is added of them.
+    """
     text = text_to_measure(file)
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
+        check_not_read("--output", output, *opened.executor.file.paths)
         ids, bos = ids_and_beginning(opened, text)
         run = _run(opened, ids, n_ctx, bos, process_output)
         begun = _begun(output)
@@ -118,7 +127,11 @@ def _collect(
         else:
             spread = spread_on_ray(opened, engines)
             steps = spread_importance(spread, ids, n_ctx, n_chunks, bos, process_output, seen)
+        unchecked = [*others]
         for seen in steps:
+            while unchecked:  # not behind the last chunk
+                source, other = unchecked.pop(0)
+                seen.check_same_model(other, source)
             bars.report("imatrix", seen.n_chunks, n_chunks)
             if seen.n_chunks % save_every == 0 and seen.n_chunks < n_chunks:
                 write_importance(begun, seen, {RUN: run})

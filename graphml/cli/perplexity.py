@@ -12,7 +12,7 @@ import typer
 from graphml.api.perplexity import LEAST, chunk_of
 from graphml.api.perplexity import perplexity as estimates
 from graphml.cli.options import options
-from graphml.cli.options.checks import check_target
+from graphml.cli.options.checks import check_not_read, check_target
 from graphml.cli.options.measured_text import ids_and_beginning, text_to_measure
 from graphml.cli.options.opening import find, load, model_and_word
 from graphml.cli.options.prompts import STDIN
@@ -93,6 +93,9 @@ def perplexity(
             show_default="400 of HellaSwag, else all",
         ),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite the file of --kl-divergence-base.")
+    ] = False,
     json: options.Json = False,
 ) -> None:  # fmt: skip
     """Compute the perplexity of a text by chunks, whose second half is scored, as llama-perplexity.
@@ -120,9 +123,10 @@ def perplexity(
     if compare:
         _compare(opening, model, file, n_ctx, limit, base, json)
         return
-    check_target("--kl-divergence-base", base)
+    _check_base(base, force, file)
     text = text_to_measure(file)
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
+        _check_base(base, force, *opened.executor.file.paths)
         ids, begins = ids_and_beginning(opened, text)
         ctx = chunk_of(len(ids), n_ctx, opened.n_ctx) if stride is None else n_ctx or 512
         estimate = None
@@ -152,6 +156,18 @@ def perplexity(
     said = f"{estimate.chunks} chunks of {ctx}{half}: {estimate.value:.4f} +/- {estimate.error:.5f}"
     print(said, file=sys.stderr)
     print(f"{estimate.value:.4f}")
+
+
+def _check_base(base: Path | None, force: bool, *read: Path | None) -> None:
+    """UsageError where the file for a base cannot be written, or is another one."""
+    check_target("--kl-divergence-base", base)
+    if base is not None and base.exists() and not force:
+        raise UsageError(
+            f"--kl-divergence-base: {base} is there already; --kl-divergence compares with it, --force "
+            "overwrites it"
+        )
+    if base is not None:
+        check_not_read("--kl-divergence-base", base, *read)
 
 
 def _tasks(

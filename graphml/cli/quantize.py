@@ -11,7 +11,7 @@ import typer
 
 from graphml import settings
 from graphml.cli.options import options
-from graphml.cli.options.checks import check_target
+from graphml.cli.options.checks import check_new, check_not_read, check_target
 from graphml.cli.options.chosen_types import ChoosingOptions, types_of
 from graphml.cli.options.opening import find
 from graphml.cli.options.typer_options import grouped
@@ -19,7 +19,6 @@ from graphml.cli.terminal.console import Bars, write_json
 from graphml.errors import UsageError
 from graphml.system.progress_labels import size
 from graphml.weights import ModelFile, open_model
-from graphml.weights.metadata import Metadata
 from graphml.weights.type_mixes import file_type
 from graphml.workshop.importance import Importance
 from graphml.workshop.importance_file import read_importance
@@ -27,6 +26,7 @@ from graphml.workshop.quantized_file import (
     Change,
     WantedTypes,
     changes,
+    check_not_own,
     parts_of,
     paths_of,
     planned,
@@ -81,7 +81,7 @@ def quantize(
 
     --auto chooses a type for each matrix by what it costs the model's answers, for a size.
     """
-    choosing.check()
+    choosing.check(force)
     is_named = source.named is not None or source.hf is not None
     model, output, kind = _words(words, is_named, choosing.chooses, dry_run)
     rules = tuple(map(_rule, tensor_type or ()))
@@ -92,6 +92,8 @@ def quantize(
     if not choosing.chooses:
         file_type(kind)
     check_target("OUTPUT", output, ".gguf")
+    if output is not None:
+        check_not_read("OUTPUT", output, imatrix, choosing.costs)
     seen = None if imatrix is None else read_importance(imatrix)
     kl: float | None = None
     with Bars() as bars:
@@ -99,7 +101,11 @@ def quantize(
         if path.is_dir():
             raise UsageError(f"{path}: wanted a GGUF file; `graphml convert` writes one of a folder")
         with open_model(path) as file:
-            _check_keys(file.metadata)
+            _check_keys(file)
+            names = paths_of(output, len(file.paths) if keep_split else 1) if output and not dry_run else []
+            for name in names:  # before anything is measured
+                check_new("OUTPUT", name, force)
+            check_not_own(file, names)
             n_threads = threads or settings.threads() or os.cpu_count() or 1
             if choosing.chooses:
                 chosen = types_of(choosing, path, file, seen, n_threads, bars)
@@ -112,9 +118,6 @@ def quantize(
                 return
             assert output is not None
             parts = parts_of(file, plan) if keep_split else [plan]
-            there = [path for path in paths_of(output, len(parts)) if path.exists()]
-            if there and not force:
-                raise UsageError(f"OUTPUT: {there[0]} is there already; --force overwrites it")
             paths = write_quantized(
                 file, plan, kind, output, seen, str(imatrix or choosing.costs or ""), n_threads,
                 bars.report, parts,
@@ -147,9 +150,11 @@ def _rule(text: str) -> tuple[str, str]:
     return expression, dtype
 
 
-def _check_keys(metadata: Metadata) -> None:
-    if not metadata.has("general.architecture"):
-        raise UsageError(f"{metadata.path}: wanted a GGUF file of a model, with general.architecture")
+def _check_keys(file: ModelFile) -> None:
+    if not file.metadata.has("general.architecture"):
+        raise UsageError(f"{file.path}: wanted a GGUF file of a model, with general.architecture")
+    if not file.tensors:
+        raise UsageError(f"{file.path}: wanted a GGUF file of a model; it has no tensors")
 
 
 def _print(file: ModelFile, plan: list[Change], kind: str, kl: float | None, json: bool) -> None:
@@ -182,11 +187,14 @@ def _summary(
     n_bytes = sum(path.stat().st_size for path in paths)
     changed = [change for change in plan if change.dtype != change.tensor.dtype]
     unseen = [c.tensor.name for c in changed if seen is not None and c.tensor.name not in seen.sums]
+    names = {change.tensor.name for change in plan}
+    strange = [name for name in sorted(seen.sums) if name not in names] if seen is not None else []
     others = {change.tensor.name: change for change in plan if change.reason}
     if json:
         write_json(
             {"files": [str(path) for path in paths], "bytes": n_bytes, "bits_per_weight": _bits(plan),
              "predicted_kl": kl, "without_importance": unseen,
+             "importance_of_others": strange,
              "other_types": {name: [change.dtype, change.reason] for name, change in others.items()}}
         )  # fmt: skip
         return
@@ -198,7 +206,13 @@ def _summary(
     for (reason, dtype), count in Counter((c.reason, c.dtype) for c in others.values()).items():
         print(f"{count} {dtype.upper()}: {reason}")
     if unseen:
-        print(f"without importance: {', '.join(unseen[:4])}{', ...' if len(unseen) > 4 else ''}")
+        print(f"without importance: {_listed(unseen)}")
+    if strange:
+        print(f"importance of matrices that the model does not have: {_listed(strange)}")
+
+
+def _listed(names: list[str]) -> str:
+    return f"{', '.join(names[:4])}{', ...' if len(names) > 4 else ''}"
 
 
 def _said(kl: float | None) -> str:

@@ -30,27 +30,36 @@ def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
     An error within leaves `path` as it was. A link keeps its target. durable: what was written is on the disk
     when this ends. Raises what the file system raises.
     """
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
-        raise OSError(errno.EINVAL, "is not a plain file", str(path))
-    if target.parent not in _SWEPT:
-        _SWEPT.add(target.parent)
-        remove_stale([target.parent])
+    target = _target(path)
     partial = target.with_name(_new_name())
     try:
         os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         yield partial
         if durable:
             to_disk(partial)
-        if target.exists():
-            partial.chmod(target.stat().st_mode & 0o7777)
-        partial.replace(target)
-        if durable and os.name == "posix":
-            to_disk(target.parent)
+        give_name(partial, target, durable)
     except BaseException:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
         raise
+
+
+def _target(path: Path) -> Path:
+    """The file that is replaced, in a folder without what killed processes have left."""
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        raise OSError(errno.EINVAL, "is not a plain file", str(path))
+    _sweep(target.parent)
+    return target
+
+
+def give_name(partial: Path, target: Path, durable: bool) -> None:
+    """The name, and the mode of a file that has it."""
+    if target.exists():
+        partial.chmod(target.stat().st_mode & 0o7777)
+    partial.replace(target)
+    if durable and os.name == "posix":
+        to_disk(target.parent)
 
 
 @contextmanager
@@ -62,7 +71,6 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     if path.exists() and not path.is_dir():
         raise OSError(errno.ENOTDIR, "is no folder", str(path))
     target = Path(os.path.realpath(path))
-    remove_stale([target.parent])
     with folder_beside(target) as beside:
         partial, before = beside / "new", beside / "old"
         partial.mkdir()
@@ -80,12 +88,20 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 @contextmanager
 def folder_beside(partial: Path) -> Iterator[Path]:
     """A folder for a library that writes to files whose names it makes up; gone afterwards with them."""
+    _sweep(partial.parent)
     folder = partial.with_name(_new_name())
     folder.mkdir(0o700)
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep(folder: Path) -> None:
+    """`remove_stale` of a folder, once in a process."""
+    if folder not in _SWEPT:
+        _SWEPT.add(folder)
+        remove_stale([folder])
 
 
 def remove_stale(folders: Iterable[Path]) -> None:
@@ -105,7 +121,7 @@ def remove_stale(folders: Iterable[Path]) -> None:
 
 def newest_change(path: Path) -> float:
     """When a file, or a folder or what is in it, was last changed."""
-    within = path.iterdir() if path.is_dir() and not path.is_symlink() else ()
+    within = path.rglob("*") if path.is_dir() and not path.is_symlink() else ()
     return max(float(each.lstat().st_mtime) for each in (path, *within))
 
 

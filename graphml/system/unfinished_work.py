@@ -20,7 +20,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from graphml.system.replaced_file import folder_beside, newest_change, remove_stale, replacing, to_disk
+from graphml.system.replaced_file import folder_beside, give_name, newest_change, remove_stale, replacing
 
 UNFINISHED = ".graphml-{}.unfinished"
 KEPT_S = 7 * 86400.0
@@ -94,11 +94,8 @@ def read_done(path: Path) -> tuple[int, int]:
 
 def put_in_place(paths: Sequence[Path], finals: Sequence[Path]) -> None:
     """Give written files their names, the first one last: no moment has parts of two sets and a first one."""
-    if len(paths) > 1:
-        finals[0].unlink(missing_ok=True)
+    if len(paths) > 1 and finals[0].exists():
+        paths[0].chmod(finals[0].stat().st_mode & 0o7777)
+        finals[0].unlink()
     for path, final in zip(reversed(paths), reversed(finals), strict=True):
-        if final.exists():
-            path.chmod(final.stat().st_mode & 0o7777)
-        path.replace(final)
-    if os.name == "posix":
-        to_disk(finals[0].parent)
+        give_name(path, final, durable=path is paths[0])

@@ -135,6 +135,25 @@ def _begins_with(path: Path, head: bytes) -> bool:
         return file.read(len(head)) == head
 
 
+def write_parts(
+    paths: Sequence[Path],
+    heads: Sequence[Mapping[str, StoredValue]],
+    parts: Sequence[Sequence[TensorPlan]],
+    data: Callable[[TensorPlan], Iterable[Any]],
+    added: Callable[[TensorPlan], None],
+) -> None:
+    """Write the files of a model in a folder of `unfinished_work`, each with its keys and tensors.
+
+    data: called with a tensor that is not there yet, gives all its data in pieces. added: called when they
+    are written. OSError where a file cannot be written.
+    """
+    for path, values, tensors in zip(paths, heads, parts, strict=True):
+        with continued_gguf(path, values, tensors) as written:
+            for plan in tensors[written.n_done :]:
+                written.add(data(plan))
+                added(plan)
+
+
 def write_arrays(path: Path, values: Mapping[str, StoredValue], arrays: Iterable[tuple[str, Any]]) -> None:
     """Write a file of arrays in memory, in their own types, at once. OSError where it cannot be written."""
     whole = [(name, np.ascontiguousarray(array)) for name, array in arrays]

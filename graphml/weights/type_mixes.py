@@ -98,11 +98,16 @@ def is_kept(name: str, shape: tuple[int, ...]) -> bool:
 
 def tensor_format(kind: FileType, name: str, shape: tuple[int, ...], facts: ModelFacts) -> str:
     """The format of a tensor, by its name in `graphml_quant`. shape: NumPy order, the row last."""
+    return fitting(wanted_format(kind, name, shape, facts), shape[-1])
+
+
+def wanted_format(kind: FileType, name: str, shape: tuple[int, ...], facts: ModelFacts) -> str:
+    """As `tensor_format`, before a row that is no whole number of blocks gets what takes its place."""
     if is_kept(name, shape):
         return "f32"
-    if kind.format in _UNQUANTISED:
+    if kind.pure or kind.format in _UNQUANTISED:
         return kind.format
-    return fitting(kind.format if kind.pure else _chosen(kind, name, shape, facts), shape[-1])
+    return _chosen(kind, name, shape, facts)
 
 
 def fitting(format: str, columns: int) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from graphml.errors import GraphmlError, UsageError, WeightsError
@@ -98,7 +99,7 @@ def adapter_to_peft(adapter: Path, model: Path, output: Path) -> ConvertedAdapte
                 (partial / CONFIG).write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
                 save_file(written.tensors, partial / WEIGHTS, metadata={"format": "pt"})
                 _check(read_adapter(adapter, file), read_adapter(partial, file), adapter)
-        except OSError as error:
+        except (OSError, SafetensorError) as error:  # the library's own, of a full disk too
             raise UsageError(f"{output}: cannot be written: {reason(error)}") from None
     return ConvertedAdapter(len(written.ranks))
 

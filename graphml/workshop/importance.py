@@ -52,23 +52,33 @@ class Importance:
         means = np.divide(self.sums[name], counts, out=np.ones_like(self.sums[name]), where=counts > 0)
         return means.astype(np.float32)
 
-    def add(self, name: str, sums: Sums, counts: Counts) -> None:
-        """More tokens of a weight; a UsageError where it has other sizes."""
+    def add(self, name: str, sums: Sums, counts: Counts, source: str = "imatrix") -> None:
+        """More tokens of a weight; a UsageError, which names `source`, where it has other sizes."""
         if name not in self.sums:
             self.sums[name], self.counts[name] = sums.copy(), counts.copy()
             return
         if self.sums[name].shape != sums.shape:
             raise UsageError(
-                f"imatrix: {name}: wanted sums {list(self.sums[name].shape)} as before; "
+                f"{source}: {name}: wanted sums {list(self.sums[name].shape)} as before; "
                 f"got {list(sums.shape)}"
             )
         self.sums[name] += sums
         self.counts[name] += counts
 
-    def add_all(self, other: Importance) -> None:
-        """All that another one has seen."""
+    def check_same_model(self, other: Importance, source: str) -> None:
+        """UsageError, which names `source`, where another one is of layers that this one's model has not."""
         for name, sums in other.sums.items():
-            self.add(name, sums, other.counts[name])
+            own = self.sums.get(name)
+            if name.startswith(LAYERS) and (own is None or own.shape != sums.shape):
+                has = "none" if own is None else f"sums {list(own.shape)}"
+                raise UsageError(
+                    f"{source}: {name}: has sums {list(sums.shape)}, the model {has}: it is of another model"
+                )
+
+    def add_all(self, other: Importance, source: str = "imatrix") -> None:
+        """All that another one has seen. source: the name of the other in errors."""
+        for name, sums in other.sums.items():
+            self.add(name, sums, other.counts[name], source)
         self.datasets += tuple(name for name in other.datasets if name not in self.datasets)
         self.n_chunks += other.n_chunks
 

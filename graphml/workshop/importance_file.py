@@ -19,7 +19,7 @@ import numpy as np
 from graphml.errors import UsageError, WeightsError
 from graphml.system.read_files import reason
 from graphml.system.replaced_file import replacing
-from graphml.weights.filemap import FileMap
+from graphml.weights.filemap import Bytes, FileMap
 from graphml.weights.gguf import read_part
 from graphml.weights.gguf_writing import write_arrays
 from graphml.weights.metadata import StoredValue, stored
@@ -56,15 +56,19 @@ def read_importance(path: Path) -> Importance:
 def read_with_keys(path: Path) -> tuple[Importance, dict[str, Any]]:
     """As `read_importance`, and the file's keys."""
     try:
-        with path.open("rb") as file:
-            magic = file.read(4)
-        if magic == b"GGUF":
-            return _read_gguf(path)
-        return _read_old_form(path.read_bytes(), path), {}
+        if path.stat().st_size == 0 or not path.is_file():
+            raise UsageError(f"{path}: wanted a file of importance; it is empty or no plain file")
+        file = FileMap(path)
     except OSError as error:
         raise UsageError(f"{path}: wanted a file of importance; {reason(error)}") from None
+    try:
+        if bytes(file.data[:4]) == b"GGUF":
+            return _read_gguf(file)
+        return _read_old_form(file.data, path), {}
     except WeightsError as error:
         raise UsageError(str(error)) from None
+    finally:
+        file.close()
 
 
 def _keys(seen: Importance) -> dict[str, StoredValue]:
@@ -82,16 +86,13 @@ def _arrays(seen: Importance) -> Iterator[tuple[str, Any]]:
         yield name + COUNTS, seen.counts[name].astype(np.float32)[:, None]
 
 
-def _read_gguf(path: Path) -> tuple[Importance, dict[str, Any]]:
-    file = FileMap(path)
-    try:
-        metadata, tensors = read_part(file)
-        keys = {key: metadata[key] for key in metadata}
-        arrays = {name: tensor.numpy().astype(np.float64) for name, tensor in tensors.items()}
-    finally:
-        file.close()
-    if keys.get(TYPE) != "imatrix":
-        raise UsageError(f"{path}: key {TYPE}: wanted 'imatrix'; got {keys.get(TYPE)!r:.60}")
+def _read_gguf(file: FileMap) -> tuple[Importance, dict[str, Any]]:
+    path = file.path
+    metadata, tensors = read_part(file)
+    if metadata.get(TYPE) != "imatrix":
+        raise UsageError(f"{path}: key {TYPE}: wanted 'imatrix'; got {metadata.get(TYPE)!r:.60}")
+    keys = {key: metadata[key] for key in metadata}
+    arrays = {name: tensor.numpy().astype(np.float64) for name, tensor in tensors.items()}
     datasets = tuple(text for text in keys.get(DATASETS, ()) if isinstance(text, str) and text)
     seen = Importance(
         datasets=datasets,
@@ -145,7 +146,7 @@ def _old_form(seen: Importance) -> bytes:
     return b"".join([*parts, _INT.pack(seen.n_chunks), _INT.pack(len(text)), text])
 
 
-def _read_old_form(data: bytes, path: Path) -> Importance:
+def _read_old_form(data: Bytes, path: Path) -> Importance:
     """Its counts say calls of 512 tokens; several matrices of a weight are one row of numbers."""
     place = 0
 
@@ -154,7 +155,7 @@ def _read_old_form(data: bytes, path: Path) -> Importance:
         if size < 0 or place + size > len(data):
             raise UsageError(f"{path}: wanted {what} at byte {place}; the file has {len(data)} bytes")
         place += size
-        return data[place - size : place]
+        return data[place - size : place].tobytes()
 
     def number(what: str) -> int:
         return int(_INT.unpack(take(4, what))[0])
@@ -162,7 +163,7 @@ def _read_old_form(data: bytes, path: Path) -> Importance:
     seen = Importance(chunk_size=OLD_CHUNK)
     n_weights = number("a count of weights")
     if n_weights < 1:
-        raise UsageError(f"{path}: wanted a file of importance; it begins with {data[:8]!r}")
+        raise UsageError(f"{path}: wanted a file of importance; it begins with {data[:8].tobytes()!r}")
     for _ in range(n_weights):
         length = number("a length of a name")
         if not 0 < length <= LONGEST_NAME:

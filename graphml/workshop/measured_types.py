@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,13 +21,15 @@ from graphml.api.quantize import formats_of_files
 from graphml.backend import Progress, no_progress
 from graphml.errors import UsageError
 from graphml.system.read_files import plain_json, reason
+from graphml.system.replaced_file import replacing
+from graphml.weights.gguf_writing import TensorPlan
 from graphml.weights.model_file import ModelFile
 from graphml.weights.tensor import Tensor, type_named
 from graphml.workshop.importance import Importance
 from graphml.workshop.importance_file import read_with_keys, write_importance
 from graphml.workshop.quantized_file import can_change
 from graphml.workshop.sensitivity import sensitivity
-from graphml.workshop.type_costs import Costs, choose, parsed, type_costs, written
+from graphml.workshop.type_costs import CANDIDATES, Costs, TypeCost, choose, parsed, type_costs, written
 
 COSTS, OF_MODEL, OF_TEXT = "graphml.type_costs", "graphml.model", "graphml.text"
 DARK = 7.0
@@ -96,7 +99,29 @@ def read_measured(path: Path, file: ModelFile) -> MeasuredTypes:
         raise UsageError(f"{path}: key {COSTS}: wanted costs of types, as --auto --costs writes them")
     if keys.get(OF_MODEL) != file.fingerprint:
         raise UsageError(f"{path}: was measured with another model than {file.path}")
-    return MeasuredTypes(parsed(text), importance, file.fingerprint, str(keys.get(OF_TEXT)))
+    try:
+        costs = parsed(text)
+    except UsageError as error:
+        raise UsageError(f"{path}: key {COSTS}: {error}") from None
+    wanted = {tensor.name: tensor for tensor in matrices(file)}
+    if other := wanted.keys() ^ costs.keys():
+        raise UsageError(
+            f"{path}: key {COSTS}: {min(other)}: wanted costs of each matrix of the model, alone"
+        )
+    for name, of_types in costs.items():
+        for dtype, cost in of_types.items():
+            _check_cost(f"{path}: key {COSTS}: {name}: {dtype[:40]}", wanted[name], dtype, cost)
+    return MeasuredTypes(costs, importance, file.fingerprint, str(keys.get(OF_TEXT)))
+
+
+def _check_cost(where: str, tensor: Tensor, dtype: str, cost: TypeCost) -> None:
+    if dtype not in CANDIDATES or tensor.shape[-1] % type_named(dtype).block_elements:
+        raise UsageError(f"{where}: wanted a type that the matrix can have")
+    n_bytes = TensorPlan(tensor.name, dtype, tensor.shape).n_bytes
+    if cost.n_bytes != n_bytes or not 0 <= cost.kl < math.inf:
+        raise UsageError(
+            f"{where}: wanted {n_bytes} bytes and a KL divergence; got {cost.n_bytes}, {cost.kl}"
+        )
 
 
 def chosen_types(
@@ -122,7 +147,8 @@ def chosen_types(
 def write_plan(path: Path, types: Mapping[str, str]) -> None:
     """Keep a choice of types, to be edited or used again."""
     try:
-        path.write_text(json.dumps({"types": dict(types)}, indent=1) + "\n", encoding="utf-8")
+        with replacing(path) as partial:
+            partial.write_text(json.dumps({"types": dict(types)}, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {reason(error)}") from None
 
@@ -137,7 +163,7 @@ def read_plan(path: Path, file: ModelFile) -> dict[str, str]:
     known = {tensor.name: tensor for tensor in matrices(file)}
     for name, dtype in types.items():
         if name not in known:
-            raise UsageError(f"{path}: {name}: the model has no such matrix")
+            raise UsageError(f"{path}: {name}: wanted a matrix of the model that can get another type")
         if dtype not in formats_of_files() or known[name].shape[-1] % type_named(dtype).block_elements:
             raise UsageError(
                 f"{path}: {name}: wanted a type whose blocks divide rows of {known[name].shape[-1]}; "
@@ -177,7 +203,8 @@ def draw_plan(path: Path, file: ModelFile, types: Mapping[str, str]) -> None:
     axes.set_title(f"types of {file.path.name}")
     figure.colorbar(image, label="bits a weight")
     try:
-        figure.savefig(path, dpi=120)
+        with replacing(path) as partial:
+            figure.savefig(partial, dpi=120, format=path.suffix[1:].lower())
     except (OSError, ValueError) as error:
         raise UsageError(f"--plot {path}: cannot be written: {error}") from None
     finally:

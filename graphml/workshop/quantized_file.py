@@ -7,11 +7,14 @@ Knows files, types and importance; nothing of commands.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 import graphml_quant
@@ -20,7 +23,7 @@ from graphml_quant import FormatError
 from numpy.typing import NDArray
 
 from graphml.api.quantize import formats_of_files, quantize
-from graphml.api.quantize_plan import quantize_plan
+from graphml.api.quantize_plan import mixture
 from graphml.backend import Progress, no_progress
 from graphml.errors import GraphmlError, UsageError, WeightsError
 from graphml.system.read_files import reason
@@ -28,7 +31,7 @@ from graphml.system.unfinished_work import put_in_place, unfinished_work
 from graphml.weights.deferred import PassingTensor
 from graphml.weights.filemap import FileMap
 from graphml.weights.gguf import read_part
-from graphml.weights.gguf_writing import TensorPlan, continued_gguf, stored_values
+from graphml.weights.gguf_writing import TensorPlan, stored_values, write_parts
 from graphml.weights.metadata import StoredValue, stored
 from graphml.weights.model_file import ModelFile
 from graphml.weights.requantise import SCALE
@@ -45,6 +48,8 @@ NEEDING = ("iq3_xxs", "iq2_xxs", "iq2_xs", "iq2_s", "iq1_m", "iq1_s")
 """Types that llama-quantize writes with importance alone, but of the embedding and the output matrix."""
 ENDS = ("token_embd.weight", "output.weight")
 UNQUANTISED = ("f32", "f16", "bf16")
+INFINITE_FROM = {"f16": 65520.0, "bf16": 3.3961776e38}
+"""Magnitudes from which on a number is rounded to infinity."""
 
 
 @dataclass(frozen=True)
@@ -83,23 +88,23 @@ def changes(file: ModelFile, wanted: WantedTypes, importance: Importance | None)
     importance where there is none, a matrix that is quantised already, rows that no type takes.
     """
     kind = file_type(wanted.kind)
+    _check_model(file, importance)
     shapes = {name: tensor.shape for name, tensor in file.tensors.items()}
     matrices = {
         name: tensor.shape
         for name, tensor in file.tensors.items()
         if can_change(tensor) and not (wanted.keep_output and name == "output.weight")
     }
-    plan = {name: dtype.lower() for name, dtype in quantize_plan(
-        file.metadata, shapes, wanted.kind, importance is not None
-    ).items()}  # fmt: skip
-    if wanted.pure:
-        plan |= {name: fitting(kind.format, shape[-1]) for name, shape in matrices.items()}
+    mixed = mixture(file.metadata, shapes, wanted.kind, importance is not None)
     stated = _stated(wanted.types, matrices)
     done = []
     for name, tensor in file.tensors.items():
-        dtype = stated.get(name, plan[name]) if name in matrices else tensor.dtype
-        change = Change(tensor, dtype, _reason(dtype, kind.format, name, tensor, stated))
-        if dtype != tensor.dtype:
+        change = Change(tensor, tensor.dtype)
+        if name in matrices:
+            asked = stated.get(name) or (kind.format if wanted.pure else mixed[name][0])
+            dtype = fitting(asked, tensor.shape[-1])
+            change = Change(tensor, dtype, _reason(asked, dtype, kind.format, tensor, name in stated))
+        if change.dtype != tensor.dtype:
             _check(file, change, kind.name, wanted, importance)
         done.append(change)
     return done
@@ -109,11 +114,17 @@ def planned(
     file: ModelFile, types: Mapping[str, str], requantise: bool, importance: Importance | None
 ) -> list[Change]:
     """What becomes of each tensor by a choice of types; the others stay. Refuses what `changes` does."""
+    _check_model(file, importance)
     plan = [Change(tensor, types.get(name, tensor.dtype)) for name, tensor in file.tensors.items()]
     for change in plan:
         if change.dtype != change.tensor.dtype:
             _check(file, change, "", WantedTypes("", requantise=requantise), importance)
     return plan
+
+
+def _check_model(file: ModelFile, importance: Importance | None) -> None:
+    if importance is not None and not importance.sums.keys() & file.tensors.keys():
+        raise UsageError("--imatrix: has none of the model's matrices: it is of another model")
 
 
 def can_change(tensor: Tensor) -> bool:
@@ -136,16 +147,18 @@ def _stated(types: Sequence[tuple[str, str]], matrices: Mapping[str, tuple[int, 
         if not hits:
             raise UsageError(f"--tensor-type {text}: no matrix that can be quantised has such a name")
         for name in hits:
-            stated.setdefault(name, fitting(dtype.lower(), matrices[name][-1]))
+            stated.setdefault(name, dtype.lower())
     return stated
 
 
-def _reason(dtype: str, common: str, name: str, tensor: Tensor, stated: Mapping[str, str]) -> str:
-    if name in stated:
+def _reason(asked: str, dtype: str, common: str, tensor: Tensor, is_stated: bool) -> str:
+    """Why a matrix has a type. common: that of most; an output matrix that it does not fit has another."""
+    if asked == dtype and is_stated:
         return "as asked for"
-    width, block = tensor.shape[-1] if tensor.shape else 1, graphml_quant.by_name(common).block_elements
-    if dtype != tensor.dtype and dtype != common and width % block:
-        return f"rows of {width} are no whole blocks of {block}"
+    wanted = common if asked == dtype else asked
+    width, block = tensor.shape[-1], graphml_quant.by_name(wanted).block_elements
+    if (asked != dtype or dtype not in (common, tensor.dtype)) and width % block:
+        return f"rows of {width} are no whole blocks of {block}, as of {wanted.upper()}"
     return ""
 
 
@@ -197,21 +210,28 @@ def write_quantized(
     All get their names when all are whole. A killed process's work is gone on with. UsageError where one
     cannot be written, WeightsError for weights that are no numbers; nothing is left behind then.
     """
+    with written_together(file, output, len(parts or [plan]), work_key(file, plan, importance)) as folder:
+        quantized_parts(
+            file, plan, kind, folder / output.name, importance, imatrix_name, threads, progress, parts
+        )
+    return paths_of(output, len(parts or [plan]))
+
+
+@contextmanager
+def written_together(file: ModelFile, output: Path, count: int, key: str) -> Iterator[Path]:
+    """Within, write the files of `paths_of` to the folder that comes; after it they have their names.
+
+    key: see `unfinished_work`. UsageError where one is the model's own, or cannot be written.
+    """
     target = Path(os.path.realpath(output))
-    finals = paths_of(target, len(parts or [plan]))
-    own = [path.resolve() for path in file.paths]
-    for path in finals:
-        if path.resolve() in own:
-            raise UsageError(f"{path}: is the model itself; wanted another name")
+    finals = paths_of(target, count)
+    check_not_own(file, finals)
     try:
-        with unfinished_work(target, work_key(file, plan, importance)) as folder:
-            written = write_parts(
-                file, plan, kind, folder / target.name, importance, imatrix_name, threads, progress, parts
-            )
-            put_in_place(written, finals)
+        with unfinished_work(target, key) as folder:
+            yield folder
+            put_in_place([folder / path.name for path in paths_of(output, count)], finals)
     except OSError as error:
         raise UsageError(f"{output}: cannot be written: {reason(error)}") from None
-    return paths_of(output, len(finals))
 
 
 def work_key(
@@ -238,7 +258,7 @@ def work_key(
     return digest.hexdigest()
 
 
-def write_parts(
+def quantized_parts(
     file: ModelFile, plan: Sequence[Change], kind: str, output: Path, importance: Importance | None = None,
     imatrix_name: str = "", threads: int = 1, progress: Progress = no_progress,
     parts: Sequence[Sequence[Change]] = (),
@@ -246,36 +266,65 @@ def write_parts(
     """The files of `write_quantized`, in a folder of `unfinished_work`; OSError where they cannot be."""
     parts = parts or [plan]
     paths = paths_of(output, len(parts))
-    values = _values(file, kind, importance, imatrix_name)
+    changes_by_name = {change.tensor.name: change for part in parts for change in part}
+    sizes = (change.tensor.n_bytes for change in changes_by_name.values())
+    ends = dict(zip(changes_by_name, accumulate(sizes), strict=True))
     total = sum(change.tensor.n_bytes for change in plan)
-    done = 0
     progress("quantize", 0, total)
+
+    def data(of: TensorPlan) -> Iterator[NDArray[np.uint8]]:
+        change = changes_by_name[of.name]
+        return _data(file, change, _importance_of(change.tensor, importance), pool)
+
+    def added(of: TensorPlan) -> None:
+        tensor = changes_by_name[of.name].tensor
+        if isinstance(tensor, PassingTensor):
+            tensor.forget()
+        file.forget_pages()
+        progress("quantize", ends[of.name], total)
+
+    heads = heads_of(_values(file, kind, importance, imatrix_name), parts)
     with ThreadPoolExecutor(max(threads, 1)) as pool:
-        for number, (path, part) in enumerate(zip(paths, parts, strict=True)):
-            head = dict(values) if number == 0 else {}
-            if len(parts) > 1:
-                head |= split_values(number, len(parts), len(plan))
-            tensors = [TensorPlan(change.tensor.name, change.dtype, change.tensor.shape) for change in part]
-            with continued_gguf(path, head, tensors) as written:
-                n_there = written.n_done
-                done += sum(change.tensor.n_bytes for change in part[:n_there])
-                for change in part[n_there:]:
-                    written.add(_data(file, change, _importance_of(change.tensor, importance), pool))
-                    done += change.tensor.n_bytes
-                    if isinstance(change.tensor, PassingTensor):
-                        change.tensor.forget()
-                    file.forget_pages()
-                    progress("quantize", done, total)
+        write_parts(paths, heads, [tensor_plans(part) for part in parts], data, added)
     return paths
+
+
+def check_not_own(file: ModelFile, paths: Sequence[Path]) -> None:
+    """UsageError for a path that is one of the model's own files."""
+    own = {path.resolve() for path in file.paths}
+    for path in paths:
+        if path.resolve() in own:
+            raise UsageError(f"{path}: is the model itself; wanted another name")
+
+
+def tensor_plans(part: Sequence[Change]) -> list[TensorPlan]:
+    """The tensors of a file of these changes."""
+    return [TensorPlan(change.tensor.name, change.dtype, change.tensor.shape) for change in part]
+
+
+def heads_of(
+    values: Mapping[str, StoredValue], parts: Sequence[Sequence[Change]]
+) -> list[Mapping[str, StoredValue]]:
+    """The keys of each part: the model's in the first, and which part it is where there are several."""
+    if len(parts) == 1:
+        return [values]
+    n_tensors = sum(map(len, parts))
+    return [
+        {**(values if number == 0 else {}), **split_values(number, len(parts), n_tensors)}
+        for number in range(len(parts))
+    ]
+
+
+def whole_values(file: ModelFile) -> dict[str, StoredValue]:
+    """The keys of a model's file, but those that say which part it is."""
+    return {key: value for key, value in stored_values(file.metadata).items() if not key.startswith("split.")}
 
 
 def _values(
     file: ModelFile, kind: str, importance: Importance | None, imatrix_name: str
 ) -> dict[str, StoredValue]:
     """The file's keys, and what is known of its types now."""
-    values = {
-        key: value for key, value in stored_values(file.metadata).items() if not key.startswith("split.")
-    }
+    values = whole_values(file)
     values["general.quantization_version"] = stored(VERSION, "u32")
     values["general.file_type"] = stored(file_type(kind).number, "u32")
     if importance is not None:
@@ -364,4 +413,7 @@ def _encoded(
     row_bytes = source.bytes_for(columns)
     data = tensor.data[begin * row_bytes : end * row_bytes]
     values = graphml_quant.dequantize(source, data, (end - begin, columns))
+    largest = float(np.abs(values).max(initial=0, where=np.isfinite(values)))
+    if largest >= INFINITE_FROM.get(change.dtype, math.inf):
+        raise WeightsError(f"{change.dtype.upper()} has no number as large as {largest:.6g}")
     return quantize(values, change.dtype, importance, threads=1).reshape(-1)

@@ -140,4 +140,4 @@ def parsed(text: str) -> Costs:
             for name, of in json.loads(text).items()
         }
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise UsageError(f"costs of types: {error}") from None
+        raise UsageError(f"wanted costs of types by matrix; {error}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from graphml.cli.main import app
-from graphml.weights import open_model
+from graphml.weights import Tensor, open_model
+from graphml.workshop.gguf_files import whole_files
 from tests import golden
 
 
@@ -155,3 +157,61 @@ def test_parts_of_a_file_are_taken_out(model: Path) -> None:
     assert not (model.parent / "p.npy").exists()
     assert "wanted one of" in command("extract", model).output
     assert "no chat template" in command("extract", model, "--template", "tool_use").output
+
+
+def test_parts_get_their_names_when_all_are_whole(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = model.parent / "part.gguf"
+    assert command("split", model, output, "--split-max-tensors", 7).exit_code == 0
+    before = {path.name: path.read_bytes() for path in model.parent.iterdir()}
+    assert command("set", model, "general.name", "another").exit_code == 0
+    before["model.gguf"] = model.read_bytes()
+    pieces = whole_files._pieces
+    with open_model(model) as file:
+        last = [*file.tensors][-1]
+
+    def full(tensor: Tensor) -> Iterator[Any]:
+        if tensor.name == last:
+            raise OSError(28, "No space left on device")
+        yield from pieces(tensor)
+
+    monkeypatch.setattr(whole_files, "_pieces", full)
+    failed = command("split", model, output, "--split-max-tensors", 7, "--force")
+    assert failed.exit_code == 2
+    assert "part.gguf: cannot be written: No space left on device" in failed.output
+    assert {path.name: path.read_bytes() for path in model.parent.iterdir()} == before
+
+
+def test_a_part_is_taken_out_whole_or_not_at_all(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = model.read_bytes()
+    refused = command("extract", model, "--metadata", "-o", model, "--force")
+    assert (refused.exit_code, model.read_bytes() == before) == (2, True)
+    assert "is read by this command" in refused.output
+    array = model.parent / "q.npy"
+    array.write_bytes(b"old")
+
+    def full(stream: Any, values: Any) -> None:
+        stream.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "save", full)
+    done = command("extract", model, "--tensor", "blk.0.attn_q.weight", "-o", array, "--force")
+    assert done.exit_code == 2
+    assert "cannot be written: No space left on device" in done.output
+    assert array.read_bytes() == b"old"
+    assert sorted(path.name for path in model.parent.iterdir()) == ["model.gguf", "q.npy"]
+
+
+@pytest.mark.parametrize("more", ["", " end", " END"])
+def test_long_texts_that_differ_behind_their_beginning_are_told(more: str, model: Path) -> None:
+    other = model.parent / "other.gguf"
+    text = "{{ messages }}" * 20
+    assert command("set", model, "tokenizer.chat_template", f"{text} end").exit_code == 0
+    assert command("set", model, "tokenizer.chat_template", text + more, "-o", other).exit_code == 0
+    compared = command("diff", model, other)
+    assert compared.exception is None or isinstance(compared.exception, SystemExit)
+    if more == " end":
+        assert (compared.exit_code, compared.stdout) == (0, "no difference\n")
+        return
+    assert compared.exit_code == 1
+    assert compared.stdout.startswith("key tokenizer.chat_template: ")
+    assert "from character 280 on" in compared.stdout or "from character 281 on" in compared.stdout

@@ -60,3 +60,16 @@ def test_a_folder_is_looked_at_once_in_a_process(tmp_path: Path, monkeypatch: py
         with replacing(tmp_path / "a", durable=False) as path:
             path.write_text("x")
     assert looked == [tmp_path]
+
+
+def test_a_folder_is_as_young_as_the_youngest_file_below_it(tmp_path: Path) -> None:
+    folder = left(tmp_path, "1-a", 2 * STALE_S, within=2 * STALE_S)
+    (folder / "new").mkdir()
+    (folder / "new" / "weights").write_bytes(b"x")
+    for path in (folder / "new", folder):
+        os.utime(path, (0, 0))
+    replaced_file.remove_stale([tmp_path])
+    assert (folder / "new" / "weights").exists()
+    os.utime(folder / "new" / "weights", (0, 0))
+    with replaced_file.folder_beside(tmp_path / "b"):
+        assert not folder.exists()

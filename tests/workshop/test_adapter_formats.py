@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from typer.testing import CliRunner, Result
 
@@ -264,8 +265,9 @@ def test_what_is_written_is_compared_first(tmp_path: Path, monkeypatch: pytest.M
 
 def test_arguments_that_do_not_fit(tmp_path: Path) -> None:
     model, adapter = inputs(tmp_path, "llama")
-    file = tmp_path / "out.gguf"
+    file, base = tmp_path / "out.gguf", tmp_path / "base.gguf"
     assert convert(model, adapter, "-o", file).exit_code == 0
+    base.write_bytes(b"GGUF")
     for arguments, wanted in (
         ((model, adapter, "-o", file), "is there already; --force overwrites it"),
         ((model, file, "-o", tmp_path / "b.gguf"), "wanted a folder of PEFT for --output"),
@@ -273,8 +275,27 @@ def test_arguments_that_do_not_fit(tmp_path: Path) -> None:
         ((model, tmp_path / "none", "-o", tmp_path / "b"), "no such file or folder"),
         ((model, "-o", file, "--force"), "ADAPTER: wanted a folder of PEFT or a GGUF file"),
         ((model, file, "-o", model, "--force"), "has other files than those of an adapter"),
+        ((base, adapter, "-o", base, "--force"), "is read by this command; wanted another name"),
     ):
         done = convert(*arguments)
         assert done.exit_code == 2, arguments
         assert wanted in done.output, done.output
+    assert base.read_bytes() == b"GGUF"
     assert convert("-m", model, file, "-o", tmp_path / "b").exit_code == 0
+
+
+def test_a_full_disk_is_said_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library has an error of its own for it."""
+    model, adapter = inputs(tmp_path, "llama")
+    assert convert(model, adapter, "-o", tmp_path / "a.gguf").exit_code == 0
+
+    def full(tensors: object, path: Path, metadata: object) -> None:
+        path.write_bytes(b"half")
+        raise SafetensorError("Error while serializing: I/O error: No space left on device")
+
+    monkeypatch.setattr(adapter_formats, "save_file", full)
+    done = convert(model, tmp_path / "a.gguf", "-o", tmp_path / "out")
+    assert done.exit_code == 2
+    assert "out: cannot be written: " in done.output
+    assert "No space left on device" in done.output
+    assert not (tmp_path / "out").exists()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +25,7 @@ from graphml.workshop.measured_types import (
     read_measured,
     read_plan,
     write_measured,
+    write_plan,
 )
 from graphml.workshop.sensitivity import Sensitivity
 from graphml.workshop.type_costs import TypeCost, choose, parsed, type_costs, written
@@ -147,7 +150,7 @@ def test_a_larger_file_costs_less(path: Path) -> None:
         ("{", "plan.json"),
         ("[]", "wanted {"),
         ('{"types": {"a": 1}}', "wanted {"),
-        ('{"types": {"nothing": "q4_0"}}', "nothing: the model has no such matrix"),
+        ('{"types": {"nothing": "q4_0"}}', "nothing: wanted a matrix of the model that can get another type"),
         ('{"types": {"blk.0.ffn_down.weight": "q9"}}', "got 'q9'"),
         ('{"types": {"blk.0.ffn_down.weight": "q4_k"}}', "blocks divide rows of 64; got 'q4_k'"),
         ('{"types": {"blk.0.ffn_down.weight": "q8_1"}}', "got 'q8_1'"),
@@ -198,6 +201,9 @@ def test_the_command_chooses_keeps_and_takes_a_plan(path: Path, tmp_path: Path) 
         (["x.gguf", *auto, "--target-bits", 5, "--pure"], "say each type"),
         (["x.gguf", *auto, "--target-bits", 2], "the smallest types take"),
         (["x.gguf", *auto, "--target-bits", 5, "-f", __file__], "was measured on another text than"),
+        (["x.gguf", "--plan", plan, "--save-plan", plan], f"--save-plan: {plan} is there already; --force"),
+        (["x.gguf", "--plan", plan, "--plot", plot], f"--plot: {plot} is there already; --force"),
+        ([tmp_path / "costs.gguf", *auto, "--target-bits", 5, "--force"], "is read by this command"),
     ):
         assert says in graphml_command(*common, *arguments, code=2).stderr
 
@@ -206,3 +212,70 @@ def test_the_picture_has_matrices_outside_of_layers(path: Path, tmp_path: Path) 
     with open_model(path) as file:
         draw_plan(tmp_path / "plan.svg", file, {t.name: "q8_0" for t in matrices(file)})
     assert "<svg" in (tmp_path / "plan.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        (lambda costs: costs.pop("blk.0.ffn_up.weight"), "blk.0.ffn_up.weight: wanted costs of each matrix"),
+        (
+            lambda costs: costs.update({"blk.9.ffn_up.weight": {}}),
+            "blk.9.ffn_up.weight: wanted costs of each",
+        ),
+        (
+            lambda costs: costs["blk.0.ffn_up.weight"].update(q9=[1, 1]),
+            "q9: wanted a type that the matrix can",
+        ),
+        (
+            lambda costs: costs["blk.0.ffn_up.weight"].update(q4_k=[1, 1]),
+            "q4_k: wanted a type that the matrix",
+        ),
+        (
+            lambda costs: costs["blk.0.ffn_up.weight"].update(q4_0=[7, 1]),
+            "wanted 1152 bytes and a KL divergence",
+        ),
+        (lambda costs: costs["blk.0.ffn_up.weight"]["q4_0"].__setitem__(1, float("nan")), "got 1152, nan"),
+        (
+            lambda costs: costs["blk.0.ffn_up.weight"].update(q4_0=1),
+            "costs.gguf: key graphml.type_costs: wanted",
+        ),
+    ],
+)
+def test_costs_that_do_not_fit_the_model_are_refused(
+    path: Path, tmp_path: Path, edit: Callable[[Any], object], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costs = json.loads(written(_measured(path).costs))
+    edit(costs)
+    monkeypatch.setattr("graphml.workshop.measured_types.written", lambda _: json.dumps(costs))
+    write_measured(tmp_path / "costs.gguf", _measured(path))
+    with open_model(path) as file, pytest.raises(UsageError) as raised:
+        read_measured(tmp_path / "costs.gguf", file)
+    assert says in str(raised.value)
+
+
+def test_an_output_that_is_there_is_refused_before_anything_is_measured(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("graphml.cli.options.chosen_types.load_model", lambda *_: pytest.fail("was opened"))
+    (tmp_path / "out.gguf").write_bytes(b"x")
+    for output, says in ((tmp_path / "out.gguf", "--force overwrites it"), (path, "is the model itself")):
+        options = ["--auto", "--target-bits", 5, "-f", __file__, *(["--force"] if output == path else [])]
+        assert says in graphml_command("quantize", path, output, *options, code=2).stderr
+
+
+def test_a_plan_that_cannot_be_written_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = tmp_path / "plan.json"
+    write_plan(plan, {"a": "q4_0"})
+    before = plan.read_text()
+
+    def full(self: Path, text: str, **_: object) -> int:
+        self.write_bytes(text[:9].encode())
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(UsageError, match=r"plan.json: cannot be written: No space left"):
+        write_plan(plan, {"a": "q8_0"})
+    assert plan.read_text() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["plan.json"]

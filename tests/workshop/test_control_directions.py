@@ -178,6 +178,10 @@ def test_a_pair_is_enough_for_a_mean(tmp_path: Path) -> None:
     done = cvector(STORIES, *words, "--method", "mean", "-o", output)
     assert "is there already; --force overwrites it" in done.output
     assert cvector(STORIES, *words, "--method", "mean", "-o", output, "--force").exit_code == 0
+    text = Path(words[1]).rename(output)
+    done = cvector(STORIES, words[0], text, *words[2:], "--method", "mean", "-o", output, "--force")
+    assert (done.exit_code, text.read_text()) == (2, "happy")
+    assert "is read by this command" in done.output
 
 
 if __name__ == "__main__":

@@ -177,3 +177,30 @@ def test_the_command_writes_and_compares(tmp_path: Path) -> None:
     assert "wanted one kind of score; got --hellaswag and --kl-divergence" in failed.stderr
     failed = graphml_command("perplexity", other, "--kl-divergence", "--backend", "reference", code=2)
     assert "wanted --kl-divergence-base FILE" in failed.stderr
+
+
+def test_a_base_is_not_overwritten_unasked(tmp_path: Path) -> None:
+    path, base, text = tiny_model.write(tmp_path / "a.gguf"), tmp_path / "base", tmp_path / "text"
+    text.write_text(TEXT)
+    base.write_bytes(b"minutes of work")
+    common = ["perplexity", path, "-f", text, "-c", 24, "--backend", "reference", "--kl-divergence-base"]
+    failed = graphml_command(*common, base, code=2).stderr
+    assert "base is there already; --kl-divergence compares with it, --force overwrites it" in failed
+    assert base.read_bytes() == b"minutes of work"
+    for read in (path, text):
+        before = read.read_bytes()
+        assert "is read by this command" in graphml_command(*common, read, "--force", code=2).stderr
+        assert read.read_bytes() == before
+    graphml_command(*common, base, "--force")
+    assert base.read_bytes().startswith(b"_logits_")
+
+
+def test_what_is_no_number_is_null(tmp_path: Path) -> None:
+    """Of ten positions no uncertainty is known, and so no correlation."""
+    path, base, text = tiny_model.write(tmp_path / "a.gguf"), tmp_path / "base", tmp_path / "text"
+    text.write_text(TEXT)
+    common = ["perplexity", path, "--backend", "reference", "--kl-divergence-base", base]
+    graphml_command(*common, "-f", text, "-c", 8, "--chunks", 1)
+    said = graphml_command(*common, "--kl-divergence", "--json").stdout
+    statistics = json.loads(said, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))["statistics"]
+    assert statistics["Cor(ln(PPL(Q)), ln(PPL(base)))"] == [None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import graphml
 from graphml.authoring.gguf_file import write_tiny
 from graphml.errors import UsageError
 from graphml.loading.discovery import architecture
+from graphml.weights.tensor import Tensor
 from graphml.workshop.importance import Importance, importance
 from graphml.workshop.importance_file import read_importance, write_importance
 from tests import tiny_model
@@ -143,6 +145,22 @@ def test_what_is_no_importance_is_refused(tmp_path: Path) -> None:
         read_importance(tiny_model.write(tmp_path / "model.gguf"))
     with pytest.raises(UsageError, match=r"nothing\.gguf: wanted a file of importance; No such file"):
         read_importance(tmp_path / "nothing.gguf")
+    for other in (tmp_path, Path("/dev/zero"), tmp_path / "pipe"):
+        if other.name == "pipe":
+            os.mkfifo(other)  # opening it waits for a writer
+        if other.exists():
+            with pytest.raises(
+                UsageError, match=rf"{other}: wanted a file of importance; it is .*no plain file"
+            ):
+                read_importance(other)
+
+
+def test_a_model_is_refused_before_its_weights_are_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tensor, "numpy", lambda _: pytest.fail("was decoded"))
+    with pytest.raises(UsageError, match=r"key general\.type: wanted 'imatrix'"):
+        read_importance(tiny_model.write(tmp_path / "model.gguf"))
 
 
 def test_the_command_collects_adds_up_and_goes_on(tmp_path: Path) -> None:
@@ -157,6 +175,8 @@ def test_the_command_collects_adds_up_and_goes_on(tmp_path: Path) -> None:
     graphml_command("imatrix", *["--in-file", tmp_path / "all.gguf"] * 2, "-o", tmp_path / "two.dat")
     twice = read_importance(tmp_path / "two.dat")
     assert twice.n_chunks == 8
+    graphml_command("imatrix", "--in-file", tmp_path / "all.gguf", "-o", tmp_path / "again.gguf")
+    assert read_importance(tmp_path / "again.gguf").chunk_size == 16
     name = "blk.0.attn_q.weight"
     assert twice.of(name) == pytest.approx(whole.of(name), rel=1e-5)
     failed = graphml_command(
@@ -197,3 +217,24 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.
     assert sorted(file.name for file in tmp_path.iterdir()) == [
         "seen.gguf", "text.txt", "tiny.gguf", "whole.gguf",
     ]  # fmt: skip
+
+
+def test_what_another_model_has_seen_is_not_added(tmp_path: Path) -> None:
+    model, text = tiny_model.write(tmp_path / "tiny.gguf"), tmp_path / "text.txt"
+    text.write_text(TEXT)
+    common = ["imatrix", model, *CPU, "-f", text, "-c", 16, "-o", tmp_path / "seen.gguf", "--chunks", 1]
+    for name, columns in (("blk.7.ffn_up.weight", 32), ("blk.0.ffn_up.weight", 7)):
+        other = Importance({name: np.ones((1, columns))}, {name: np.array([1])}, (), 1)
+        write_importance(tmp_path / "other.gguf", other)
+        failed = graphml_command(*common, "--in-file", tmp_path / "other.gguf", code=2).stderr
+        assert f"other.gguf: {name}: has sums [1, {columns}], the model " in failed
+        assert "it is of another model" in failed
+    assert not (tmp_path / "seen.gguf").exists()
+    for read in (model, text):
+        before = read.read_bytes()
+        output = ["-o", tmp_path / "text.gguf", "--force"] if read == text else ["-o", model, "--force"]
+        if read == text:
+            (tmp_path / "text.gguf").hardlink_to(text)
+        failed = graphml_command("imatrix", model, *CPU, "-f", text, "-c", 16, *output, code=2).stderr
+        assert "is read by this command" in failed
+        assert read.read_bytes() == before

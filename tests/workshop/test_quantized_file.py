@@ -260,3 +260,67 @@ def test_a_factor_of_nvfp4_is_not_left_without_its_type(path: Path, tmp_path: Pa
         other = ModelFile(path, file.metadata, tensors, [])
         with pytest.raises(UsageError, match=r"ffn_down.weight: blk.0.ffn_down.scale is its factor"):
             changes(other, WantedTypes("Q8_0", requantise=True), None)
+
+
+def test_a_type_that_rows_do_not_fit_is_said(path: Path, tmp_path: Path) -> None:
+    """The tiny model's rows have 32 or 64 columns; K types have blocks of 256."""
+    with open_model(path) as file:
+        wanted = WantedTypes("Q8_0", types=(("blk.0.ffn_down", "Q6_K"), ("blk.1.ffn_down", "Q5_0")))
+        plan = {change.tensor.name: change for change in changes(file, wanted, None)}
+        mixed = {change.tensor.name: change for change in changes(file, WantedTypes("Q4_0"), None)}
+    said = {name: (change.dtype, change.reason) for name, change in plan.items() if "ffn_down" in name}
+    assert said == {
+        "blk.0.ffn_down.weight": ("q8_0", "rows of 64 are no whole blocks of 256, as of Q6_K"),
+        "blk.1.ffn_down.weight": ("q5_0", "as asked for"),
+    }
+    output = mixed["output.weight"]
+    assert (output.dtype, output.reason) == ("q8_0", "rows of 32 are no whole blocks of 256, as of Q6_K")
+    assert mixed["blk.0.ffn_up.weight"].reason == ""
+    done = graphml_command("quantize", path, tmp_path / "a.gguf", "Q8_0", "--tensor-type", "ffn_up=Q4_K")
+    assert "2 Q5_0: rows of 32 are no whole blocks of 256, as of Q4_K" in done.stdout
+
+
+def test_importance_of_another_model_is_refused(path: Path, tmp_path: Path) -> None:
+    own, other = "blk.0.ffn_down.weight", "blk.9.ffn_down.weight"
+
+    def write(*names: str) -> Path:
+        sums = {name: np.ones((1, tiny_model.HIDDEN)) for name in names}
+        write_importance(tmp_path / "seen.gguf", Importance(sums, {name: np.array([1]) for name in names}))
+        return tmp_path / "seen.gguf"
+
+    common = ["quantize", path, tmp_path / "out.gguf", "Q4_0", "--imatrix"]
+    failed = graphml_command(*common, write(other), code=2).stderr
+    assert "--imatrix: has none of the model's matrices: it is of another model" in failed
+    assert not (tmp_path / "out.gguf").exists()
+    done = graphml_command(*common, write(own, other))
+    assert f"importance of matrices that the model does not have: {other}" in done.stdout
+    seen = write(own)
+    for read in (path, seen):
+        before = read.read_bytes()
+        failed = graphml_command("quantize", path, read, "Q4_0", "--imatrix", seen, "--force", code=2).stderr
+        assert "wanted another name" in failed
+        assert read.read_bytes() == before
+
+
+def test_a_file_without_tensors_is_refused(tmp_path: Path) -> None:
+    with writing_gguf(tmp_path / "words.gguf", {"general.architecture": stored("llama")}, []):
+        pass
+    for words in ([tmp_path / "out.gguf", "Q4_0"], ["Q4_0", "--dry-run"]):
+        failed = graphml_command("quantize", tmp_path / "words.gguf", *words, code=2).stderr
+        assert "wanted a GGUF file of a model; it has no tensors" in failed
+
+
+@pytest.mark.parametrize("dtype", ["F16", "BF16"])
+def test_numbers_that_a_type_makes_infinite_are_refused(dtype: str, path: Path, tmp_path: Path) -> None:
+    largest = float(np.finfo(np.float32).max) if dtype == "BF16" else 65520.0
+    with open_model(path) as file:
+        name = "blk.0.ffn_down.weight"
+        values = file.tensors[name].numpy().copy()
+        values[3, 5] = -largest
+        data = values.astype("<f4").view(np.uint8).reshape(-1)
+        tensors = {**file.tensors, name: dataclasses.replace(file.tensors[name], data=data)}
+        changed = file.with_tensors(tensors)
+        plan = changes(changed, WantedTypes(dtype, requantise=True), None)
+        with pytest.raises(graphml.WeightsError, match=rf"{name}: {dtype} has no number as large as"):
+            write_quantized(changed, plan, dtype, tmp_path / "out.gguf")
+    assert [file.name for file in tmp_path.iterdir()] == ["tiny.gguf"]

@@ -79,6 +79,13 @@ def check_new(option: str, path: Path, force: bool) -> None:
         raise UsageError(f"{option}: {path} is there already; --force overwrites it")
 
 
+def check_not_read(option: str, output: Path, *read: Path | None) -> None:
+    """UsageError where a file that is read would be overwritten, --force or not."""
+    for path in read:
+        if path is not None and output.exists() and path.exists() and output.samefile(path):
+            raise UsageError(f"{option}: {output}: is read by this command; wanted another name")
+
+
 def check_limit(limit: float | None) -> None:
     """UsageError for an NMSE that is no finite number: every value would be allowed."""
     if limit is not None and not math.isfinite(limit):

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from graphml.api.load_model import load_model
-from graphml.cli.options.checks import bytes_of, check_target
+from graphml.cli.options.checks import bytes_of, check_new, check_target
 from graphml.cli.options.measured_text import ids_and_beginning, text_to_measure
 from graphml.cli.terminal.console import Bars, remark
 from graphml.errors import UsageError
@@ -87,8 +87,11 @@ class ChoosingOptions:
         """Whether no file type is named."""
         return self.auto or self.plan is not None
 
-    def check(self) -> None:
-        """UsageError for options that do not go together, before anything is opened."""
+    def check(self, force: bool) -> None:
+        """UsageError for options that do not go together, before anything is opened.
+
+        force: files may be overwritten.
+        """
         needs = {"--target-bits": self.target_bits, "--target-size": self.target_size, "--file": self.file,
                  "--types": self.types, "--costs": self.costs}  # fmt: skip
         if self.auto and self.plan is not None:
@@ -106,6 +109,9 @@ class ChoosingOptions:
         check_target("--costs", self.costs, ".gguf")
         check_target("--save-plan", self.save_plan, ".json")
         check_target("--plot", self.plot, ".png", ".svg")
+        for option, path in (("--save-plan", self.save_plan), ("--plot", self.plot)):
+            if path is not None:
+                check_new(option, path, force)
         bytes_of("--target-size", self.target_size or "")
         self.candidates()
 

@@ -6,6 +6,7 @@ Knows terminals; nothing of models. rich is imported only where a bar is really 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
@@ -21,6 +22,7 @@ from graphml import settings
 from graphml.errors import UsageError
 from graphml.system.closing import Closing
 from graphml.system.progress_labels import amount, label
+from graphml.system.replaced_file import replacing
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -147,18 +149,33 @@ def write(text: str, colour: str = "") -> None:
 
 
 def write_file(path: Path, text: str, option: str = "") -> None:
-    """Write a text to the file that an option names; a `UsageError` where it cannot be written."""
+    """Write a text to the file that an option names, whole or not at all; a `UsageError` where that fails."""
     try:
-        path.write_text(text, encoding="utf-8")
+        if path.exists() and not path.is_file():  # a terminal, or a pipe
+            path.write_text(text, encoding="utf-8")
+        else:
+            with replacing(path, durable=False) as partial:
+                partial.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{option} {path}: cannot be written: {error.strerror or error}".lstrip()) from None
 
 
 def write_json(value: Mapping[str, Any]) -> None:
-    """Print one JSON object; to a terminal with what could steer it escaped."""
+    """Print one JSON object; to a terminal with what could steer it escaped. Numbers JSON lacks are null."""
     shown = sys.stdout.isatty()
-    text = json.dumps(value, ensure_ascii=False, indent=2 if shown else None, default=str)
+    text = json.dumps(
+        _of_json(value), ensure_ascii=False, indent=2 if shown else None, default=str, allow_nan=False
+    )
     print(_STEERS.sub(lambda match: f"\\u{ord(match[0]):04x}", text) if shown else text)
+
+
+def _of_json(value: Any) -> Any:
+    """A value with None in the place of infinities and of what is no number."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _of_json(part) for key, part in value.items()}
+    return [_of_json(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:

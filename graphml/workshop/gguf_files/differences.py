@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 
@@ -29,9 +31,11 @@ def file_differences(left: ModelFile, right: ModelFile) -> Iterator[FileDifferen
     """Keys in the first file's order, then those of the second alone; then tensors alike."""
     for key in _names([*left.metadata], [*right.metadata]):
         values = [_value(file, key) for file in (left, right)]
-        if values[0] != values[1] or (values[0] and left.metadata[key] != right.metadata[key]):
-            if values[0] == values[1]:  # of arrays that are alike where they begin
-                values = [f"{values[0]}, {_first(left, right, key)}", values[1]]
+        where = ""
+        if values[0] == values[1]:  # texts and arrays may be alike where they begin
+            where = _first(left.metadata[key], right.metadata[key])
+            values = [f"{values[0]}, {where}", values[1]] if where else values
+        if where or values[0] != values[1]:
             yield FileDifference("key", key, *values)
     for name in _names([*left.tensors], [*right.tensors]):
         pair = left.tensors.get(name), right.tensors.get(name)
@@ -54,10 +58,17 @@ def _value(file: ModelFile, key: str) -> str:
     return str(summary).removeprefix(f"{key}: ")[: SHOWN * 2]
 
 
-def _first(left: ModelFile, right: ModelFile, key: str) -> str:
-    pairs = zip(left.metadata[key], right.metadata[key], strict=True)
-    index, first, second = next((i, a, b) for i, (a, b) in enumerate(pairs) if a != b)
-    return f"at {index} {str(first)[:SHOWN]!r} and {str(second)[:SHOWN]!r}"
+def _first(left: Any, right: Any) -> str:
+    """Where two values of a type begin to differ; "" where they do not."""
+    if not isinstance(left, str | list):
+        return ""  # was shown whole
+    pairs = enumerate(zip_longest(left, right))
+    index = next((i for i, (a, b) in pairs if a != b and not (a != a and b != b)), None)
+    if index is None:
+        return ""
+    if isinstance(left, str):
+        return f"from character {index} on {left[index:][:SHOWN]!r} and {right[index:][:SHOWN]!r}"
+    return f"at {index} {str(left[index])[:SHOWN]!r} and {str(right[index])[:SHOWN]!r}"
 
 
 def distance(left: Tensor, right: Tensor) -> str:
