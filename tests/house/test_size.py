@@ -54,7 +54,8 @@ PRODUCT = {"graphml": 2, "backends": 2, "models": 1, "quant": 1}
 # files in other types (1,700); encoders of formats with codebooks (1,200); plans under way in stages and
 # stages by memory (500); imports written back as folders of transformers (1,000);
 # types chosen by costs, checks of files, what fits into memory (1,100); adapters of PEFT written, control
-# vectors (800); tasks and strides (500); folders as GGUF files, gguf (1,300); work over Ray (200).
+# vectors (800); tasks and strides (500); folders as GGUF files, gguf (1,300); work over Ray (200);
+# files of texts to rows, prompts of families (900); encoders as GGUF, work that goes on (500); speed (250).
 BUDGET = 199_500
 
 
