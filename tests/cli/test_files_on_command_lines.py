@@ -1,4 +1,4 @@
-"""Files on command lines: where a text is wanted, by their place, missing, with an ending that contradicts."""
+"""Files on command lines: for a text, by their place, missing, or with an ending that contradicts."""
 
 from __future__ import annotations
 
