@@ -19,16 +19,11 @@ import httpx2
 import pytest
 
 import graphml
-from graphml.cli.serve import model_sources, server_options
-from graphml.errors import GraphmlError
 from graphml.server.engine.engine_access import EngineAccess
-from graphml.server.engine.served_models import _without_folder
 from graphml.server.engine.service import Service
 from graphml.server.options.api_keys import keys_in
-from graphml.server.options.command_line import parsed
 from graphml.server.options.model_sources import LoadableModel, folder_models
 from graphml.server.options.server_options import RequestLimits, ServerOptions
-from graphml.server.responses.api_errors import unknown_model
 from tests import tiny_model
 from tests.server.running_server import Running, running
 from tests.stories import STORIES
@@ -274,12 +269,6 @@ def test_an_unknown_model_is_not_found_in_each_protocol(serve: Callable[..., Run
     assert (answer.status_code, answer.json()["error"][: len(shown)]) == (404, shown)
 
 
-def test_the_names_of_models_in_an_error_are_bounded() -> None:
-    message = unknown_model("x", [f"m{i}" for i in range(100)]).message
-    assert "there are m0, m1, m10, m11, m12, m13, m14, m15, ...; " in message
-    assert "there is none; " in unknown_model("x", ()).message
-
-
 def test_a_request_loads_nothing_where_that_is_off(serve: Callable[..., Running], loads: _Loads) -> None:
     server = serve()
     assert server.post("/completion?autoload=false", {**SHORT, "model": "a"}).status_code == 400
@@ -413,28 +402,6 @@ def test_a_changed_file_is_opened_again_after_a_reload(
     assert loads.count == {"a": 2, "b": 1, "c": 1}
 
 
-def test_a_model_with_other_flags_leaves_at_a_reload(tmp_path: Path) -> None:
-    tiny_model.write(tmp_path / "a.gguf", n_ctx=512)
-    tiny_model.write(tmp_path / "b.gguf", n_ctx=512)
-    file = tmp_path / "models.ini"
-    file.write_text("[a]\nctx-size = 64\n")
-    command = parsed(["--models-dir", str(tmp_path), "--models-preset", str(file)])
-    options = server_options(command)
-    with running(options, None, sources=lambda: model_sources(command, options, None)) as server:
-        for name in "ab":
-            server.post("/models/load", {"model": name})
-        server.http.get("/models?reload=1")
-        assert {state["value"] for state in _states(server).values()} == {"loaded"}
-        file.write_text("[a]\nctx-size = 128\n")
-        server.http.get("/models?reload=1")
-        assert {name: state["value"] for name, state in _states(server).items()} == {
-            "a": "unloaded",
-            "b": "loaded",
-        }
-        server.post("/models/load", {"model": "a"})
-        assert server.http.get("/props?model=a").json()["default_generation_settings"]["n_ctx"] == 128
-
-
 def test_the_end_of_a_server_closes_all_models(serve: Callable[..., Running]) -> None:
     server = serve()
     for name in "ab":
@@ -513,30 +480,3 @@ def test_a_stream_that_nobody_reads_keeps_its_model(
         goes_on.clear()
         assert unloading.result(20).status_code == 200
     assert '"tokens_predicted":400' in server.http.get("/v1/stream?conv_id=kept&from=0").text
-
-
-def test_a_folder_lists_files_and_folders_of_one_model(tmp_path: Path) -> None:
-    for name in ("a.gguf", "B.GGUF", "big-00001-of-00002.gguf", "big-00002-of-00002.gguf", "notes.txt",
-                 ".hidden.gguf", "mmproj-a.gguf", "sp ace.gguf"):  # fmt: skip
-        (tmp_path / name).touch()
-    for folder, names in {
-        "one": ["x.gguf", "mmproj.gguf"], "two": ["x.gguf", "y.gguf"], "none": [],
-        "parts": ["x-00001-of-00002.gguf", "x-00002-of-00002.gguf"],
-    }.items():  # fmt: skip
-        (tmp_path / folder).mkdir()
-        for name in names:
-            (tmp_path / folder / name).touch()
-    models = folder_models(tmp_path)
-    assert set(models) == {"a", "B", "big-00001-of-00002", "one", "parts"}
-    assert models["parts"].name == "x-00001-of-00002.gguf"
-
-
-@pytest.mark.parametrize(
-    ("path", "said", "left"),
-    [("/home/a/b.gguf", "/home/a/b.gguf: of /home/a: no, a.b", "b.gguf: of its folder: no, a.b"),
-     ("b.gguf", "b.gguf: version 1.0.", "b.gguf: version 1.0."),
-     ("a/b.gguf", "a/b.gguf: a wrong a/ka", "b.gguf: a wrong ka")],
-    ids=str,
-)  # fmt: skip
-def test_folders_are_left_out_of_errors(path: str, said: str, left: str) -> None:
-    assert _without_folder(GraphmlError(said), Path(path)) == left
