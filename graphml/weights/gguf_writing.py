@@ -28,7 +28,7 @@ from graphml.weights.metadata import Metadata, StoredValue
 from graphml.weights.tensor import PLAIN_DTYPES, PLAIN_TYPES, type_named
 
 ALIGNMENT = "general.alignment"
-NOTED_S = 5.0
+NOTED_S = 2.0
 """Seconds after which it is noted which tensors are on the disk, behind the next one."""
 Noted = Callable[[int, int], None]
 _VERSION = 3

