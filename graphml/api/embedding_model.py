@@ -12,6 +12,7 @@ import numpy as np
 
 from graphml.api.inspected_model import InspectedModel
 from graphml.api.keywords import hinted
+from graphml.api.late_interaction import late_interaction_of, max_sim
 from graphml.api.text_prompts import prompt_of
 from graphml.api.text_rows import (
     TOGETHER,
@@ -87,16 +88,53 @@ class EmbeddingModel(InspectedModel):
         self._open()
         return self._embedded([self.encode(text)], "none")
 
-    def rank(self, query: str, texts: str | Sequence[str]) -> Floats:
+    @hinted
+    def rank(self, query: str, texts: str | Sequence[str], *, truncate: bool = False) -> Floats:
         """How well texts answer a query, float32 [n, scores], or one [scores]: by a model's classifier.
 
-        Query and text are together in one sequence, as llama.cpp joins them. Errors as of `embed`.
+        Query and text are together in one sequence, as llama.cpp joins them. A model of late interaction has
+        one score, the sum over the query's rows of the largest cosine to a row of the text (MaxSim);
+        truncate: its queries and texts are cut to their lengths, not refused. Errors as of `embed`.
         """
         self._open()
-        tokenizer = self._needed()
-        pairs = [pair_ids(self.executor, tokenizer, query, text) for text in texts_of(texts)]
-        rows = self._embedded(pairs, "rank")
+        tokenizer, every = self._needed(), texts_of(texts)
+        if late_interaction_of(self.executor) is not None:
+            (asked,) = self.token_rows(query, query=True, truncate=truncate)
+            answers = self.token_rows(every, truncate=truncate)
+            rows = np.array([[max_sim(asked, answer)] for answer in answers], np.float32).reshape(-1, 1)
+        elif truncate:
+            raise UsageError(
+                f"truncate: {self.path}: wanted a model of late interaction; a pair is never cut"
+            )
+        else:
+            pairs = [pair_ids(self.executor, tokenizer, query, text) for text in every]
+            rows = self._embedded(pairs, "rank")
         return rows[0] if isinstance(texts, str) else rows
+
+    @hinted
+    def token_rows(
+        self, texts: str | Sequence[str], *, query: bool = False, truncate: bool = False
+    ) -> list[Floats]:
+        """The rows of each text's tokens that a model of late interaction compares, float32 [rows, d].
+
+        They have length 1. query: texts are queries, with their prefix and filled up to their length; else
+        documents, without the rows of punctuation, as the folder says. truncate: longer texts are cut, not
+        refused. UsageError for a model of another kind; else errors as of `embed`.
+        """
+        self._open()
+        tokenizer, late = self._needed(), late_interaction_of(self.executor)
+        if late is None:
+            raise UsageError(f"{self.path}: wanted a model of late interaction, such as ColBERT's; see embed")
+        every = [self.encode(text) for text in texts_of(texts)]
+        if not query:
+            ids = [late.document(own, tokenizer, truncate, f"texts[{i}]") for i, own in enumerate(every)]
+            rows = self.embed_ids(ids, "none")
+            return [normalized(late.kept(own, of)) for own, of in zip(ids, rows, strict=True)]
+        rows = []
+        for own in every:  # queries of one step have as many unseen tokens
+            asked, n_unseen = late.query(own, tokenizer, truncate)
+            rows += self._texts.rows([asked], "none", n_unseen=n_unseen)
+        return [normalized(of) for of in rows]
 
     def _embedded(self, ids: list[list[int]], pooling: str) -> Floats:
         rows = self.embed_ids(ids, pooling)

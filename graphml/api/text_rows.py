@@ -262,11 +262,17 @@ class TextEngine:
         opened(self, self._loop)
 
     def rows(
-        self, texts: Sequence[Sequence[int]], progress: Progress, cancellation: Cancellation | None
+        self,
+        texts: Sequence[Sequence[int]],
+        progress: Progress,
+        cancellation: Cancellation | None,
+        n_unseen: int = 0,
     ) -> list[Floats]:
-        """The rows of each text's ids, which were checked."""
+        """The rows of each text's ids, which were checked. n_unseen: of each text, as of `Request`."""
         self._runner.prepare_texts(self._pooling, map(len, texts))
-        requests = [Request(np.asarray(ids, np.int32), pooling=self._pooling) for ids in texts]
+        requests = [
+            Request(np.asarray(ids, np.int32), pooling=self._pooling, n_unseen=n_unseen) for ids in texts
+        ]
         return rows_of_texts(self._loop, lambda: next(self._count), requests, progress, cancellation)
 
     def close(self) -> None:
@@ -288,14 +294,18 @@ class TextEngines:
         pooling: str,
         progress: Progress = no_progress,
         cancellation: Cancellation | None = None,
+        n_unseen: int = 0,
     ) -> list[Floats]:
-        """The rows of each text's ids, float32 [rows, d]; UsageError as of `check_texts`."""
+        """The rows of each text's ids, float32 [rows, d]; UsageError as of `check_texts`.
+
+        n_unseen: of each text, as of `Request`.
+        """
         check_texts(self._executor, texts)
         with self._lock:
             if pooling not in self._engines:
                 self._engines[pooling] = TextEngine(self._executor, pooling)
             engine = self._engines[pooling]
-        return engine.rows(texts, progress, cancellation)
+        return engine.rows(texts, progress, cancellation, n_unseen)
 
     def close(self) -> None:
         """Give the memory of all back; a second call does nothing."""

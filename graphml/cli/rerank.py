@@ -39,6 +39,9 @@ def rerank(
     top_n: Annotated[
         int, typer.Option("--top-n", "-n", min=1, help="Print the best N only.", show_default="all")
     ] = 1 << 31,
+    truncate: Annotated[
+        bool, typer.Option("--truncate", help="Cut texts to the lengths of a late-interaction model.")
+    ] = False,
     json: options.Json = False,
 ) -> None:  # fmt: skip
     """Print texts by how well they answer a query, the best first: score, line number, text."""
@@ -49,7 +52,7 @@ def rerank(
     lines = () if file is None else (line for line in text_of(file).splitlines() if line.strip())
     texts = texts_of([*left, *(text or ()), *lines])
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
-        scores = [float(row[0]) for row in opened.rank(query, texts)]
+        scores = [float(row[0]) for row in opened.rank(query, texts, truncate=truncate)]
         bars.close()
         order = sorted(range(len(texts)), key=lambda i: -scores[i])[:top_n]
         if json:

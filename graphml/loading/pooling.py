@@ -27,6 +27,8 @@ PADDING_ID = "position_padding_id"
 """Key of a folder whose class of transformers counts positions without the padding token: its id."""
 KINDS_BY_ID = "token_type_by_id"
 """Key of whether ids from the size of the vocabulary on mean those below it as tokens of a second text."""
+LATE = "late_interaction"
+"""Key of whether texts are compared by the rows of their tokens, each behind the dense layers."""
 NO_OUTPUT = "general.has_no_output"
 """Key of whether a decoder has neither an output matrix nor one that it shares: it embeds alone."""
 Activation: TypeAlias = Callable[[Builder, Node], Node]
@@ -63,7 +65,8 @@ def pooled(
     """Rows of the hidden layer -> embeddings: [O, D], for `mean` [S, D]; for `rank` scores in place of D.
 
     pooling: for `rank`, the rows are pooled by `rank.pooling`. eps: of the norm that some classifiers have.
-    Rows of whole texts go through the dense layers `dense_2`, `dense_3` and so on of the file.
+    Rows of whole texts go through the dense layers `dense_2`, `dense_3` and so on of the file; with late
+    interaction those of tokens do.
     """
     scored = pooling == "rank"
     if (rank.pooling if scored else pooling) == "mean":
@@ -71,7 +74,8 @@ def pooled(
     if scored:
         return _scores(g, weights, x_OD, rank, eps)
     number = _FIRST_DENSE
-    while pooling != "none" and weights.get(f"dense_{number}"):
+    projected = pooling != "none" or keys.boolean(LATE, False)
+    while projected and weights.get(f"dense_{number}"):
         activation = read_activation(keys, number)
         x_OD = activation(g, weights.linear(x_OD, f"dense_{number}", f"dense_{number}"))
         number += 1

@@ -22,7 +22,7 @@ from graphml.workshop.text_files import NumberedText, TextFile
 
 OUTPUTS: Final = (".npy", ".parquet", ".jsonl")
 EMBEDDING: Final = "embedding"
-_TOGETHER: Final = 256
+_TOGETHER: Final = 2048
 _COPIED: Final = 1 << 20
 
 

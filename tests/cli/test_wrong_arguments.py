@@ -453,6 +453,7 @@ CONTRADICTIONS: list[list[object]] = [
     ["embed", "MODEL", "-f", "TEXTS", "-o", "x.npy", "--column", "y"],
     ["embed", "MODEL", "-f", "TEXTS", "-o", "x.npy", "--embd-output-format", "raw"],
     ["embed", "MODEL", "-p", "x", "--truncate"],
+    ["rerank", "MODEL", "-q", "x", "-p", "y", "--truncate"],
     ["embed", "MODEL", "-p", "x", "--query", "y", "--dimensions", 4],
     ["embed", "MODEL", "-p", "x", "--prompt-name", "query", "--prompt", "z"],
     ["tokenize", "MODEL", "x", "--ids", "--json"],

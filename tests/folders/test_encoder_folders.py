@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,29 @@ def test_rows_are_what_transformers_computes(name: str, tmp_path: Path) -> None:
         together = model.embed_ids([ids, ids[:7], ids[3:]], "mean")
         alone = [model.embed_ids([each], "mean")[0] for each in (ids, ids[:7], ids[3:])]
     assert max(np.abs(one - other).max() for one, other in zip(together, alone, strict=True)) <= NEAR
+
+
+POOLED: dict[str, Callable[[Any], Any]] = {
+    "mean": lambda rows: rows.mean(0), "cls": lambda rows: rows[0], "last": lambda rows: rows[-1]
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name in ENCODERS if "scores" not in name])
+def test_pooled_rows_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    """BERT and kin, ModernBERT, EuroBERT, EmbeddingGemma, Nomic Embed, Jina 3, T5: in each way of pooling."""
+    ids, wanted = TOKENS.tolist(), about(name)[2]["rows"].astype(np.float64)
+    with opened(folder(tmp_path, name)) as model:
+        for pooling, pooled in POOLED.items():
+            assert nmse(model.embed_ids([ids], pooling)[0][0], pooled(wanted)) <= LIMIT
+
+
+def test_folders_of_classes_that_are_not_read_are_refused(tmp_path: Path) -> None:
+    """Jina Embeddings 2 says that it is a BERT, and has ALiBi; NeoBERT has a class of its own."""
+    jina = {"architectures": ["JinaBertForMaskedLM"], "position_embedding_type": "alibi"}
+    with pytest.raises(ArchitectureError, match="position_embedding_type is 'alibi'"):
+        open_path(folder(tmp_path, "bert", **{"config.json": jina}))
+    with pytest.raises(ArchitectureError, match="model_type 'neobert' is not known"):
+        open_path(folder(tmp_path / "neo", "bert", **{"config.json": {"model_type": "neobert"}}))
 
 
 @pytest.mark.parametrize("name", ["roberta", "camembert"])

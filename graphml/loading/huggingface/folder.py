@@ -18,6 +18,7 @@ from graphml.loading.huggingface.config import HfConfig, Value, class_fields, is
 from graphml.loading.huggingface.family import Family
 from graphml.loading.huggingface.generation_settings import sampling_metadata
 from graphml.loading.huggingface.json_files import read_json
+from graphml.loading.huggingface.late_interaction import ARTIFACT, LINEAR, is_stanford
 from graphml.loading.huggingface.packed import (
     MOST_IN_BYTE,
     MOST_IN_ONE,
@@ -30,6 +31,7 @@ from graphml.loading.huggingface.sentence_modules import (
     SentenceModules,
     embedding_keys,
     read_modules,
+    stanford_modules,
 )
 from graphml.loading.huggingface.tensors import OUTPUT, looked_up, our_tensors, take_lists, take_numbers
 from graphml.loading.huggingface.tokenizer_files import NO_TOKENIZER, tokenizer_metadata
@@ -144,11 +146,16 @@ def read_checkpoint(
     with guarded(path / MODULES, WeightsError):
         modules = read_modules(path)
     stored_tensors: dict[str, StoredTensor] = {}
+    projection: StoredTensor | None
     for shard, wanted in _weight_files(path).items():
         opened.append(FileMap(path / shard))
         held = read_safetensors(opened[-1])
         _check_shard(path / shard, held, wanted, stored_tensors)
         stored_tensors |= held
+    if modules is None and is_stanford(whole):
+        with guarded(path / ARTIFACT, WeightsError):
+            projection = stored_tensors.pop(LINEAR, None)
+            modules = stanford_modules(path, projection)
     with guarded(path / CONFIG, ArchitectureError, MISFIT):
         reads = class_fields().get(str(kind))
         config = HfConfig(path / CONFIG, fields, family.defaults, _largest(stored_tensors), reads)

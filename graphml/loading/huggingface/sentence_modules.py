@@ -15,6 +15,12 @@ from typing import Any
 
 from graphml.errors import ArchitectureError, WeightsError
 from graphml.loading.huggingface.json_files import LARGEST_BYTES, read_json
+from graphml.loading.huggingface.late_interaction import (
+    LINEAR,
+    LateFields,
+    pylate_fields,
+    stanford_fields,
+)
 from graphml.loading.huggingface.packed import plain
 from graphml.loading.huggingface.tensors import renamed
 from graphml.loading.huggingface.tokenizer_classes import gives_kinds
@@ -23,11 +29,11 @@ from graphml.system.read_files import plain_json
 from graphml.weights import Tensor
 from graphml.weights.filemap import FileMap
 from graphml.weights.metadata import StoredValue, stored
-from graphml.weights.safetensors import read_safetensors
+from graphml.weights.safetensors import StoredTensor, read_safetensors
 
 MODULES, SETTINGS, PROMPTS = "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"
 TOKENIZER, DENSE_WEIGHTS = "tokenizer_config.json", "model.safetensors"
-PACKAGE = "sentence_transformers."
+PACKAGE, LATE_PACKAGE = "sentence_transformers.", "pylate."
 FIRST_DENSE, MOST_MODULES, MOST_PROMPTS = 2, 16, 256
 MODES, SCORED = {"mean": 1, "cls": 2, "lasttoken": 3}, 4
 """GGUF's numbers of the modes that are computed, and of scores."""
@@ -41,6 +47,8 @@ ACTIVATIONS = {
     "torch.nn.modules.activation.ReLU": "relu", "torch.nn.modules.activation.GELU": "gelu_erf",
     "torch.nn.modules.activation.SiLU": "silu", "torch.nn.modules.activation.Sigmoid": "sigmoid",
 }  # fmt: skip
+TANH: Mapping[str, Any] = {"activation_function": "torch.nn.modules.activation.Tanh"}
+"""What follows a dense layer of sentence-transformers that does not say it."""
 # Fields of sentence_bert_config.json that are read, or that say how texts are padded.
 SETTINGS_READ = ("max_seq_length", "do_lower_case", "transformer_task", "modality_config",
                  "module_output_name", "unpad_inputs")  # fmt: skip
@@ -61,11 +69,12 @@ HARMLESS = frozenset((
 
 @dataclass(frozen=True)
 class SentenceModules:
-    """pooling: by GGUF's number, 0 where pairs are scored. width: of its rows.
+    """pooling: by GGUF's number, 0 where pairs are scored or rows are not pooled. width: of its rows.
 
     dense: the folder of each dense layer, with its config. longest: ids of a text at most, or infinity.
     prompts: what is put before a text, by name; default_prompt: the name of the one that is put before
-    every text, "" for none. lowercase: texts become lower case.
+    every text, "" for none. lowercase: texts become lower case. late: of a model of late interaction;
+    projection: of its rows, where the checkpoint has it.
     """
 
     pooling: int
@@ -75,6 +84,8 @@ class SentenceModules:
     prompts: Mapping[str, str] = field(default_factory=dict)
     default_prompt: str = ""
     lowercase: bool = False
+    late: LateFields | None = None
+    projection: StoredTensor | None = None
 
     def metadata(self, architecture: str, n_embd: int) -> dict[str, StoredValue]:
         """The keys of pooling, of dense layers and of prompts; ArchitectureError for another width."""
@@ -93,6 +104,8 @@ class SentenceModules:
                 raise ArchitectureError(
                     f"1_Pooling: embedding_dimension: wanted the model's {n_embd}; got {self.width}"
                 )
+        if self.late is not None:
+            keys |= self.late.metadata(architecture)
         if self.prompts:
             keys["sentence_transformers.prompts"] = stored(list(self.prompts))
             keys |= {f"sentence_transformers.prompt.{name}": stored(text)
@@ -104,6 +117,9 @@ class SentenceModules:
     def tensors(self, opened: list[FileMap]) -> dict[str, Tensor]:
         """The matrices and biases of dense layers, by our names; their files are added to `opened`."""
         tensors = {}
+        if self.projection is not None and self.late is not None:
+            ours = f"dense_{FIRST_DENSE}.weight"
+            tensors[ours] = renamed(ours, plain(self.late.path.parent, self.projection))
         for number, (folder, config) in enumerate(self.dense, FIRST_DENSE):
             path = folder / DENSE_WEIGHTS
             if not path.is_file():
@@ -142,6 +158,8 @@ def read_modules(folder: Path) -> SentenceModules | None:
             raise ArchitectureError(f"{path}: {kinds[1]} behind a classifier: wanted none")
         return SentenceModules(0, **_texts(folder, settings))
     rest = list(zip(kinds, places, strict=True))[1:]
+    if any(str(module["type"]).startswith(LATE_PACKAGE) for module in modules):
+        return _late_modules(folder, rest, settings)
     if [kind for kind, _ in rest].count("Pooling") != 1 or rest[0][0] != "Pooling":
         raise ArchitectureError(f"{path}: wanted one Pooling behind the Transformer; got {kinds}")
     pooling, width = _pooling(rest[0][1] / "config.json")
@@ -154,6 +172,32 @@ def read_modules(folder: Path) -> SentenceModules | None:
     return SentenceModules(pooling, width, tuple(dense), **_texts(folder, settings))
 
 
+def _late_modules(
+    folder: Path, rest: Sequence[tuple[str, Path]], settings: Mapping[str, Any]
+) -> SentenceModules:
+    """Of PyLate: dense layers of each token's row, whose length is 1 in the end."""
+    dense: list[tuple[Path, Mapping[str, Any]]] = []
+    for kind, place in rest:
+        if kind != "Dense":
+            raise ArchitectureError(
+                f"{folder / MODULES}: wanted Dense alone behind a late Transformer; got {kind}"
+            )
+        assumed = {"activation_function": "torch.nn.modules.linear.Identity"}
+        dense.append((place, _dense(place / "config.json", dense, assumed)))
+    texts = _texts(folder, settings) | {"longest": math.inf}  # a query's and a document's lengths are said
+    if texts["prompts"]:
+        raise ArchitectureError(f"{folder / PROMPTS}: prompts: wanted none beside the prefixes of PyLate")
+    late = pylate_fields(folder / PROMPTS, _optional(folder / PROMPTS))
+    return SentenceModules(0, 0, tuple(dense), late=late, **texts)
+
+
+def stanford_modules(folder: Path, projection: StoredTensor | None) -> SentenceModules:
+    """Of a ColBERT of Stanford's, whose checkpoint has the projection of rows."""
+    if projection is None:
+        raise WeightsError(f"{folder}: wanted the tensor {LINEAR} of an HF_ColBERT")
+    return SentenceModules(0, late=stanford_fields(folder), projection=projection)
+
+
 def embedding_keys(
     folder: Path,
     modules: SentenceModules | None,
@@ -163,7 +207,7 @@ def embedding_keys(
     model_type: Any,
 ) -> dict[str, StoredValue]:
     """The keys of what follows a model: of its modules, else of its classifier, which scores pairs."""
-    if modules is not None and modules.pooling:
+    if modules is not None and (modules.pooling or modules.late is not None):
         return modules.metadata(architecture, n_embd)
     if "cls.output.weight" not in tensors:
         if modules is not None:
@@ -182,7 +226,8 @@ def _kind(path: Path, module: Any) -> str:
     stated = module.get("type") if isinstance(module, dict) else None
     kind = str(stated).rpartition(".")[2]
     known = ("Transformer", "Pooling", "Dense", "Normalize", "Dropout")
-    if not str(stated).startswith(PACKAGE) or kind not in known:
+    package = LATE_PACKAGE if kind == "Dense" else PACKAGE
+    if not str(stated).startswith((PACKAGE, package)) or kind not in known:
         raise ArchitectureError(
             f"{path}: module {str(stated)[:80]!r}: wanted {', '.join(known)} of sentence-transformers"
         )
@@ -236,10 +281,13 @@ def _pooling(path: Path) -> tuple[int, int]:
     return MODES[modes[0]], width
 
 
-def _dense(path: Path, before: Sequence[tuple[Path, Mapping[str, Any]]]) -> dict[str, Any]:
+def _dense(
+    path: Path,
+    before: Sequence[tuple[Path, Mapping[str, Any]]],
+    assumed: Mapping[str, Any] = TANH,
+) -> dict[str, Any]:
     """The config of a dense layer, with all fields that it may lack."""
-    assumed = {"bias": True, "activation_function": "torch.nn.modules.activation.Tanh"}
-    config = {**assumed, **_config(path)}
+    config = {"bias": True, **assumed, **_config(path)}
     sizes = [config.get(name) for name in ("in_features", "out_features")]
     if any(type(size) is not int or size < 1 for size in sizes) or not isinstance(config["bias"], bool):
         raise WeightsError(f"{path}: in_features, out_features, bias: wanted numbers and true or false")

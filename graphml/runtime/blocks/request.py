@@ -55,6 +55,7 @@ class Request:
     begin token, which is kept. vocabulary: whose texts samplers read.
     adapters: those of its rows, a part of `extra`; None: those of the model. pooling: its ids are a text of
     which only rows are wanted, pooled so (`graphml.loading.pooling`); "": it is continued.
+    n_unseen: of a text, its last ids that see the others and that no token sees, themselves included.
     options: how programs of its steps are compiled, with captured values, patches, control vectors; None: as
     those of requests without any. patches: by pattern, what they do; steps with them have no other rows.
     """
@@ -74,6 +75,7 @@ class Request:
     vocabulary: SamplerVocabulary | None = None
     adapters: tuple[AppliedAdapter, ...] | None = None
     pooling: str = ""
+    n_unseen: int = 0
     options: CompileOptions | None = None
     patches: Mapping[str, Function | PatchRows] = field(default_factory=dict)
 

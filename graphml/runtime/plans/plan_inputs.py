@@ -79,7 +79,7 @@ class PlanInputs:
                 slots[at] = slot
             first, row = row, row + count
             outputs += range(row - rows.n_outputs, row)
-            lengths[slot] = start + count
+            lengths[slot] = start + count - sequence.request.n_unseen
             width = max(width, len(blocks))
             write_blocks(feed, "block_table", slot, blocks)
             for group, window in self._windows.items():
