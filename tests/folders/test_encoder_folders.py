@@ -87,15 +87,6 @@ def test_pooled_rows_are_those_of_transformers(name: str, tmp_path: Path) -> Non
             assert nmse(model.embed_ids([ids], pooling)[0][0], pooled(wanted)) <= LIMIT
 
 
-def test_folders_of_classes_that_are_not_read_are_refused(tmp_path: Path) -> None:
-    """Jina Embeddings 2 says that it is a BERT, and has ALiBi; NeoBERT has a class of its own."""
-    jina = {"architectures": ["JinaBertForMaskedLM"], "position_embedding_type": "alibi"}
-    with pytest.raises(ArchitectureError, match="position_embedding_type is 'alibi'"):
-        open_path(folder(tmp_path, "bert", **{"config.json": jina}))
-    with pytest.raises(ArchitectureError, match="model_type 'neobert' is not known"):
-        open_path(folder(tmp_path / "neo", "bert", **{"config.json": {"model_type": "neobert"}}))
-
-
 @pytest.mark.parametrize("name", ["roberta", "camembert"])
 def test_padding_is_refused_where_positions_are_counted_without_it(name: str, tmp_path: Path) -> None:
     padding = about(name)[0].get("pad_token_id", 1)
