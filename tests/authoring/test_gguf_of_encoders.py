@@ -118,6 +118,8 @@ def test_wordpiece_has_llama_cpps_tokens(tmp_path: Path) -> None:
     assert not [token for token in tokens if token.startswith("##")]
     assert fields["tokenizer.ggml.seperator_token_id"].contents() == 3
     assert fields["tokenizer.ggml.bos_token_id"].contents() == 2
+    flags = [fields[f"tokenizer.ggml.add_{of}_token"].contents() for of in ("bos", "eos", "sep")]
+    assert flags == [True, False, True]  # llama.cpp puts both between two texts where both are true
 
 
 def test_prompts_are_kept_for_graphml(tmp_path: Path) -> None:
