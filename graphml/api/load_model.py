@@ -15,6 +15,7 @@ from graphml.api.draft_choice import DraftModel
 from graphml.api.keywords import hinted
 from graphml.api.model import Model
 from graphml.api.notebook_progress import notebook_progress
+from graphml.api.text_rows import longest_text, prompt_of
 from graphml.backend import Progress
 from graphml.errors import UsageError
 from graphml.ir.cache_types import cache_types
@@ -207,7 +208,7 @@ def load_model(
         if metadata.unread_overrides() and model.tokenizer is not None and model.has_template:
             _ = model.template  # both read keys of their own, and only when they are asked for
         if metadata.unread_overrides():
-            _ = model.sampling_defaults
+            _ = model.sampling_defaults, prompt_of(executor, None), longest_text(executor)
         check_read(metadata)
         if options.draft_model is not None:
             use_draft(model, options, report)

@@ -65,6 +65,8 @@ def _take(folder: Path, held: contextlib.ExitStack) -> bool:
     except (NotImplementedError, OSError):  # a file system without locks
         shutil.rmtree(folder, ignore_errors=True)
         return False
+    if os.name == "nt":  # where a file that is open, as the lock is, stays
+        held.callback(shutil.rmtree, folder, ignore_errors=True)
     held.callback(lock.release)
     return (folder / LOCK).exists()
 

@@ -118,6 +118,8 @@ def test_wordpiece_has_llama_cpps_tokens(tmp_path: Path) -> None:
     assert not [token for token in tokens if token.startswith("##")]
     assert fields["tokenizer.ggml.seperator_token_id"].contents() == 3
     assert fields["tokenizer.ggml.bos_token_id"].contents() == 2
+    flags = [fields[f"tokenizer.ggml.add_{of}_token"].contents() for of in ("bos", "eos", "sep")]
+    assert flags == [True, False, True]  # llama.cpp puts both between two texts where both are true
 
 
 def test_prompts_are_kept_for_graphml(tmp_path: Path) -> None:
@@ -158,3 +160,20 @@ def test_the_command_writes_an_encoder_in_another_type(tmp_path: Path) -> None:
     with open_model(tmp_path / "out.gguf") as file:
         assert file.tensors["blk.0.ffn_up.weight"].dtype == "f16"
         assert file.tensors["position_embd.weight"].dtype == "f32"
+
+
+@pytest.mark.parametrize(
+    ("name", "stated"),
+    [("mean", "sentence_transformers.default_prompt=str:"), ("pairs", "bert.token_type_by_id=bool:false")],
+)
+def test_what_is_refused_is_written_as_another_model_that_an_override_states(
+    name: str, stated: str, tmp_path: Path
+) -> None:
+    files, tensors, _ = about(name)
+    source, output = write(tmp_path / name, files, tensors), tmp_path / "out.gguf"
+    words = ["convert", source, "-o", output, "--backend", "reference", "--override-kv", stated]
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == 0, done.output
+    with open_model(output) as file:
+        assert not file.metadata.text("sentence_transformers.default_prompt", "")
+        assert not [key for key in file.metadata if "by_id" in key]

@@ -40,7 +40,8 @@ from graphml.weights.page_policy import settled
 from graphml.weights.requantise import requantised
 
 DEFAULT = LoadOptions()
-READ_LATER = ("tokenizer.", "general.sampling.")  # what keys begin with that the model reads itself
+READ_LATER = ("tokenizer.", "general.sampling.", "sentence_transformers.")
+"""What keys begin with that the model reads itself."""
 
 
 def read_architecture(file: ModelFile, arch_file: Path | None = None) -> tuple[Architecture, Any]:
