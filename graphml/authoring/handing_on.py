@@ -92,7 +92,7 @@ def hand_on(
     target = Path(os.path.realpath(output))
     try:
         with folder_beside(target) as folder:
-            partial, most = _write(model, folder, target.name, text, merged, options, writing or WrittenAs())
+            partial, most = _write(model, folder, output, text, merged, options, writing or WrittenAs())
             nmse = _compared(model, partial[0], options, most)
             paths = tuple(target.with_name(path.name) for path in partial)
             for path, final in zip(reversed(partial), reversed(paths), strict=True):  # the first part last
@@ -205,7 +205,7 @@ def _values(metadata: Metadata, text: str | None, pre: str | None) -> dict[str, 
 
 
 def _write(
-    model: Model, folder: Path, name: str, text: str | None, merged: Mapping[str, MergedTensor],
+    model: Model, folder: Path, output: Path, text: str | None, merged: Mapping[str, MergedTensor],
     options: LoadOptions, writing: WrittenAs,
 ) -> tuple[list[Path], float]:  # fmt: skip
     """The files, in a folder, and the most that the NMSE of their logits may be."""
@@ -215,8 +215,9 @@ def _write(
     plan, kind = types_of_file(file, writing.type)
     parts = split_plan(plan, writing.most_bytes)
     paths = write_quantized(
-        file, plan, kind, folder / name, threads=options.threads or 1, progress=writing.progress, parts=parts
-    )
+        file, plan, kind, folder / Path(os.path.realpath(output)).name, threads=options.threads or 1,
+        progress=writing.progress, parts=parts, named=output,
+    )  # fmt: skip
     rounded = any(change.dtype not in ("f32", change.tensor.dtype) for change in plan)
     if rounded and file_type(kind).format not in (*UNQUANTISED, "q8_0"):
         return paths, FURTHEST_PACKED

@@ -88,10 +88,11 @@ def write_parts(
     heads: Sequence[Mapping[str, StoredValue]],
     parts: Sequence[Sequence[TensorPlan]],
     data: Callable[[TensorPlan], Iterable[Any]],
+    output: Path,
 ) -> None:
     """Write the files of a model in parts, each with its keys and tensors; all get their names, or none.
 
-    data: all data of a tensor, in pieces. UsageError where a file cannot be written.
+    data: all data of a tensor, in pieces. UsageError, which names `output`, where a file cannot be written.
     """
     try:
         with replacing_together(paths) as partials:
@@ -100,7 +101,7 @@ def write_parts(
                     for plan in tensors:
                         written.add(data(plan))
     except OSError as error:
-        raise UsageError(f"{paths[0]}: cannot be written: {reason(error)}") from None
+        raise UsageError(f"{output}: cannot be written: {reason(error)}") from None
 
 
 def write_arrays(path: Path, values: Mapping[str, StoredValue], arrays: Iterable[tuple[str, Any]]) -> None:

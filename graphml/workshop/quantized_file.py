@@ -197,12 +197,12 @@ def _importance_of(tensor: Tensor, importance: Importance | None) -> NDArray[np.
 def write_quantized(
     file: ModelFile, plan: Sequence[Change], kind: str, output: Path, importance: Importance | None = None,
     imatrix_name: str = "", threads: int = 1, progress: Progress = no_progress,
-    parts: Sequence[Sequence[Change]] = (),
+    parts: Sequence[Sequence[Change]] = (), named: Path | None = None,
 ) -> list[Path]:  # fmt: skip
     """Write the file, or a file for each of `parts` of the plan; its paths, see `paths_of`.
 
-    All get their names when all are whole. UsageError where one cannot be written, WeightsError for weights
-    that are no numbers; nothing is left behind then.
+    All get their names when all are whole. UsageError, which names `named` or the output, where one cannot be
+    written, WeightsError for weights that are no numbers; nothing is left behind then.
     """
     parts = parts or [plan]
     paths = paths_of(output, len(parts))
@@ -224,7 +224,7 @@ def write_quantized(
         progress("quantize", done, total)
 
     with ThreadPoolExecutor(max(threads, 1)) as pool:
-        write_parts(paths, heads, [tensor_plans(part) for part in parts], data)
+        write_parts(paths, heads, [tensor_plans(part) for part in parts], data, named or output)
     return paths
 
 

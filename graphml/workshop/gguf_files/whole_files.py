@@ -66,7 +66,9 @@ def split_file(
         done += of.n_bytes
         progress("copying", done, file.n_weight_bytes)
 
-    write_parts(paths, heads_of(whole_values(file), parts), [tensor_plans(part) for part in parts], data)
+    write_parts(
+        paths, heads_of(whole_values(file), parts), [tensor_plans(part) for part in parts], data, output
+    )
     return paths
 
 
