@@ -42,14 +42,16 @@ class Importance:
     chunk_size: int = 512
 
     def of(self, name: str) -> NDArray[np.float32] | None:
-        """The mean square of each column, float32 [n_mat, columns]; 1 for an expert that no token had.
+        """The mean square of each column, float32 [n_mat, columns]; None for a weight that was not seen.
 
-        None for a weight that was not seen.
+        1 for an expert that no token had, and for a matrix that read nothing but zeros: by weights of 0 a
+        quantiser would make zeros of it.
         """
         if name not in self.sums:
             return None
         counts = self.counts[name][:, None]
-        means = np.divide(self.sums[name], counts, out=np.ones_like(self.sums[name]), where=counts > 0)
+        reads = (counts > 0) & self.sums[name].any(axis=1, keepdims=True)
+        means = np.divide(self.sums[name], counts, out=np.ones_like(self.sums[name]), where=reads)
         return means.astype(np.float32)
 
     def add(self, name: str, sums: Sums, counts: Counts, source: str = "imatrix") -> None:

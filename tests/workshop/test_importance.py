@@ -238,3 +238,15 @@ def test_what_another_model_has_seen_is_not_added(tmp_path: Path) -> None:
         failed = graphml_command("imatrix", model, *CPU, "-f", text, "-c", 16, *output, code=2).stderr
         assert "is read by this command" in failed
         assert read.read_bytes() == before
+
+
+def test_a_matrix_that_read_zeros_alone_has_equal_columns() -> None:
+    """By weights of 0 a quantiser would make zeros of it."""
+    seen = _seen()
+    seen.sums["blk.0.a.weight"][:] = 0
+    seen.sums["blk.0.exps.weight"][2] = 0
+    means = seen.of("blk.0.exps.weight")
+    assert means is not None
+    assert seen.of("blk.0.a.weight") == pytest.approx(np.ones((1, 8)))
+    assert means[1:] == pytest.approx(np.ones((2, 4)))
+    assert means[0] == pytest.approx(seen.sums["blk.0.exps.weight"][0] / 40)

@@ -324,3 +324,15 @@ def test_numbers_that_a_type_makes_infinite_are_refused(dtype: str, path: Path, 
         with pytest.raises(graphml.WeightsError, match=rf"{name}: {dtype} has no number as large as"):
             write_quantized(changed, plan, dtype, tmp_path / "out.gguf")
     assert [file.name for file in tmp_path.iterdir()] == ["tiny.gguf"]
+
+
+def test_an_error_names_the_output_of_convert(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the folder beside it, in which files wait to be compared."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("graphml.weights.gguf_writing._head", full)
+    output = path.parent / "out.gguf"
+    failed = graphml_command("convert", path, "-o", output, "--backend", "reference", code=2).stderr
+    assert failed == f"graphml: {output}: cannot be written: No space left on device\n"
