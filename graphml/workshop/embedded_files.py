@@ -236,17 +236,20 @@ class _Partial(Closing):
             ) from None
 
     def remove(self) -> None:
-        """Remove the file: its rows are in the output."""
-        self.path.unlink(missing_ok=True)
+        """Have the file removed in the end: its rows are in the output."""
         self._removed = True
 
     def close(self) -> None:
-        """Write what the system holds to the disk; a file without rows is removed."""
-        if not self._removed and not self.count:
-            self.path.unlink(missing_ok=True)
+        """Write what the system holds to the disk; a file without rows, or that is done with, is removed."""
+        is_left = bool(self.count) and not self._removed
         with contextlib.suppress(OSError):
-            os.fsync(self._file.fileno())
+            if is_left:
+                os.fsync(self._file.fileno())
+            else:
+                self.path.unlink(missing_ok=True)  # while nobody else can have it
         self._file.close()
+        if not is_left and os.name != "posix":  # where an open file stays
+            self.path.unlink(missing_ok=True)
 
 
 def _header(job: str, width: int) -> bytes:

@@ -41,9 +41,13 @@ def check_output(source: TextFile, output: Path) -> None:
         return
     if ending == ".parquet":
         _ = _schema(source)
-    first = next(iter(source), None)
-    if first is not None and EMBEDDING in first.row:
-        raise UsageError(f"{first.place}: has {EMBEDDING!r}, the column that {output.name} gets: wanted .npy")
+    for text in source:
+        if EMBEDDING in text.row:
+            raise UsageError(
+                f"{text.place}: has {EMBEDDING!r}, the column that {output.name} gets: wanted .npy"
+            )
+        if ending == ".jsonl" and source.ending == ".parquet":
+            _ = _line(text)
 
 
 def write_output(source: TextFile, output: Path, rows: Path, at: int, shape: tuple[int, int]) -> None:
@@ -58,20 +62,17 @@ def write_output(source: TextFile, output: Path, rows: Path, at: int, shape: tup
             if ending == ".npy":
                 _write_npy(path, file, shape)
             elif ending == ".jsonl":
-                _write_lines(path, _joined(source, file, shape[1]))
+                _write_lines(path, source, file, shape[1])
             else:
-                _write_table(path, source, _joined(source, file, shape[1]), shape[1])
+                _write_table(path, source, file, shape[1])
     except OSError as error:
         kept = "all rows are kept, and the same command writes them"
         raise UsageError(f"output: {output}: {error.strerror or error}; {kept}") from None
 
 
-def _joined(source: TextFile, file: BinaryIO, width: int) -> Iterator[tuple[list[NumberedText], Floats]]:
-    """Texts and their rows, a few at a time."""
-    texts = iter(source)
-    while together := list(islice(texts, _TOGETHER)):
-        data = file.read(4 * width * len(together))
-        yield together, np.frombuffer(data, "<f4").reshape(len(together), width)
+def _rows(file: BinaryIO, count: int, width: int) -> Floats:
+    """The next rows of a raw file."""
+    return np.frombuffer(file.read(4 * width * count), "<f4").reshape(count, width)
 
 
 def _write_npy(path: Path, file: BinaryIO, shape: tuple[int, int]) -> None:
@@ -81,29 +82,48 @@ def _write_npy(path: Path, file: BinaryIO, shape: tuple[int, int]) -> None:
         shutil.copyfileobj(file, written, _COPIED)
 
 
-def _write_lines(path: Path, joined: Iterator[tuple[list[NumberedText], Floats]]) -> None:
+def _write_lines(path: Path, source: TextFile, file: BinaryIO, width: int) -> None:
     with path.open("w", encoding="utf-8", errors="replace") as written:
-        for texts, rows in joined:
-            for text, row in zip(texts, rows, strict=True):
-                fields = {**text.row, EMBEDDING: row.tolist()}
-                written.write(json.dumps(fields, ensure_ascii=False, default=str) + "\n")
+        for text in source:
+            written.write(_line(text, _rows(file, 1, width)[0].tolist()) + "\n")
 
 
-def _write_table(
-    path: Path, source: TextFile, joined: Iterator[tuple[list[NumberedText], Floats]], width: int
-) -> None:
+def _line(text: NumberedText, row: list[float] | None = None) -> str:
+    """The fields of a text with its row as JSON; UsageError for what JSON has no form of, as bytes."""
+    try:
+        return json.dumps({**text.row, EMBEDDING: row}, ensure_ascii=False)
+    except TypeError as error:
+        raise UsageError(f"{text.place}: {error}: wanted .npy or .parquet") from None
+
+
+def _write_table(path: Path, source: TextFile, file: BinaryIO, width: int) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     columns = _schema(source)
     kind = pa.list_(pa.float32(), width)
-    with pq.ParquetWriter(path, columns.append(pa.field(EMBEDDING, kind))) as written:
-        for texts, rows in joined:
-            table = pa.Table.from_pylist([dict(text.row) for text in texts], schema=columns)
-            flat = pa.array(np.ascontiguousarray(rows).reshape(-1))
-            written.write_table(
-                table.append_column(EMBEDDING, pa.FixedSizeListArray.from_arrays(flat, width))
-            )
+    try:
+        with pq.ParquetWriter(path, columns.append(pa.field(EMBEDDING, kind))) as written:
+            for table in _tables(source, columns):
+                flat = pa.array(_rows(file, len(table), width).reshape(-1))
+                column = pa.FixedSizeListArray.from_arrays(flat, width)
+                written.write_table(table.append_column(EMBEDDING, column))
+    except pa.ArrowException as error:
+        raise UsageError(f"{source.path}: its columns are no table: {error}; all rows are kept") from None
+
+
+def _tables(source: TextFile, columns: Any) -> Iterator[Any]:
+    """The texts' columns, a few rows at a time; a table's are not converted to Python's types and back."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if source.ending == ".parquet":
+        for batch in pq.ParquetFile(source.path).iter_batches(_TOGETHER):
+            yield pa.Table.from_batches([batch], columns)
+        return
+    texts = iter(source)
+    while together := [dict(text.row) for text in islice(texts, _TOGETHER)]:
+        yield pa.Table.from_pylist(together, schema=columns)
 
 
 def _schema(source: TextFile) -> Any:

@@ -137,6 +137,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("jina_bert_v2", {"hidden_act": "relu"}, "hidden_act"),
     ("neobert", {"hidden_act": "gelu"}, "hidden_act"),
     ("neobert", {"rope": False}, "rope"),
+    ("neobert", {"dim_head": 7}, "dim_head is '7'"),
     ("neobert", {"rms_norm": False}, "rms_norm"),
 ]
 

@@ -191,11 +191,15 @@ def test_the_partial_file_of_another_job_is_refused(model: graphml.Model, tmp_pa
     for changed in ({"dimensions": 8}, {"norm": 1}, {"prompt": "the "}, {"pooling": "cls"}):
         with pytest.raises(UsageError, match=r"rows\.npy\.partial: was left by another job"):
             embed_file(model, path, output, EmbedSettings(**changed))  # type: ignore[arg-type]
+    partial.write_bytes(before + bytes(4 * 64 * 5))  # more rows than texts
+    with pytest.raises(UsageError, match="was left by another job"):
+        embed_file(model, path, output)
+    partial.write_bytes(before)
     path.write_text(path.read_text().replace("cat", "dog", 1))
     with pytest.raises(UsageError, match="was left by another job"):
         embed_file(model, path, output)
     assert partial.read_bytes() == before
-    for foreign in (b"notes", b"x" * 5000, b"{}".ljust(HEADER) + b"x" * 99, before + bytes(4 * 64 * 9)):
+    for foreign in (b"notes", b"x" * 5000, b"{}".ljust(HEADER) + b"x" * 99):
         partial.write_bytes(foreign)
         with pytest.raises(UsageError, match="was left by another job"):
             embed_file(model, path, output)
@@ -301,6 +305,7 @@ def test_a_line_that_is_no_text_is_named(
     ("rows.bin", r"wanted a name that ends in \.npy, \.parquet, \.jsonl"),
     ("no/rows.npy", "no is no folder"), ("texts.jsonl", "wanted another file than that of the texts"),
     ("rows.parquet", "line 1: has 'embedding', the column that rows.parquet gets"),
+    ("rows.jsonl", "line 1: has 'embedding', the column that rows.jsonl gets"),
 ])  # fmt: skip
 def test_outputs_that_cannot_be_are_refused_at_once(
     output: str, said: str, model: graphml.Model, tmp_path: Path
@@ -310,7 +315,24 @@ def test_outputs_that_cannot_be_are_refused_at_once(
     assert names(tmp_path) == {"texts.jsonl"}
 
 
-def test_columns_of_several_kinds_are_no_table(model: graphml.Model, tmp_path: Path) -> None:
+def test_columns_of_a_table_stay_as_they_are(model: graphml.Model, tmp_path: Path, few: None) -> None:
+    """Times, bytes and categories; JSON has no form of the first two."""
+    path = tmp_path / "texts.parquet"
+    times = pa.array(range(len(TEXTS)), pa.timestamp("ns"))
+    kinds = pa.array(["a", "b"] * (len(TEXTS) // 2)).dictionary_encode()
+    raw = pa.array([bytes([i]) for i in range(len(TEXTS))])
+    table = pa.table({"text": TEXTS, "time": times, "kind": kinds, "raw": raw})
+    pq.write_table(table, path, row_group_size=3)
+    embed_file(model, path, tmp_path / "rows.parquet")
+    assert pq.read_table(tmp_path / "rows.parquet").drop_columns("embedding").equals(pq.read_table(path))
+    np.testing.assert_allclose(
+        pq.read_table(tmp_path / "rows.parquet")["embedding"].to_pylist(), whole(model), atol=1e-6
+    )
+    with pytest.raises(UsageError, match=r"texts\.parquet: row 1: .*not JSON serializable: wanted \.npy or"):
+        embed_file(model, path, tmp_path / "rows.jsonl")
+
+
+def test_columns_of_several_kinds_are_no_table(model: graphml.Model, tmp_path: Path, few: None) -> None:
     path = tmp_path / "texts.jsonl"
     path.write_text('{"text": "a", "n": 1}\n{"text": "b", "n": {"x": 1}}\n{"text": "b", "m": 1.5}\n')
     with pytest.raises(UsageError, match=r"no columns of a table, wanted \.npy or \.jsonl"):

@@ -17,6 +17,7 @@ def keys(config: HfConfig) -> dict[str, Value]:
     config.only("hidden_act", "swiglu", "SwiGLU")
     width = -(-(2 * config.size("feed_forward_length") // 3) // MULTIPLE) * MULTIPLE
     metadata = decoder_keys(config, RMS_EPS, "norm_eps", width)
+    config.only("dim_head", None, metadata["attention.key_length"])
     metadata["context_length"] = config.size("max_length")
     return metadata | rope_keys(config, metadata)
 
@@ -34,11 +35,12 @@ FAMILY = Family(
         "transformer_encoder.{}.ffn.w12": "blk.{}.ffn_up",
         "transformer_encoder.{}.ffn.w3": "blk.{}.ffn_down",
         "layer_norm": "enc.output_norm",
+        "freqs_cis": None,
         "decoder": None,
     },
     defaults={"max_length": 1024, "norm_eps": 1e-6, "vocab_size": 30522},
     ignored=(
-        "classifier_init_range", "decoder_init_range", "dim_head", "dropout", "embedding_init_range",
+        "classifier_init_range", "decoder_init_range", "dropout", "embedding_init_range",
         "flash_attention", "kwargs", "pretrained_model_name_or_path",
     ),
     logits=False,
