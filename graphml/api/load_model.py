@@ -15,7 +15,8 @@ from graphml.api.draft_choice import DraftModel
 from graphml.api.keywords import hinted
 from graphml.api.model import Model
 from graphml.api.notebook_progress import notebook_progress
-from graphml.api.text_rows import longest_text, prompt_of
+from graphml.api.text_prompts import prompt_of
+from graphml.api.text_rows import longest_text
 from graphml.backend import Progress
 from graphml.errors import UsageError
 from graphml.ir.cache_types import cache_types
