@@ -150,6 +150,10 @@ def test_a_larger_file_costs_less(path: Path) -> None:
         ("{", "plan.json"),
         ("[]", "wanted {"),
         ('{"types": {"a": 1}}', "wanted {"),
+        (
+            '{"types": {"a": "q4_0", "b": "q4_0", "a": "q8_0"}}',
+            "plan.json: a: wanted it once; it is there twice",
+        ),
         ('{"types": {"nothing": "q4_0"}}', "nothing: wanted a matrix of the model that can get another type"),
         ('{"types": {"blk.0.ffn_down.weight": "q9"}}', "got 'q9'"),
         ('{"types": {"blk.0.ffn_down.weight": "q4_k"}}', "blocks divide rows of 64; got 'q4_k'"),
