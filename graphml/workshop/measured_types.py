@@ -142,7 +142,7 @@ def chosen_types(
         if not of_types:
             width = file.tensors[name].shape[-1]
             raise UsageError(f"--types: {name}: none of them has blocks that divide its rows of {width}")
-    types = choose(costs, n_bytes - others)
+    types = choose(costs, n_bytes, others)
     return types, sum(measured.costs[name][dtype].kl for name, dtype in types.items())
 
 

@@ -88,7 +88,10 @@ def changes(file: ModelFile, wanted: WantedTypes, importance: Importance | None)
         for name, tensor in file.tensors.items()
         if can_change(tensor) and not (wanted.keep_output and name == "output.weight")
     }
-    mixed = mixture(file.metadata, shapes, wanted.kind, importance is not None)
+    try:
+        mixed = mixture(file.metadata, shapes, wanted.kind, importance is not None)
+    except UsageError as error:
+        raise UsageError(f"{file.path}: {str(error).removeprefix('metadata: ')}") from None
     stated = _stated(wanted.types, matrices)
     done = []
     for name, tensor in file.tensors.items():

@@ -309,6 +309,11 @@ def test_a_file_without_tensors_is_refused(tmp_path: Path) -> None:
     for words in ([tmp_path / "out.gguf", "Q4_0"], ["Q4_0", "--dry-run"]):
         failed = graphml_command("quantize", tmp_path / "words.gguf", *words, code=2).stderr
         assert "wanted a GGUF file of a model; it has no tensors" in failed
+    plans = [TensorPlan("a.weight", "f32", (2, 32))]  # as of an adapter
+    with writing_gguf(tmp_path / "a.gguf", {"general.architecture": stored("llama")}, plans) as file:
+        file.add([bytes(256)])
+    failed = graphml_command("quantize", tmp_path / "a.gguf", "Q4_0", "--dry-run", code=2).stderr
+    assert f"{tmp_path / 'a.gguf'}: llama.block_count: wanted a whole number; got None" in failed
 
 
 @pytest.mark.parametrize(
