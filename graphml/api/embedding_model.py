@@ -100,8 +100,7 @@ class EmbeddingModel(InspectedModel):
         tokenizer, every = self._needed(), texts_of(texts)
         if late_interaction_of(self.executor) is not None:
             (asked,) = self.token_rows(query, query=True, truncate=truncate)
-            answers = self.token_rows(every, truncate=truncate)
-            rows = np.array([[max_sim(asked, answer)] for answer in answers], np.float32).reshape(-1, 1)
+            rows = max_sim(asked, self.token_rows(every, truncate=truncate))
         elif truncate:
             raise UsageError(
                 f"truncate: {self.path}: wanted a model of late interaction; a pair is never cut"
@@ -113,13 +112,19 @@ class EmbeddingModel(InspectedModel):
 
     @hinted
     def token_rows(
-        self, texts: str | Sequence[str], *, query: bool = False, truncate: bool = False
+        self,
+        texts: str | Sequence[str],
+        *,
+        query: bool = False,
+        truncate: bool = False,
+        cancellation: Cancellation | None = None,
     ) -> list[Floats]:
         """The rows of each text's tokens that a model of late interaction compares, float32 [rows, d].
 
         They have length 1. query: texts are queries, with their prefix and filled up to their length; else
         documents, without the rows of punctuation, as the folder says. truncate: longer texts are cut, not
-        refused. UsageError for a model of another kind; else errors as of `embed`.
+        refused; cancellation: as of `embed_ids`. UsageError for a model of another kind; else errors as of
+        `embed`.
         """
         self._open()
         tokenizer, late = self._needed(), late_interaction_of(self.executor)
@@ -128,12 +133,12 @@ class EmbeddingModel(InspectedModel):
         every = [self.encode(text) for text in texts_of(texts)]
         if not query:
             ids = [late.document(own, tokenizer, truncate, f"texts[{i}]") for i, own in enumerate(every)]
-            rows = self.embed_ids(ids, "none")
+            rows = self.embed_ids(ids, "none", cancellation=cancellation)
             return [normalized(late.kept(own, of)) for own, of in zip(ids, rows, strict=True)]
         rows = []
         for own in every:  # queries of one step have as many unseen tokens
             asked, n_unseen = late.query(own, tokenizer, truncate)
-            rows += self._texts.rows([asked], "none", n_unseen=n_unseen)
+            rows += self._texts.rows([asked], "none", cancellation=cancellation, n_unseen=n_unseen)
         return [normalized(of) for of in rows]
 
     def _embedded(self, ids: list[list[int]], pooling: str) -> Floats:

@@ -73,10 +73,11 @@ def late_interaction_of(executor: Executor) -> LateInteraction | None:
     return late
 
 
-def max_sim(query: Floats, document: Floats) -> float:
-    """The sum over the query's rows, of length 1, of the largest product with a row of the document."""
-    wide = query.astype(np.float64) @ document.astype(np.float64).T
-    return float(wide.max(axis=1).sum())
+def max_sim(query: Floats, documents: Sequence[Floats]) -> Floats:
+    """The score of each document, float32 [n, 1]; rows have length 1."""
+    wide = query.astype(np.float64)
+    sums = [(wide @ rows.astype(np.float64).T).max(axis=1).sum() for rows in documents]
+    return np.array(sums, np.float32).reshape(-1, 1)
 
 
 def _begun(

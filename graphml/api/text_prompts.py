@@ -91,10 +91,6 @@ FAMILIES: Final = (
         "jina-embeddings-v4", r"jina-embeddings-v4", _pair("Query: ", "Passage: "),
         f"{_HUB}jinaai/jina-embeddings-v4-text-retrieval-GGUF",
     ),
-    PromptFamily(
-        "jina-embeddings-v5", r"jina-embeddings-v5-text|v5-(nano|small)-retrieval",
-        _pair("Query: ", "Document: "), f"{_HUB}jinaai/jina-embeddings-v5-text-small",
-    ),
 )  # fmt: skip
 """The first one whose pattern a name has counts. jina-embeddings-v3 is none: each of its prompts goes with an
 adapter of its own."""

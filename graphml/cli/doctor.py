@@ -73,7 +73,8 @@ def _check_file(name: str | None, source: options.ModelSource, json: bool) -> No
     else:
         for finding in findings:
             print(f"{finding.severity:6} {finding.where}: {finding.what}")
-        print(f"{path}: {len(findings)} findings" if findings else f"{path}: nothing wrong or odd was found")
+        count = f"{len(findings)} finding{'s' if len(findings) > 1 else ''}"
+        print(f"{path}: {count}" if findings else f"{path}: nothing wrong or odd was found")
     if any(finding.severity == WRONG for finding in findings):
         sys.exit(1)
 

@@ -116,7 +116,7 @@ def embed(
 ) -> None:  # fmt: skip
     """Compute embeddings of texts, of length 1, or scores of a reranking model; a line of numbers each.
 
-    Of a file with --file and --output.
+    With --file and --output those of a file of texts, which go on after a kill.
     """
     _check_query(query, {"--prompt-name": prompt_name, "--prompt": prompt}, pooling)
     _check_rows("rank" if query is not None else pooling, norm, similarity, dimensions)

@@ -90,7 +90,7 @@ def quantize(
             "--auto and --plan say each type: wanted no --tensor-type, --pure, --leave-output-tensor"
         )
     if not choosing.chooses:
-        file_type(kind)
+        file_type(kind, "TYPE")
     check_target("OUTPUT", output, ".gguf")
     if output is not None:
         check_not_read("OUTPUT", output, imatrix, choosing.costs)

@@ -36,8 +36,8 @@ SAME_NAMES: Final = {
         ("max_sequences",),
     ),
     "prompt": ("prompts",), "messages": ("prompts", "prompt"),
-    **dict.fromkeys(("text", "input", "inputs"), ("prompts", "prompt", "texts", "text")),
-    "sentences": ("texts",), "token_ids": ("ids",), "tokens": ("ids",),
+    **dict.fromkeys(("text", "input", "inputs"), ("prompts", "texts", "prompt", "text")),
+    "sentences": ("texts",), "truncate_dim": ("dimensions",), "token_ids": ("ids",), "tokens": ("ids",),
     "add_special_tokens": ("add_special",), "special": ("parse_special",),
     "skip_special_tokens": ("skip_special",),
 }  # fmt: skip

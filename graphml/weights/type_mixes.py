@@ -82,11 +82,14 @@ _MORE_OUTPUT = (
 )  # fmt: skip
 
 
-def file_type(name: str) -> FileType:
-    """The file type of a name as llama-quantize spells it, in any case; UsageError for another."""
+def file_type(name: str, argument: str = "--type") -> FileType:
+    """The file type of a name as llama-quantize spells it, in any case; UsageError for another.
+
+    argument: what has the name, for the error.
+    """
     kind = FILE_TYPES.get(_ALIASES.get(name.upper(), name.upper()))
     if kind is None:
-        raise UsageError(f"--type: wanted one of {', '.join([*FILE_TYPES, *_ALIASES])}; got {name!r}")
+        raise UsageError(f"{argument}: wanted one of {', '.join([*FILE_TYPES, *_ALIASES])}; got {name!r}")
     return kind
 
 

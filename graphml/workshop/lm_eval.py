@@ -26,7 +26,8 @@ try:
     from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
     from tqdm import tqdm
 except ImportError as error:
-    raise UsageError(f"lm_eval: lm-evaluation-harness is missing; pip install '.[eval]': {error}") from None
+    missing = f"lm_eval: lm-evaluation-harness is missing; pip install '.[eval]': {error}"
+    raise (SystemExit(f"graphml: {missing}") if __name__ == "__main__" else UsageError(missing)) from None
 
 NAME = "graphml"
 MAX_NEW_TOKENS = 256

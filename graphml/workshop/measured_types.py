@@ -10,9 +10,11 @@ import hashlib
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +22,7 @@ from graphml.api.model import Model
 from graphml.api.quantize import formats_of_files
 from graphml.backend import Progress, no_progress
 from graphml.errors import UsageError
-from graphml.system.read_files import plain_json, reason
+from graphml.system.read_files import guarded, plain_text, reason
 from graphml.system.replaced_file import replacing
 from graphml.weights.gguf_writing import TensorPlan
 from graphml.weights.model_file import ModelFile
@@ -140,7 +142,7 @@ def chosen_types(
         if not of_types:
             width = file.tensors[name].shape[-1]
             raise UsageError(f"--types: {name}: none of them has blocks that divide its rows of {width}")
-    types = choose(costs, n_bytes - others)
+    types = choose(costs, n_bytes, others)
     return types, sum(measured.costs[name][dtype].kl for name, dtype in types.items())
 
 
@@ -155,7 +157,9 @@ def write_plan(path: Path, types: Mapping[str, str]) -> None:
 
 def read_plan(path: Path, file: ModelFile) -> dict[str, str]:
     """A choice of types for a model; a UsageError that names what is wrong in it."""
-    content = plain_json(path, UsageError)
+    text = plain_text(path, UsageError)
+    with guarded(path, UsageError):
+        content = json.loads(text, object_pairs_hook=_once)
     stated = content.get("types") if isinstance(content, dict) else None
     if not isinstance(stated, dict) or not all(isinstance(dtype, str) for dtype in stated.values()):
         raise UsageError(f'{path}: wanted {{"types": {{NAME: TYPE, ...}}}}, as --save-plan writes it')
@@ -172,6 +176,14 @@ def read_plan(path: Path, file: ModelFile) -> dict[str, str]:
     if missing := known.keys() - types.keys():
         raise UsageError(f"{path}: {min(missing)}: wanted a type for each matrix")
     return types
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, in which no name is twice: one of both would be left out."""
+    names = Counter(name for name, _ in pairs)
+    if pairs and names.most_common(1)[0][1] > 1:
+        raise UsageError(f"{names.most_common(1)[0][0]}: wanted it once; it is there twice")
+    return dict(pairs)
 
 
 def draw_plan(path: Path, file: ModelFile, types: Mapping[str, str]) -> None:

@@ -7,7 +7,6 @@ Knows files, types and importance; nothing of commands.
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,7 +48,7 @@ NEEDING = ("iq3_xxs", "iq2_xxs", "iq2_xs", "iq2_s", "iq1_m", "iq1_s")
 ENDS = ("token_embd.weight", "output.weight")
 UNQUANTISED = ("f32", "f16", "bf16")
 INFINITE_FROM = {"f16": 65520.0, "bf16": 3.3961776e38}
-"""Magnitudes from which on a number is rounded to infinity."""
+"""Magnitudes from which on a type without blocks makes a number infinite."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,10 @@ def changes(file: ModelFile, wanted: WantedTypes, importance: Importance | None)
         for name, tensor in file.tensors.items()
         if can_change(tensor) and not (wanted.keep_output and name == "output.weight")
     }
-    mixed = mixture(file.metadata, shapes, wanted.kind, importance is not None)
+    try:
+        mixed = mixture(file.metadata, shapes, wanted.kind, importance is not None)
+    except UsageError as error:
+        raise UsageError(f"{file.path}: {str(error).removeprefix('metadata: ')}") from None
     stated = _stated(wanted.types, matrices)
     done = []
     for name, tensor in file.tensors.items():
@@ -401,7 +403,7 @@ def _data(
     try:
         yield from pool.map(lambda piece: _encoded(change, *piece), pieces)
     except (GraphmlError, FormatError) as error:
-        raise WeightsError(f"{file.path}: {tensor.name}: {error}") from None
+        raise WeightsError(f"{file.path}: {tensor.name}: {str(error).removeprefix('x: ')}") from None
 
 
 def _encoded(
@@ -413,7 +415,11 @@ def _encoded(
     row_bytes = source.bytes_for(columns)
     data = tensor.data[begin * row_bytes : end * row_bytes]
     values = graphml_quant.dequantize(source, data, (end - begin, columns))
-    largest = float(np.abs(values).max(initial=0, where=np.isfinite(values)))
-    if largest >= INFINITE_FROM.get(change.dtype, math.inf):
-        raise WeightsError(f"{change.dtype.upper()} has no number as large as {largest:.6g}")
+    if change.dtype in INFINITE_FROM:  # which the encoder does not look at
+        largest = float(np.abs(values).max(initial=0))
+        if not largest < INFINITE_FROM[change.dtype]:
+            raise WeightsError(
+                f"{change.dtype.upper()} wants finite values below {INFINITE_FROM[change.dtype]:.6g}; "
+                f"one is {largest:.6g} in rows {begin} to {end - 1}"
+            )
     return quantize(values, change.dtype, importance, threads=1).reshape(-1)

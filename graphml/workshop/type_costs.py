@@ -77,17 +77,19 @@ def rounding_errors(
     return errors
 
 
-def choose(costs: Costs, n_bytes: int) -> dict[str, str]:
+def choose(costs: Costs, n_bytes: int, others: int = 0) -> dict[str, str]:
     """Name -> type of all matrices within n_bytes, for the least sum of KL divergences that steps find.
+
+    others: bytes that other tensors take of them.
 
     Each matrix begins with the smallest type on its lower convex hull; the step to the next one that saves
     most KL a byte is taken as long as there is room. UsageError where the smallest types do not fit.
     """
     hulls = {name: _hull(of_types) for name, of_types in costs.items()}
     at = dict.fromkeys(hulls, 0)
-    used = sum(hull[0].cost.n_bytes for hull in hulls.values())
+    used = others + sum(hull[0].cost.n_bytes for hull in hulls.values())
     if used > n_bytes:
-        raise UsageError(f"the smallest types take {used:,} bytes for matrices; wanted at most {n_bytes:,}")
+        raise UsageError(f"the smallest types take {used:,} bytes for tensors; wanted at most {n_bytes:,}")
     steps = [
         (-_saved(hull[i].cost, hull[i + 1].cost), name, i)
         for name, hull in hulls.items()

@@ -117,6 +117,8 @@ SAME: dict[str, tuple[Callable[[graphml.Model], Any], Callable[[graphml.Model], 
     ),
     "num_ctx": (lambda model: model.session(num_ctx=32).n_ctx, lambda model: 32),
     "texts": (lambda model: model.embed(input=["a"]).tolist(), lambda model: model.embed(["a"]).tolist()),
+    "dimensions": (lambda model: model.embed("a", truncate_dim=4).tolist(),
+                   lambda model: model.embed("a", dimensions=4).tolist()),
     "load": (
         lambda model: opened(model, device="reference", n_threads=1, ctx=64, verbose=False, use_mmap=True),
         lambda model: 64,

@@ -26,7 +26,6 @@ NAMES = {
     "Qwen3 Embedding 0.6B": "qwen3-embedding", "gte-Qwen2-1.5B-instruct": "gte-qwen2",
     "Embeddinggemma 300M": "embeddinggemma", "embeddinggemma-300m-qat": "embeddinggemma",
     "jina-embeddings-v4-text-retrieval": "jina-embeddings-v4",
-    "jina-embeddings-v5-text-nano-retrieval": "jina-embeddings-v5", "v5-nano-retrieval": "jina-embeddings-v5",
 }  # fmt: skip
 UNKNOWN = ("", "jina-embeddings-v3", "snowflake-arctic-embed-m-v3", "snowflake-arctic-instruct", "gte-base",
            "bge-reranker-base", "Qwen3 0.6B", "gemma-3-270m", "somee5-base", "e5-basement")  # fmt: skip

@@ -120,3 +120,14 @@ def test_a_command_names_the_extra_that_is_missing(line: list[str], extra: str) 
     assert errors.startswith(("graphml: serve: ", "graphml: --mcp: ")), errors[-2000:]
     assert f"pip install '.[{extra}]'" in errors
     assert len(errors.splitlines()) == 1
+
+
+def test_the_harness_that_is_missing_is_said_in_a_line() -> None:
+    code = (
+        "import runpy, sys; sys.modules['lm_eval'] = None\n"
+        "runpy.run_module('graphml.workshop.lm_eval', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("graphml: lm_eval: lm-evaluation-harness is missing; pip install '.[eval]'")
+    assert done.stderr.count("\n") == 1

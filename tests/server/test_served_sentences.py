@@ -8,6 +8,7 @@ import numpy as np
 
 from graphml.server.options.server_options import ServerOptions
 from tests.encoder_records import QUERY, TEXTS, about
+from tests.folders import test_late_interaction as late
 from tests.folders.test_encoder_folders import NEAR, folder, opened
 from tests.server.running_server import Running, running
 
@@ -39,3 +40,20 @@ def test_pairs_are_scored_with_their_kinds(tmp_path: Path) -> None:
     scores = {entry["index"]: entry["relevance_score"] for entry in answer["results"]}
     wanted = about("pairs")[2]["scores"][:, 0]
     assert max(abs(scores[index] - score) for index, score in enumerate(wanted)) <= NEAR
+
+
+def test_late_interaction_ranks_texts(tmp_path: Path) -> None:
+    options = ServerOptions(parallel=2, reranking=True)
+    wanted = late.about("expanded")[2]["scores"]
+    body = {"query": late.QUERY, "model": "x"}
+    with opened(late.folder(tmp_path, "expanded")) as model, running(options, model) as server:
+        answer = server.post("/v1/rerank", {**body, "documents": late.DOCUMENTS}).json()
+        scores = {entry["index"]: entry["relevance_score"] for entry in answer["results"]}
+        assert max(abs(scores[index] - score) for index, score in enumerate(wanted)) <= 1e-5
+        order = [entry["index"] for entry in answer["results"]]
+        assert order == sorted(scores, key=lambda index: -scores[index])
+        texts = [late.QUERY, *late.DOCUMENTS]
+        assert answer["usage"]["prompt_tokens"] == sum(len(model.encode(text)) for text in texts)
+        long = server.post("/v1/rerank", {**body, "documents": [late.CUT]})
+        assert long.status_code == 400
+        assert "texts[0]: wanted at most 23 tokens" in long.text

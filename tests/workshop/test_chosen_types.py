@@ -88,7 +88,7 @@ def test_a_choice_is_near_the_best_of_all() -> None:
             if sum(costs[name][dtype].n_bytes for name, dtype in zip(names, each, strict=True)) <= budget
         )
         assert sum(costs[name][dtype].kl for name, dtype in chosen.items()) <= 1.25 * best
-    with pytest.raises(UsageError, match="the smallest types take 100 bytes for matrices; wanted at most 99"):
+    with pytest.raises(UsageError, match="the smallest types take 100 bytes for tensors; wanted at most 99"):
         choose(costs, 99)
 
 
@@ -150,6 +150,10 @@ def test_a_larger_file_costs_less(path: Path) -> None:
         ("{", "plan.json"),
         ("[]", "wanted {"),
         ('{"types": {"a": 1}}', "wanted {"),
+        (
+            '{"types": {"a": "q4_0", "b": "q4_0", "a": "q8_0"}}',
+            "plan.json: a: wanted it once; it is there twice",
+        ),
         ('{"types": {"nothing": "q4_0"}}', "nothing: wanted a matrix of the model that can get another type"),
         ('{"types": {"blk.0.ffn_down.weight": "q9"}}', "got 'q9'"),
         ('{"types": {"blk.0.ffn_down.weight": "q4_k"}}', "blocks divide rows of 64; got 'q4_k'"),
@@ -200,6 +204,7 @@ def test_the_command_chooses_keeps_and_takes_a_plan(path: Path, tmp_path: Path) 
         (["x.gguf", *auto, "--target-bits", 5, "--types", "Q9"], "--types: wanted some of"),
         (["x.gguf", *auto, "--target-bits", 5, "--pure"], "say each type"),
         (["x.gguf", *auto, "--target-bits", 2], "the smallest types take"),
+        (["x.gguf", *auto, "--target-size", "1K"], "--target-size: the file's keys take more than that: "),
         (["x.gguf", *auto, "--target-bits", 5, "-f", __file__], "was measured on another text than"),
         (["x.gguf", "--plan", plan, "--save-plan", plan], f"--save-plan: {plan} is there already; --force"),
         (["x.gguf", "--plan", plan, "--plot", plot], f"--plot: {plot} is there already; --force"),

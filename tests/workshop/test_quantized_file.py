@@ -147,6 +147,7 @@ def test_the_command(path: Path, tmp_path: Path) -> None:
         ([output, tmp_path / "x.gguf", "Q4_0"], "is Q8_0 already, and loses twice"),
         ([path, path, "Q4_0", "--force"], "is the model itself"),
         ([path, "Q4_0"], "wanted MODEL OUTPUT TYPE; got"),
+        ([path, tmp_path / "x.gguf", "Q9"], "graphml: TYPE: wanted one of F32, F16, "),
         ([path, "--auto", "--target-bits", 5, "-f", __file__], f"wanted MODEL OUTPUT; got '{path}'"),
         ([path, tmp_path / "x.gguf", "Q4_0", "--tensor-type", "ffn"], "wanted REGEX=TYPE"),
         ([tmp_path, tmp_path / "x.gguf", "Q4_0"], "wanted a model file, a folder"),
@@ -308,20 +309,35 @@ def test_a_file_without_tensors_is_refused(tmp_path: Path) -> None:
     for words in ([tmp_path / "out.gguf", "Q4_0"], ["Q4_0", "--dry-run"]):
         failed = graphml_command("quantize", tmp_path / "words.gguf", *words, code=2).stderr
         assert "wanted a GGUF file of a model; it has no tensors" in failed
+    plans = [TensorPlan("a.weight", "f32", (2, 32))]  # as of an adapter
+    with writing_gguf(tmp_path / "a.gguf", {"general.architecture": stored("llama")}, plans) as file:
+        file.add([bytes(256)])
+    failed = graphml_command("quantize", tmp_path / "a.gguf", "Q4_0", "--dry-run", code=2).stderr
+    assert f"{tmp_path / 'a.gguf'}: llama.block_count: wanted a whole number; got None" in failed
 
 
-@pytest.mark.parametrize("dtype", ["F16", "BF16"])
-def test_numbers_that_a_type_makes_infinite_are_refused(dtype: str, path: Path, tmp_path: Path) -> None:
-    largest = float(np.finfo(np.float32).max) if dtype == "BF16" else 65520.0
+@pytest.mark.parametrize(
+    ("dtype", "number"),
+    [
+        ("F16", 65520.0),
+        ("F16", np.nan),
+        ("BF16", np.finfo(np.float32).max),
+        ("BF16", np.inf),
+        ("Q8_0", np.nan),
+    ],
+)
+def test_numbers_that_a_type_does_not_have_are_refused(
+    dtype: str, number: float, path: Path, tmp_path: Path
+) -> None:
     with open_model(path) as file:
         name = "blk.0.ffn_down.weight"
         values = file.tensors[name].numpy().copy()
-        values[3, 5] = -largest
+        values[3, 5] = -number
         data = values.astype("<f4").view(np.uint8).reshape(-1)
         tensors = {**file.tensors, name: dataclasses.replace(file.tensors[name], data=data)}
         changed = file.with_tensors(tensors)
         plan = changes(changed, WantedTypes(dtype, requantise=True), None)
-        with pytest.raises(graphml.WeightsError, match=rf"{name}: {dtype} has no number as large as"):
+        with pytest.raises(graphml.WeightsError, match=rf"{name}: {dtype} wants finite values"):
             write_quantized(changed, plan, dtype, tmp_path / "out.gguf")
     assert [file.name for file in tmp_path.iterdir()] == ["tiny.gguf"]
 

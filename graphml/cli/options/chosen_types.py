@@ -153,6 +153,8 @@ def types_of(
         n_elements = sum(tensor.n_elements for tensor in file.tensors.values())
         by_size = bytes_of("--target-size", options.target_size or "")
         head = file.n_bytes - file.n_weight_bytes  # a tokenizer takes its part of a file's size
+        if 0 < by_size <= head:
+            raise UsageError(f"--target-size: the file's keys take more than that: {size(head)}")
         wanted = by_size - head if by_size else int((options.target_bits or 0) * n_elements / 8)
         types, kl = chosen_types(measured, file, wanted, options.candidates())
         seen = seen or measured.importance

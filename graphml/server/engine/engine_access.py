@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from starlette.requests import ClientDisconnect, Request
 
 from graphml.api.engine import Engine
+from graphml.api.late_interaction import late_interaction_of
 from graphml.api.model import Model
 from graphml.api.request_probes import NOT_PROBED, Probed
 from graphml.api.stats import EngineStats
@@ -313,6 +314,8 @@ class EngineAccess:
 
 def _check_ranks(model: Model) -> None:
     """UsageError where a model has nothing to score pairs of texts by."""
+    if late_interaction_of(model.executor) is not None:
+        return
     try:
         model.executor.graphs.build(1, 1, 1, "rank")
     except ArchitectureError as error:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from graphml.api.late_interaction import late_interaction_of, max_sim
 from graphml.api.text_prompts import prompt_of
 from graphml.api.text_rows import (
     Cancellation,
@@ -163,6 +164,21 @@ def _rows(
     return rows
 
 
+def _late_scores(
+    service: Service, request: Request, texts: list[str], cancellation: Cancellation
+) -> tuple[int, list[float]]:
+    """The tokens of a query and of the documents behind it, and their scores by late interaction."""
+    count, begin = sum(len(service.tokenizer.encode(text)) for text in texts), time.monotonic()
+    service.access.begin_use(request.scope.get("graphml.key"), count)
+    try:
+        (query,) = service.model.token_rows(texts[0], query=True, cancellation=cancellation)
+        documents = service.model.token_rows(texts[1:], cancellation=cancellation)
+    except UsageError as error:  # a text that is longer than the folder says
+        raise ApiError(400, str(error)) from None
+    service.access.metrics.embedded(count, time.monotonic() - begin)
+    return count, max_sim(query, documents)[:, 0].tolist()
+
+
 def _norm(service: Service, body: Embeddings) -> int:
     return service.options.embd_normalize if body.embd_normalize is None else body.embd_normalize
 
@@ -192,6 +208,8 @@ async def rerank(service: Service, request: Request) -> Response:
         for document in documents:
             check_fits([body.query, document], service.tokenizer, _most_tokens(service))
         executor, tokenizer = service.model.executor, service.tokenizer
+        if late_interaction_of(executor) is not None:
+            return _late_scores(service, request, [body.query, *documents], cancellation)
         every = [pair_ids(executor, tokenizer, body.query, document) for document in documents]
         _check_lengths(service, every)
         service.access.begin_use(request.scope.get("graphml.key"), sum(map(len, every)))
