@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +17,14 @@ from graphml.authoring.handing_back.folder_of_model import hand_back
 from graphml.authoring.handing_back.trained_weights import with_weights
 from graphml.authoring.handing_on import WrittenAs, hand_on
 from graphml.cli.options import options
-from graphml.cli.options.checks import bytes_of, check_file, check_new, check_replaced, check_target
+from graphml.cli.options.checks import (
+    bytes_of,
+    check_file,
+    check_new,
+    check_new_parts,
+    check_replaced,
+    check_target,
+)
 from graphml.cli.options.opening import find, load
 from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import Bars
@@ -85,8 +90,9 @@ def convert(
         raise UsageError(f"{option}: wanted where --output is a GGUF file; got {str(output)!r}")
     if type != AUTO:
         file_type(type)
-    for path in _there(output, most is not None):
-        check_new("--output", path, force)
+    if most is not None:
+        check_new_parts("--output", output, force)
+    check_new("--output", output, force)
     check_file("--weights", weights)
     with Bars() as bars, _opened(find(model, opening, bars), opening, weights, bars) as opened:
         if is_file:
@@ -101,15 +107,6 @@ def convert(
         else:
             said = _folder(opened, output, like, python, opening)
     print(f"{output}: {said}")
-
-
-def _there(output: Path, in_parts: bool) -> Iterator[Path]:
-    """The file or folder of that name, and the parts of it that are there."""
-    if in_parts:
-        stem = re.escape(output.stem)
-        pattern = re.compile(rf"{stem}-\d{{5}}-of-\d{{5}}\.gguf")
-        yield from (path for path in output.parent.glob("*.gguf") if pattern.fullmatch(path.name))
-    yield output
 
 
 def _opened(path: Path, opening: options.Converted, weights: Path | None, bars: Bars) -> graphml.Model:

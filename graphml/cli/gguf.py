@@ -10,7 +10,14 @@ import numpy as np
 import typer
 
 from graphml.cli.help_pages import HelpedCommand, HelpedGroup
-from graphml.cli.options.checks import bytes_of, check_new, check_not_read, check_target, text_of
+from graphml.cli.options.checks import (
+    bytes_of,
+    check_new,
+    check_new_parts,
+    check_not_read,
+    check_target,
+    text_of,
+)
 from graphml.cli.options.options import Json
 from graphml.cli.terminal.console import Bars, write_file, write_json
 from graphml.errors import UsageError
@@ -96,8 +103,7 @@ def split(
     if (most is None) is (tensors is None):
         raise UsageError("wanted one of --split-max-size and --split-max-tensors")
     check_target("OUTPUT", output, ".gguf")
-    if not force and any(output.parent.glob(f"{output.stem}-?????-of-?????.gguf")):
-        raise UsageError(f"OUTPUT: parts of {output} are there already; --force overwrites them")
+    check_new_parts("OUTPUT", output, force)
     limit = None if most is None else bytes_of("--split-max-size", most)
     with Bars() as bars, open_model(file) as model:
         paths = split_file(model, output, limit, tensors, bars.report)

@@ -192,8 +192,9 @@ def _importance_of(tensor: Tensor, importance: Importance | None) -> NDArray[np.
         return None
     n_mat = int(np.prod(tensor.shape[:-2], dtype=np.int64))
     columns = tensor.shape[-1]
-    if means.size == n_mat * columns:
-        return means.reshape(n_mat, columns)
+    if means.size == n_mat * columns:  # of the older form in one row
+        table = means.reshape(n_mat, columns)
+        return np.where(table.any(axis=1, keepdims=True), table, np.float32(1))
     if tensor.name == ENDS[0]:
         return None  # of an output matrix with other columns, as llama-quantize has it
     raise UsageError(

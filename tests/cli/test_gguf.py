@@ -114,6 +114,17 @@ def test_parts_are_merged_into_what_they_were(limit: tuple[Any, ...], model: Pat
     same = command("diff", model, merged)
     assert (same.exit_code, same.stdout) == (0, "no difference\n")
     assert command("set", parts[1], "general.name", "x").exit_code == 2
+    alone = command("set", parts[0], "general.name", "x", "-o", model.parent / "alone.gguf")
+    assert alone.exit_code == 2
+    assert f"alone.gguf: key 'split.no': the file is part 1 of {len(parts)}" in alone.output
+    assert command("set", parts[0], "general.name", "x").exit_code == 0
+    assert command("extract", parts[-1], "--metadata").exit_code == 0
+
+
+def test_letters_of_patterns_in_a_name_are_letters(model: Path) -> None:
+    output = model.parent / "a[b]*.gguf"
+    for code in (0, 2):
+        assert command("split", model, output, "--split-max-tensors", 7).exit_code == code
 
 
 def test_what_has_no_parts_is_not_merged_or_split(model: Path) -> None:

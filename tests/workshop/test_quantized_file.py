@@ -86,6 +86,15 @@ def test_experts_have_importance_of_their_own(tmp_path: Path) -> None:
             for expert in range(n_expert):
                 wanted = graphml.quantize(tensor.numpy()[expert], "Q4_1", sums[expert].astype(np.float32))
                 assert (data[expert] == wanted.ravel()).all()
+        seen.sums[name] = sums.reshape(1, -1).copy()  # as of the older form
+        seen.counts[name] = np.ones(1, np.int64)
+        seen.sums[name][:, columns : 2 * columns] = 0
+        write_quantized(file, plan, "Q4_0", tmp_path / "out.gguf", seen)
+        with open_model(tmp_path / "out.gguf") as written:
+            data = np.asarray(written.tensors[name].data).reshape(n_expert, -1)
+            wanted = graphml.quantize(tensor.numpy()[1], "Q4_1", np.ones(columns, np.float32))
+            assert (data[1] == wanted.ravel()).all()
+        seen.counts[name] = np.ones(n_expert, np.int64)
         seen.sums[name] = sums[:, :-1]
         with pytest.raises(
             UsageError, match=f"{name}: wanted {n_expert} x {columns} numbers; got .* another"

@@ -79,6 +79,14 @@ def check_new(option: str, path: Path, force: bool) -> None:
         raise UsageError(f"{option}: {path} is there already; --force overwrites it")
 
 
+def check_new_parts(option: str, output: Path, force: bool) -> None:
+    """UsageError where parts of a model of that name are there already, however many they are."""
+    pattern = re.compile(rf"{re.escape(output.stem)}-\d{{5}}-of-\d{{5}}\.gguf")
+    for path in sorted(output.parent.glob("*.gguf")):
+        if pattern.fullmatch(path.name):
+            check_new(option, path, force)
+
+
 def check_not_read(option: str, output: Path, *read: Path | None) -> None:
     """UsageError where a file that is read would be overwritten, --force or not."""
     for path in read:

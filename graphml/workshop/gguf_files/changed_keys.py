@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from graphml.errors import UsageError
+from graphml.errors import UsageError, WeightsError
 from graphml.weights.filemap import FileMap
 from graphml.weights.gguf import NUMBERS, read_part
 from graphml.weights.gguf_writing import stored_values
 from graphml.weights.metadata import StoredValue, stored
+from graphml.weights.split import part_paths
 from graphml.workshop.gguf_files.whole_files import copied
 
 TYPES = ("string", "bool", *(name for name, _ in NUMBERS.values() if name != "bool"))
@@ -51,6 +52,11 @@ def set_key(path: Path, key: str, text: str, kind: str | None, output: Path) -> 
         metadata, tensors = read_part(file)
         if metadata.integer("split.no", 0):
             raise UsageError(f"{path}: wanted the first part of the model, which has its keys")
+        if metadata.integer("split.count", 1) > 1:
+            try:
+                part_paths(output, 0, metadata.integer("split.count"))
+            except WeightsError as error:
+                raise UsageError(str(error)) from None
         before = metadata.beginning(key, 0)[:2] if key in metadata else None
         was = str(metadata.describe(key)).partition(" = ")[2] if before is not None else "nothing"
         value = value_of(key, text, kind, before)
