@@ -126,7 +126,7 @@ def wrong_copy(value: str) -> Iterator[None]:
         right(self, *arguments)
         link = self._crossing.get(value)
         if link is not None:
-            self._crossing[value] = WrongLink(link.shape, link.array)
+            self._crossing[value] = self._links[value] = WrongLink(link.shape, link.array)
 
     with mock.patch.object(parts_program.PartsProgram, "__init__", made):
         yield

@@ -22,7 +22,6 @@ from graphml import settings
 from graphml.errors import UsageError
 from graphml.system.closing import Closing
 from graphml.system.progress_labels import amount, label
-from graphml.system.replaced_file import replacing
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -150,6 +149,8 @@ def write(text: str, colour: str = "") -> None:
 
 def write_file(path: Path, text: str, option: str = "") -> None:
     """Write a text to the file that an option names, whole or not at all; a `UsageError` where that fails."""
+    from graphml.system.replaced_file import replacing  # not for a page of help
+
     try:
         if path.exists() and not path.is_file():  # a terminal, or a pipe
             path.write_text(text, encoding="utf-8")

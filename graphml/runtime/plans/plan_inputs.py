@@ -99,7 +99,7 @@ class PlanInputs:
         if FACTORS in feed:
             self._adapters.write(feed, plan, options or self._options)
         if "source_lengths" in feed:
-            show_sources(feed, plan)
+            width = max(width, show_sources(feed, plan))
         sizes = self.sizes | {"S": 1} if alone else self.sizes
         # Stages are sent no more of a table than is read. Few widths: devices keep numbers by dims.
         width = min(TABLE_WIDTH, 1 << (width - 1).bit_length())
