@@ -34,6 +34,8 @@ PART = 32 << 20
 """Bytes of a weight that are sent at once."""
 PATIENCE_S, RETRY_S = 60.0, 2.0
 """Seconds for which a stage that has ended is started anew, and between two tries."""
+TABLE_BYTES = 1 << 16
+"""An input of two dimensions and so many bytes is sent up to its last changed column: block tables."""
 AHEAD = 4
 """Parts that are under way at a time."""
 
@@ -144,6 +146,7 @@ class StageDevice:
 
     def started(self) -> None:
         """Start anew if it has ended: the stage gets its weights again, and makes its programs."""
+        self._send_whole()
         if not self._has_ended:
             return
         end = time.monotonic() + PATIENCE_S
@@ -156,6 +159,11 @@ class StageDevice:
                     raise BackendError(f"{self.name}: cannot start anew: {error}") from None
                 time.sleep(RETRY_S)  # that a node has died is not known at once
 
+    def _send_whole(self) -> None:
+        """What a stage was sent may not have come: a call does not run where one that it waits for fails."""
+        for program in list(self._programs):
+            program.send_whole()
+
     def _begin_anew(self) -> None:
         with self._ending:
             self._has_ended = False
@@ -164,7 +172,7 @@ class StageDevice:
         for key, array in list(self._sent.values()):
             self._send(key, array)
         for program in list(self._programs):
-            program.number = self.call("lower", program.text, program.keys)
+            program.made_anew(self.call("lower", program.text, program.keys))
 
     def call(self, method: str, *arguments: Any) -> Any:
         """What a method of the stage returns.
@@ -188,6 +196,13 @@ class StageDevice:
 
     def wait(self, reference: Any, generation: int) -> Any:
         """As `call`, of what was begun in that generation."""
+        try:
+            return self._get(reference, generation)
+        except BaseException:
+            self._send_whole()
+            raise
+
+    def _get(self, reference: Any, generation: int) -> Any:
         try:
             return self._cluster.get(reference)
         except (ray.exceptions.RayActorError, ray.exceptions.NodeDiedError):
@@ -287,7 +302,8 @@ class StageProgram:
     """See `graphml.backend.Program`. text, keys: the graph and its weights, as the stage was told them."""
 
     def __init__(self, device: StageDevice, graph: Graph, keys: Mapping[str, str], number: int) -> None:
-        self._device, self.number = device, number
+        self._device = device
+        self.made_anew(number)
         self.text, self.keys = str(graph), dict(keys)
         leaves = graph.leaves("input")
         self._shapes = {name: node.shape for name, node in leaves.items()}
@@ -296,6 +312,27 @@ class StageProgram:
             name: np.zeros(bounds(node.shape), node.dtype.numpy) for name, node in leaves.items()
         }
         weakref.finalize(self, device.unused, number, device.generation)
+
+    def made_anew(self, number: int) -> None:
+        """What the stage calls it from now on; it has been sent no inputs yet."""
+        self.number, self._sent = number, dict[str, Array]()
+
+    def send_whole(self) -> None:
+        """Assume nothing of what the stage has of its inputs."""
+        self._sent.clear()
+
+    def _unsent(self, name: str, values: Array) -> Array:
+        """The leading part of an input's values behind which the stage has them already."""
+        if values.ndim != 2 or values.nbytes < TABLE_BYTES:
+            return values
+        sent = self._sent.get(name)
+        if sent is None or sent.shape != values.shape:
+            self._sent[name] = values.copy()
+            return values
+        changed = np.flatnonzero((sent != values).any(axis=0))
+        width = int(changed[-1]) + 1 if len(changed) else 0
+        sent[:, :width] = values[:, :width]
+        return values[:, :width]
 
     def run(self, dims: Mapping[str, int], state: Any) -> dict[str, Array]:
         """Run one step on the stage."""
@@ -309,7 +346,9 @@ class StageProgram:
         under_way = {name for step in steps for name in step.names}
         shapes = {name: shape for name, shape in self._shapes.items() if name not in under_way}
         held = state.current() if isinstance(state, StageState) else None
-        arguments = self.number, dict(dims), windows(shapes, self.inputs, dims), held
+        windowed = windows(shapes, self.inputs, dims)
+        inputs = {name: self._unsent(name, values) for name, values in windowed.items()}
+        arguments = self.number, dict(dims), inputs, held
         results = self._device.begin("run", *arguments, *[step.passed for step in steps], n_results=2)
         return StageStep(self._device, results[0], results[1], self._passes)
 

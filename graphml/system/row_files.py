@@ -111,6 +111,19 @@ def _table_rows(path: Path) -> Iterator[Any]:
             else:
                 batches = pa.ipc.open_stream(pa.memory_map(str(file)))
             for batch in batches:
-                yield from batch.to_pylist()
-        except (pa.ArrowException, OSError) as error:
+                columns = [_without_nanoseconds(pa, column) for column in batch.columns]
+                yield from pa.record_batch(columns, names=batch.schema.names).to_pylist()
+        except (pa.ArrowException, OSError, ValueError) as error:
             raise UsageError(f"{file}: no table that pyarrow reads: {error}") from None
+
+
+def _without_nanoseconds(pa: Any, column: Any) -> Any:
+    """A column with its times in microseconds: for finer ones pyarrow wants pandas."""
+    kind = column.type
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return column.cast(pa.timestamp("us", kind.tz), safe=False)
+    if pa.types.is_duration(kind) and kind.unit == "ns":
+        return column.cast(pa.duration("us"), safe=False)
+    if pa.types.is_time64(kind) and kind.unit == "ns":
+        return column.cast(pa.time64("us"), safe=False)
+    return column

@@ -62,7 +62,7 @@ class PlanInputs:
         tokens, positions, cells, slots = np.empty((4, plan.n_rows), np.int32)
         outputs: list[int] = []
         of_groups: dict[str, list[Array]] = {}
-        row = width = 0
+        row = 0
         for rows in plan.rows:
             sequence, start, count = rows.sequence, rows.start, rows.count
             slot, blocks = 0 if alone else sequence.slot, sequence.table(start + count)
@@ -80,7 +80,6 @@ class PlanInputs:
             first, row = row, row + count
             outputs += range(row - rows.n_outputs, row)
             lengths[slot] = start + count - sequence.request.n_unseen
-            width = max(width, len(blocks))
             write_blocks(feed, "block_table", slot, blocks)
             for group, window in self._windows.items():
                 own = blocks if window is None else np.maximum(window.of[blocks], 0)
@@ -99,8 +98,6 @@ class PlanInputs:
         if FACTORS in feed:
             self._adapters.write(feed, plan, options or self._options)
         if "source_lengths" in feed:
-            width = max(width, show_sources(feed, plan))
+            show_sources(feed, plan)
         sizes = self.sizes | {"S": 1} if alone else self.sizes
-        # Stages are sent no more of a table than is read. Few widths: devices keep numbers by dims.
-        width = min(TABLE_WIDTH, 1 << (width - 1).bit_length())
-        return {"T": row, "O": len(inputs["output_rows"]), "B": width, **sizes}
+        return {"T": row, "O": len(inputs["output_rows"]), "B": TABLE_WIDTH, **sizes}

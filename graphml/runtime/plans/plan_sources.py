@@ -66,13 +66,9 @@ def read_sources(executor: Executor, plan: StepPlan, state: State, n_cells: int,
     program.run({"T": count, "O": count, "S": max_sequences, "B": TABLE_WIDTH, "C": n_cells}, state)
 
 
-def show_sources(feed: Mapping[str, Array], plan: StepPlan) -> int:
-    """Write in which cells the rows of a plan find their texts, for a graph that attends to them.
-
-    Returns the blocks of the longest one.
-    """
+def show_sources(feed: Mapping[str, Array], plan: StepPlan) -> None:
+    """Write in which cells the rows of a plan find their texts, for a graph that attends to them."""
     for rows in plan.rows:
         sequence = rows.sequence
         feed["source_lengths"][sequence.slot] = len(sequence.request.source)
         write_blocks(feed, "source_table", sequence.slot, np.array(sequence.source_blocks, np.int32))
-    return max((len(rows.sequence.source_blocks) for rows in plan.rows), default=0)
