@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 from graphml_cpu.processors import usable_processors
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from graphml.ir import op_table
 from graphml.loading import discovery
@@ -30,8 +30,9 @@ process_costs.keep_byte_code_for_the_run()
 process_costs.wait_for_byte_code()
 process_costs.collect_no_garbage()
 
-settings.register_profile("same", derandomize=True, deadline=None)
-settings.register_profile("explore", max_examples=1000, deadline=None)
+SLOW = [HealthCheck.too_slow]  # which a busy machine is
+settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=SLOW)
+settings.register_profile("explore", max_examples=1000, deadline=None, suppress_health_check=SLOW)
 settings.load_profile("same")
 
 # GPU kernels run for microseconds here and take seconds to compile: drivers made of the processor do not

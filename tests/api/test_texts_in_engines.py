@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,9 @@ def test_texts_of_several_threads_share_steps(model: graphml.Model) -> None:
         engine._runner.prepare_texts("last", map(len, TEXTS))
         for thread in threads:
             thread.start()
+        end = time.monotonic() + 2.0  # some texts may be in the step that waits for the lock
+        while len(engine._loop.scheduler.waiting) < len(TEXTS) - 1 and time.monotonic() < end:
+            time.sleep(0.01)
     for thread in threads:
         thread.join()
     assert model.executor.n_steps - before < len(TEXTS)
