@@ -149,7 +149,7 @@ def fewest_parts(graph: Graph, backend_of: Mapping[Node, str]) -> int:
     return min(best.values())
 
 
-@np.errstate(invalid="ignore")  # which small products of NumPy raise at random, of lanes that they do not use
+@np.errstate(invalid="ignore")  # a flag that small products of NumPy have raised at random
 @given(random_graphs(), st.sampled_from([["a", "b"], ["a", "b", "c"], ["b", "a", "a"]]))
 def test_parts_mean_what_the_whole_means(recipe: Recipe, names: list[str]) -> None:
     graph = recipe.graph
