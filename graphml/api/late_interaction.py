@@ -14,6 +14,7 @@ import numpy as np
 from graphml.api.text_rows import cut_ids
 from graphml.errors import UsageError
 from graphml.ir.op import Floats
+from graphml.loading.pooling import LATE
 from graphml.runtime.programs.executor import Executor
 from graphml.text.tokenizer import Tokenizer
 
@@ -52,7 +53,7 @@ class LateInteraction:
 
 def late_interaction_of(executor: Executor) -> LateInteraction | None:
     """How a model of late interaction reads texts; None for any other model."""
-    metadata, name = executor.file.metadata, f"{executor.architecture.name}.late_interaction"
+    metadata, name = executor.file.metadata, f"{executor.architecture.name}.{LATE}"
     if not metadata.boolean(name, False):
         return None
     numbers = [

@@ -7,7 +7,6 @@ before it has its name. Knows metadata, tensors and pairs of adapters; nothing o
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,14 +30,20 @@ from graphml.loading.discovery import DEFINITION, IMPORTED
 from graphml.loading.huggingface.folder import is_folder_of_model
 from graphml.passes.lora import EMBEDDING, Adapter
 from graphml.runtime.programs.load_options import LoadOptions
-from graphml.system.read_files import reason
-from graphml.system.unfinished_work import put_in_place, unfinished_work
 from graphml.weights.gguf_writing import stored_values
 from graphml.weights.metadata import Metadata, StoredValue, stored
 from graphml.weights.model_file import ModelFile
 from graphml.weights.tensor import Tensor
 from graphml.weights.type_mixes import file_type
-from graphml.workshop.quantized_file import UNQUANTISED, Change, quantized_parts, split_plan, work_key
+from graphml.workshop.quantized_file import (
+    UNQUANTISED,
+    Change,
+    paths_of,
+    quantized_parts,
+    split_plan,
+    work_key,
+    written_together,
+)
 
 FURTHEST, FURTHEST_PLAIN = 0.05, 1e-5
 """NMSE of logits: with adapters merged into matrices that are rounded again, and else."""
@@ -89,25 +94,19 @@ def hand_on(
     if output.exists() and output.samefile(model.path):
         raise UsageError(f"{output}: convert: is the model itself; wanted another name")
     merged, writing = merged_tensors(model), writing or WrittenAs()
-    target = Path(os.path.realpath(output))
     held = model.executor.file.tensors
     tensors = {key: merged[key].tensor if key in merged else tensor for key, tensor in held.items()}
     file = _to_be_written(model, text, options.pre, tensors)
     plan, kind = types_of_file(file, writing.type)
     most = _furthest(plan, kind, merged)
-    key = work_key(model.executor.file.with_tensors(tensors), plan)
-    try:
-        with unfinished_work(target, key) as folder:
-            partial = quantized_parts(
-                file, plan, kind, folder / target.name, threads=options.threads or 1,
-                progress=writing.progress, parts=split_plan(plan, writing.most_bytes),
-            )  # fmt: skip
-            nmse = _compared(model, partial[0], options, most)
-            paths = tuple(target.with_name(path.name) for path in partial)
-            put_in_place(partial, paths)
-    except OSError as error:
-        raise UsageError(f"{output}: cannot be written: {reason(error)}") from None
-    return HandedOn(paths, len(merged), nmse)
+    own, parts = model.executor.file.with_tensors(tensors), split_plan(plan, writing.most_bytes)
+    with written_together(own, output, len(parts), work_key(own, plan)) as folder:
+        partial = quantized_parts(
+            file, plan, kind, folder / output.name, threads=options.threads or 1,
+            progress=writing.progress, parts=parts,
+        )  # fmt: skip
+        nmse = _compared(model, partial[0], options, most)
+    return HandedOn(tuple(paths_of(output, len(parts))), len(merged), nmse)
 
 
 def check_convertible(model: Model, embeds: bool = False) -> None:

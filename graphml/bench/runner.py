@@ -25,8 +25,7 @@ from graphml.bench.test_plan import SideParameters, Test
 from graphml.errors import BackendError, UsageError
 from graphml.inspect.profile.mixed_run import endless_engine
 from graphml.inspect.profile.profile_table import bound_by
-from graphml.ir.graph import Graph
-from graphml.ir.work import Work, sizes_at, total, work
+from graphml.ir.work import Work, sizes_at, step_work, total, work
 from graphml.runtime.loop.timeline import TimelineStep
 from graphml.runtime.programs.executor import Executor
 from graphml.system.pages import own_memory
@@ -50,7 +49,7 @@ def _prompt(executor: Executor, test: Test) -> Work:
     steps = []
     for start in range(0, test.n_prompt, executor.n_batch):
         count = min(executor.n_batch, test.n_prompt - start)
-        steps.append(_step(graph, count, test.n_depth + start))
+        steps.append(step_work(graph, count, test.n_depth + start))
     work, n_steps = total(steps), -(-test.n_parallel * test.n_prompt // executor.n_batch)
     return Work(work.n_bytes * n_steps // len(steps), work.flops * test.n_parallel)
 
@@ -60,16 +59,11 @@ def _generation(executor: Executor, test: Test) -> Work:
     several = test.n_parallel
     graph = executor.programs.compiled_for(several, several).graph
     middle = test.n_depth + test.n_prompt + (test.n_gen - 1) // 2
-    alone, empty = _step(graph, 1, middle), _step(graph, 1, 0)
-    together = _step(graph, several, 0, several)  # reads weights once, with nearly no reads of attention
+    alone, empty = step_work(graph, 1, middle), step_work(graph, 1, 0)
+    together = step_work(graph, several, 0, several)  # reads weights once, with nearly no reads of attention
     n_bytes = together.n_bytes + several * (alone.n_bytes - empty.n_bytes)
     flops = together.flops + several * (alone.flops - empty.flops)
     return Work(test.n_gen * n_bytes, test.n_gen * flops)
-
-
-def _step(graph: Graph, count: int, past: int, outputs: int = 1) -> Work:
-    sizes = sizes_at({"T": count, "O": outputs, "S": outputs}, past)
-    return total([work(node, sizes) for node in graph.nodes])
 
 
 def shares(

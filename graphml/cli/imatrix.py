@@ -127,10 +127,8 @@ def _collect(
         else:
             spread = spread_on_ray(opened, engines)
             steps = spread_importance(spread, ids, n_ctx, n_chunks, bos, process_output, seen)
-        unchecked = [*others]
-        for seen in steps:
-            while unchecked:  # not behind the last chunk
-                source, other = unchecked.pop(0)
+        for number, seen in enumerate(steps):
+            for source, other in others if number == 0 else ():  # before all chunks are computed
                 seen.check_same_model(other, source)
             bars.report("imatrix", seen.n_chunks, n_chunks)
             if seen.n_chunks % save_every == 0 and seen.n_chunks < n_chunks:

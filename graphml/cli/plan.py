@@ -136,25 +136,29 @@ def _most_speed(executor: Executor, bandwidth: float | None, tflops: float | Non
     if bandwidth is None:
         return {}
     n_prompt = min(PROMPT, executor.n_batch, executor.config.n_ctx - 1)
-    prompt, generation = most_by_figures(executor, n_prompt, 1e9 * bandwidth, 1e12 * (tflops or 0.0))
-    return {"n_prompt": n_prompt, "generation": generation, **({"prompt": prompt} if tflops else {})}
+    rates = most_by_figures(executor, n_prompt, 1e9 * bandwidth, 1e12 * (tflops or 0.0))
+    if rates == (None, None):
+        raise UsageError(f"--bandwidth: {executor.file.path} does not generate: wanted --tflops beside it")
+    known = zip(("prompt", "generation"), rates, strict=True)
+    return {"n_prompt": n_prompt, **{name: value for name, value in known if value is not None}}
 
 
 def _print_speeds(speeds: Mapping[str, Speed], most: Mapping[str, float], bandwidth: float | None) -> None:
     if speeds:
         here = speeds[AS_IT_IS]
-        print(f"  {'speed here, prompt':38} {rate(here.prompt):>11}  of {here.n_prompt} tokens")
+        print(f"  {'speed here, prompt':38} {_rate(here.prompt):>11}  of {here.n_prompt} tokens")
         if here.generation is not None:
-            print(f"  {'speed here, generation':38} {rate(here.generation):>11}  behind that prompt")
+            print(f"  {'speed here, generation':38} {_rate(here.generation):>11}  behind that prompt")
     if most:
         at = f"at {bandwidth:g} GB/s"
         if "prompt" in most:
-            print(f"  {f'at most {at}, prompt':38} {rate(most['prompt']):>11}  of {most['n_prompt']} tokens")
-        note = "kernels do not reach all of a device's figures"
-        print(f"  {f'at most {at}, generation':38} {rate(most['generation']):>11}  {note}")
+            print(f"  {f'at most {at}, prompt':38} {_rate(most['prompt']):>11}  of {most['n_prompt']} tokens")
+        if "generation" in most:
+            note = "kernels do not reach all of a device's figures"
+            print(f"  {f'at most {at}, generation':38} {_rate(most['generation']):>11}  {note}")
 
 
-def rate(value: float) -> str:
+def _rate(value: float) -> str:
     """Tokens a second to read: three digits."""
     return f"{value:,.0f} t/s" if value >= 100 else f"{value:.3g} t/s"
 
@@ -187,7 +191,7 @@ def _print_fits(
         context = f"{fit.n_ctx} tokens" if fit.n_ctx else "does not fit"
         speed = speeds.get(fit.name)
         both = (speed.prompt, speed.generation) if speed and fit.n_ctx else ()
-        rates = "".join(f"{rate(value):>14}" for value in both if value is not None)
+        rates = "".join(f"{_rate(value):>14}" for value in both if value is not None)
         print(f"  {fit.name:38} {size(fit.weights):>11}  {context:13}{rates}".rstrip())
     best = [fit for fit in fits if fit.n_ctx >= need.n_ctx]
     if best:

@@ -60,6 +60,15 @@ def work(node: Node, sizes: Dims) -> Work:
     return Work(n_bytes, sum(_flops(part, sizes) for part in plain.nodes))
 
 
+def step_work(graph: Graph, count: int, past: int, outputs: int = 1) -> Work:
+    """What a step of so many tokens, behind `past` others of its sequence, reads and computes.
+
+    outputs: sequences, each with a row of output.
+    """
+    sizes = sizes_at({"T": count, "O": outputs, "S": outputs}, past)
+    return total([work(node, sizes) for node in graph.nodes])
+
+
 def products(node: Node) -> list[Node]:
     """The products that a node is or contains: `mul_mat` and `mul_mat_id`."""
     return [part for part in plain_nodes(node) if part.op.name in ("mul_mat", "mul_mat_id")]

@@ -30,7 +30,10 @@ def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
     An error within leaves `path` as it was. A link keeps its target. durable: what was written is on the disk
     when this ends. Raises what the file system raises.
     """
-    target = _target(path)
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        raise OSError(errno.EINVAL, "is not a plain file", str(path))
+    _sweep(target.parent)
     partial = target.with_name(_new_name())
     try:
         os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
@@ -42,15 +45,6 @@ def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
         raise
-
-
-def _target(path: Path) -> Path:
-    """The file that is replaced, in a folder without what killed processes have left."""
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
-        raise OSError(errno.EINVAL, "is not a plain file", str(path))
-    _sweep(target.parent)
-    return target
 
 
 def give_name(partial: Path, target: Path, durable: bool) -> None:

@@ -5,10 +5,9 @@ Knows names, formats and shapes; nothing of files' layouts or programs.
 
 from __future__ import annotations
 
-import math
 import zlib
-from collections.abc import Iterator, Mapping
-from math import prod
+from collections.abc import Iterator, Mapping, Sequence
+from math import lcm, prod
 
 import graphml_quant
 import numpy as np
@@ -17,19 +16,21 @@ from numpy.typing import NDArray
 
 from graphml.system.pages import fresh
 from graphml.weights.filemap import Bytes
+from graphml.weights.gguf import DEFAULT_ALIGNMENT
+from graphml.weights.gguf_writing import TensorPlan
 from graphml.weights.model_file import ModelFile
 from graphml.weights.random_blocks import random_blocks
 from graphml.weights.tensor import PLAIN_DTYPES, Tensor, type_named
 
 SHARED_BYTES = 1 << 30
 """Of one format, far more than caches hold; more where a tensor is larger."""
-_REPEATED_BYTES, ALIGNMENT = 16 << 20, 64
+_REPEATED_BYTES = 16 << 20
 
 
 def random_values(name: str, shape: tuple[int, ...], format: Format) -> Iterator[bytes]:
     """The bytes of a tensor in pieces; they depend on its name, shape and format alone."""
     seed = zlib.crc32(name.encode())
-    if is_vector(name, shape):
+    if _is_vector(name, shape):
         yield _vector(name, prod(shape), seed).astype("<f4").tobytes()
         return
     n_blocks = format.bytes_for_shape(shape) // format.block_bytes
@@ -38,7 +39,7 @@ def random_values(name: str, shape: tuple[int, ...], format: Format) -> Iterator
         yield chunk.tobytes()
 
 
-def is_vector(name: str, shape: tuple[int, ...]) -> bool:
+def _is_vector(name: str, shape: tuple[int, ...]) -> bool:
     """Whether a tensor is no matrix: gains, biases, factors, decays."""
     return len(shape) == 1 or not name.endswith(".weight") or "_norm." in name
 
@@ -65,59 +66,48 @@ def in_shared_memory(file: ModelFile, types: Mapping[str, str]) -> ModelFile:
     so that a model of any size takes about `SHARED_BYTES` for each of its formats; a step over all layers
     reads more than caches hold wherever the model's own would.
     """
-    named = {name: types.get(name, tensor.dtype) for name, tensor in file.tensors.items()}
-    bodies = {name: tensor for name, tensor in file.tensors.items() if _is_body(tensor, named[name])}
+    plans = [TensorPlan(name, types.get(name, of.dtype), of.shape) for name, of in file.tensors.items()]
     sizes: dict[str, list[int]] = {}
-    for name, tensor in bodies.items():
-        sizes.setdefault(named[name], []).append(_n_bytes(named[name], tensor.shape))
-    pools = {
-        kind: _pool(kind, max(*each, min(sum(each), SHARED_BYTES), 0), bodies) for kind, each in sizes.items()
-    }
+    for plan in filter(_is_matrix, plans):
+        sizes.setdefault(plan.dtype, []).append(plan.n_bytes)
+    width = max(plan.shape[-1] for plan in plans)
+    pools = {kind: _pool(kind, each, width) for kind, each in sizes.items()}
     used, tensors = dict.fromkeys(pools, 0), dict[str, Tensor]()
-    for name, tensor in file.tensors.items():
-        kind, n_bytes = named[name], _n_bytes(named[name], tensor.shape)
-        if name not in bodies:
-            tensors[name] = Tensor(name, kind, tensor.shape, _small(name, kind, tensor.shape), False)
-            continue
-        pool = pools[kind]
-        if used[kind] + n_bytes > pool.nbytes:
-            used[kind] = 0
-        data = pool[used[kind] : used[kind] + n_bytes]
-        used[kind] += n_bytes + -n_bytes % _step(kind)
-        tensors[name] = Tensor(name, kind, tensor.shape, data, False)
+    for plan in plans:
+        kind, n_bytes = plan.dtype, plan.n_bytes
+        if not _is_matrix(plan):
+            data = _small(plan)
+        else:
+            begin = used[kind] if used[kind] + n_bytes <= pools[kind].nbytes else 0
+            data = pools[kind][begin : begin + n_bytes]
+            used[kind] = begin + n_bytes + -n_bytes % _step(kind)
+        tensors[plan.name] = Tensor(plan.name, kind, plan.shape, data, False)
     return ModelFile(file.path, file.metadata, tensors, ())
 
 
-def _is_body(tensor: Tensor, kind: str) -> bool:
-    return kind not in PLAIN_DTYPES and not (kind == "f32" and is_vector(tensor.name, tensor.shape))
-
-
-def _n_bytes(kind: str, shape: tuple[int, ...]) -> int:
-    of = type_named(kind)
-    return prod(shape) // of.block_elements * of.block_bytes
+def _is_matrix(plan: TensorPlan) -> bool:
+    return plan.dtype not in PLAIN_DTYPES and not (plan.dtype == "f32" and _is_vector(plan.name, plan.shape))
 
 
 def _step(kind: str) -> int:
     """Bytes of which each tensor's start is a multiple: of whole blocks, and aligned as files align."""
-    return math.lcm(type_named(kind).block_bytes, ALIGNMENT)
+    return lcm(type_named(kind).block_bytes, DEFAULT_ALIGNMENT)
 
 
-def _small(name: str, kind: str, shape: tuple[int, ...]) -> Bytes:
+def _small(plan: TensorPlan) -> Bytes:
     """Bytes of what is no matrix; numbers of rows and the like are 0."""
-    if kind in PLAIN_DTYPES:
-        return np.zeros(_n_bytes(kind, shape), np.uint8)
-    pieces = random_values(name, shape, graphml_quant.by_name(kind))
-    return np.frombuffer(b"".join(pieces), np.uint8)
+    if plan.dtype in PLAIN_DTYPES:
+        return np.zeros(plan.n_bytes, np.uint8)
+    return _vector(plan.name, prod(plan.shape), zlib.crc32(plan.name.encode())).astype("<f4").view(np.uint8)
 
 
-def _pool(kind: str, n_bytes: int, bodies: Mapping[str, Tensor]) -> Bytes:
-    """At least so many bytes of blocks of a format, with room for the starts of all tensors."""
-    format, width = graphml_quant.by_name(kind), max(tensor.shape[-1] for tensor in bodies.values())
+def _pool(kind: str, sizes: Sequence[int], width: int) -> Bytes:
+    """Bytes for tensors of such sizes, with room for their starts. width: of the widest row of all."""
+    format, n_bytes = graphml_quant.by_name(kind), max(*sizes, min(sum(sizes), SHARED_BYTES))
     n_blocks = min(n_bytes, _REPEATED_BYTES) // format.block_bytes + 1
-    repeated = np.concatenate(
-        [chunk.reshape(-1) for chunk in random_blocks(format, n_blocks, width**-0.5, 0)]
-    )
-    pool = fresh(n_bytes + _step(kind) * len(bodies), large=False)
+    chunks = random_blocks(format, n_blocks, width**-0.5, 0)
+    repeated = np.concatenate([chunk.reshape(-1) for chunk in chunks])
+    pool = fresh(n_bytes + _step(kind) * len(sizes), large=False)
     for start in range(0, pool.nbytes, repeated.nbytes):
         part = pool[start : start + repeated.nbytes]
         part[:] = repeated[: part.nbytes]

@@ -18,7 +18,7 @@ from graphml.api.model import Model
 from graphml.api.text_rows import longest_text
 from graphml.backend import Progress, no_progress
 from graphml.errors import UsageError
-from graphml.ir.work import Work, sizes_at, total, work
+from graphml.ir.work import step_work
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.runtime.programs.open_executor import open_executor
@@ -64,7 +64,7 @@ def expected_speed(
 
 def measured_speed(model: Model) -> Speed:
     """The same of a model that is open, by its own weights."""
-    if model.executor.architecture.output != "logits":
+    if not model.executor.generates:
         return _of_texts(model)
     most = min(PROMPT, model.executor.n_batch, model.n_ctx - MOST - 1)
     ids = np.random.default_rng(0).integers(0, model.n_vocab, most)
@@ -110,18 +110,14 @@ def _length(first: int, seconds: float, most: int) -> int:
     return max(first, min(most, int(first / seconds * PROMPT_S)))
 
 
-def step_work(executor: Executor, count: int, past: int) -> Work:
-    """What a step of so many tokens behind `past` others reads and computes: bytes, and operations."""
-    sizes = sizes_at({"T": count, "O": 1, "S": 1}, past)
-    return total([work(node, sizes) for node in executor.build(count, 1).nodes])
-
-
-def most_by_figures(executor: Executor, n_prompt: int, bandwidth: float, flops: float) -> tuple[float, float]:
+def most_by_figures(
+    executor: Executor, n_prompt: int, bandwidth: float, flops: float
+) -> tuple[float | None, float | None]:
     """Tokens a second at most, of a prompt and of generation behind it, on a device of such figures.
 
-    bandwidth: bytes a second of its memory. flops: operations a second of its matrix products, 0: not known,
-    and the first result is 0 then.
+    bandwidth: bytes a second of its memory. flops: operations a second of its matrix products; 0: not known,
+    and the first result is None then. The second one is None for a model that does not generate.
     """
-    prompt, step = step_work(executor, n_prompt, 0), step_work(executor, 1, n_prompt)
-    of_prompt = max(prompt.n_bytes / bandwidth, prompt.flops / flops) if flops else 0.0
-    return (n_prompt / of_prompt if of_prompt else 0.0), bandwidth / step.n_bytes
+    prompt, step = (step_work(executor.build(n, 1), n, past) for n, past in ((n_prompt, 0), (1, n_prompt)))
+    most = n_prompt / max(prompt.n_bytes / bandwidth, prompt.flops / flops) if flops else None
+    return most, bandwidth / step.n_bytes if executor.generates else None

@@ -237,14 +237,9 @@ def written_together(file: ModelFile, output: Path, count: int, key: str) -> Ite
         raise UsageError(f"{output}: cannot be written: {reason(error)}") from None
 
 
-def work_key(
-    file: ModelFile, plan: Sequence[Change], importance: Importance | None = None, *more: str
-) -> str:
-    """What decides the bytes of the new tensors: the files, weights in memory, importance, and the encoders.
-
-    more: what else does.
-    """
-    digest = hashlib.sha256(repr(more).encode())
+def work_key(file: ModelFile, plan: Sequence[Change], importance: Importance | None = None) -> str:
+    """What decides the bytes of new tensors: files, weights in memory, importance, and encoders."""
+    digest = hashlib.sha256()
     for path in file.paths:
         state = path.stat()
         digest.update(repr((str(path.resolve()), state.st_size, state.st_mtime_ns)).encode())

@@ -12,13 +12,15 @@ import graphml
 from graphml.backend import no_progress
 from graphml.bench.made_models import bench_model
 from graphml.errors import UsageError
+from graphml.ir.work import step_work
 from graphml.loading import fetch
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.runtime.programs.open_executor import open_executor
 from graphml.weights import random_tensors
 from graphml.weights.random_tensors import in_shared_memory
 from graphml.workshop import expected_speed
-from graphml.workshop.expected_speed import most_by_figures, step_work
+from graphml.workshop.expected_speed import most_by_figures
+from tests.cli.test_commands import graphml_command
 from tests.sample_models import MODELS, write_model
 
 OPTIONS = LoadOptions(threads=1, n_batch=32)
@@ -84,11 +86,23 @@ def test_models_of_other_kinds_are_refused(name: str, why: str, tmp_path: Path) 
 
 def test_the_most_is_what_bytes_and_operations_allow() -> None:
     with closing(open_executor(fetch.open_header(str(bench_model("tiny", "Q4_K_M"))), OPTIONS)) as executor:
-        step, prompt = step_work(executor, 1, 16), step_work(executor, 16, 0)
-        assert most_by_figures(executor, 16, 1e9, 0.0) == (0.0, 1e9 / step.n_bytes)
+        step, prompt = (step_work(executor.build(n, 1), n, past) for n, past in ((1, 16), (16, 0)))
+        assert most_by_figures(executor, 16, 1e9, 0.0) == (None, 1e9 / step.n_bytes)
         by_compute, _ = most_by_figures(executor, 16, 1e15, 1e9)
         by_memory, _ = most_by_figures(executor, 16, 1e6, 1e18)
     weights = sum(t.n_bytes for n, t in executor.file.tensors.items() if n != "token_embd.weight")
     assert step.n_bytes > weights
     assert by_compute == pytest.approx(16 * 1e9 / prompt.flops)
     assert by_memory == pytest.approx(16 * 1e6 / prompt.n_bytes)
+
+
+def test_a_model_that_embeds_has_no_generation(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "model.gguf", *MODELS["bert-plain"])
+    with closing(open_executor(fetch.open_header(str(path)), OPTIONS)) as executor:
+        assert most_by_figures(executor, 16, 1e9, 0.0) == (None, None)
+        prompt, generation = most_by_figures(executor, 16, 1e9, 1e12)
+    assert generation is None
+    assert prompt is not None
+    asked = ["plan", path, "--backend", "reference", "-b", 16, "--bandwidth", 10]
+    assert "at most at 10 GB/s, prompt" in graphml_command(*asked, "--tflops", 1).stdout
+    assert "does not generate: wanted --tflops" in graphml_command(*asked, code=2).stderr

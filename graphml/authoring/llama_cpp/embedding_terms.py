@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from graphml.api.text_prompts import DEFAULT_PROMPT
 from graphml.authoring.llama_cpp.fitted import reads
 from graphml.errors import UsageError
 from graphml.loading import discovery
@@ -18,7 +19,6 @@ from graphml.weights.metadata import StoredValue, stored
 
 SENTENCES = "sentence_transformers."
 """The beginning of keys of prompts and of the longest text, which are kept for graphml."""
-DEFAULT_PROMPT = "sentence_transformers.default_prompt"
 KINDS, SCORES = "token_types.weight", "cls.output.weight"
 DENSE = ("dense_2", "dense_3")
 

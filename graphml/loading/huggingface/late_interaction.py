@@ -15,6 +15,7 @@ from typing import Any
 
 from graphml.errors import ArchitectureError, WeightsError
 from graphml.loading.huggingface.json_files import read_json
+from graphml.loading.pooling import LATE
 from graphml.system.read_files import guarded, plain_json
 from graphml.weights.metadata import StoredValue, stored
 
@@ -58,8 +59,8 @@ class LateFields:
             "attends": fields["attend_to_expansion_tokens"],
             "skipped_ids": sorted({id for id in skipped if id is not None} or {-1}),
         }
-        keys = {f"{architecture}.late_interaction.{name}": stored(value) for name, value in own.items()}
-        return {f"{architecture}.late_interaction": stored(True), **keys}
+        keys = {f"{architecture}.{LATE}.{name}": stored(value) for name, value in own.items()}
+        return {f"{architecture}.{LATE}": stored(True), **keys}
 
     def _prefix(self, tokens: Mapping[str, int], name: str) -> int:
         text = self.fields[name]
