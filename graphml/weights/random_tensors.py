@@ -107,7 +107,7 @@ def _pool(kind: str, sizes: Sequence[int], width: int) -> Bytes:
     n_blocks = min(n_bytes, _REPEATED_BYTES) // format.block_bytes + 1
     chunks = random_blocks(format, n_blocks, width**-0.5, 0)
     repeated = np.concatenate([chunk.reshape(-1) for chunk in chunks])
-    pool = fresh(n_bytes + _step(kind) * len(sizes), large=False)
+    pool = fresh(n_bytes + _step(kind) * len(sizes), large=True)
     for start in range(0, pool.nbytes, repeated.nbytes):
         part = pool[start : start + repeated.nbytes]
         part[:] = repeated[: part.nbytes]
