@@ -61,6 +61,10 @@ FAMILIES: Final = (
     PromptFamily(
         "bge-en", r"bge-(small|base|large)-en", _pair(_PASSAGES), f"{_HUB}BAAI/bge-base-en-v1.5",
     ),
+    PromptFamily(
+        "bge-zh", r"bge-(small|base|large)-zh", _pair("为这个句子生成表示以用于检索相关文章："),
+        f"{_HUB}BAAI/bge-base-zh-v1.5",
+    ),
     PromptFamily("bge-m3", r"bge-m3", _pair(""), f"{_HUB}BAAI/bge-m3"),
     PromptFamily(
         "mxbai-embed-large", r"mxbai-embed-large-v1", _pair(_PASSAGES),

@@ -19,6 +19,7 @@ NAMES = {
     "nomic-embed-text-v1.5": "nomic-embed-text", "Nomic Embed Text V2 Moe": "nomic-embed-text",
     "multilingual-e5-large-instruct": "e5-instruct", "e5-mistral-7b-instruct": "e5-instruct",
     "Multilingual E5 Base": "e5", "e5-small-v2": "e5", "bge-small-en-v1.5": "bge-en", "bge-m3": "bge-m3",
+    "bge-large-zh-v1.5": "bge-zh", "Bge Small Zh": "bge-zh",
     "mxbai-embed-large-v1": "mxbai-embed-large", "snowflake-arctic-embed-m": "snowflake-arctic-embed",
     "Snowflake Arctic Embed M v1.5": "snowflake-arctic-embed",
     "snowflake-arctic-embed-m-long": "snowflake-arctic-embed",
