@@ -22,7 +22,7 @@ from graphml_quant import FormatError
 from numpy.typing import NDArray
 
 from graphml.api.quantize import formats_of_files, quantize
-from graphml.api.quantize_plan import mixture
+from graphml.api.quantize_plan import fitted, mixture
 from graphml.backend import Progress, no_progress
 from graphml.errors import GraphmlError, UsageError, WeightsError
 from graphml.system.read_files import reason
@@ -36,7 +36,7 @@ from graphml.weights.model_file import ModelFile
 from graphml.weights.requantise import SCALE
 from graphml.weights.split import split_values
 from graphml.weights.tensor import PLAIN_DTYPES, Tensor
-from graphml.weights.type_mixes import file_type, fitting, is_kept
+from graphml.weights.type_mixes import file_type, is_kept
 from graphml.workshop.importance import Importance
 
 PIECE = 1 << 20
@@ -104,7 +104,7 @@ def changes(file: ModelFile, wanted: WantedTypes, importance: Importance | None)
         change = Change(tensor, tensor.dtype)
         if name in matrices:
             asked = stated.get(name) or (kind.format if wanted.pure else mixed[name][0])
-            dtype = fitting(asked, tensor.shape[-1])
+            dtype = fitted(name, asked, tensor.shape[-1])
             change = Change(tensor, dtype, _reason(asked, dtype, kind.format, tensor, name in stated))
         if change.dtype != tensor.dtype:
             _check(file, change, kind.name, wanted, importance)
