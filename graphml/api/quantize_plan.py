@@ -90,7 +90,7 @@ def _is_reversed(metadata: Mapping[str, Any], tensors: Mapping[str, Sequence[int
 
 
 def fitted(name: str, format: str, columns: int) -> str:
-    """`fitting` of a matrix; a UsageError for the types of which llama-quantize has nothing to replace them."""
+    """`fitting` of a matrix; a UsageError for types that llama-quantize replaces by none."""
     block = graphml_quant.by_name(format).block_elements
     if block > LAST_BLOCK and format not in FALLBACK and columns % block:
         raise UsageError(

@@ -196,7 +196,11 @@ _AS_IT_IS: Final = ("--stream", "--jinja", "--no-warmup", "--log-disable", "--si
 """Options of others that ask for what `run` and `chat` do in any case."""
 _IGNORED: Final = (("cvector", "--pca-batch"),)
 """A command and another program's option whose value changes no result."""
-_CONVERSING: Final = {"chat": ("-cnv", "--conversation"), "run": ("-st", "--single-turn"), "imatrix": ("--no-ppl",)}
+_CONVERSING: Final = {
+    "chat": ("-cnv", "--conversation"),
+    "run": ("-st", "--single-turn"),
+    "imatrix": ("--no-ppl",),
+}
 """What says that the command does what it does anyway."""
 
 
