@@ -18,6 +18,7 @@ from graphml.authoring.handing_back.trained_weights import with_weights
 from graphml.authoring.handing_on import WrittenAs, hand_on
 from graphml.cli.options import options
 from graphml.cli.options.checks import (
+    OF_FILES,
     bytes_of,
     check_file,
     check_new,
@@ -84,7 +85,7 @@ def convert(
     if is_file and (like is not None or python is not None):
         option = "--like" if like is not None else "--python"
         raise UsageError(f"{option}: wanted where --output is a folder of transformers; got {str(output)!r}")
-    most = None if split is None else bytes_of("--split-max-size", split)
+    most = None if split is None else bytes_of("--split-max-size", split, OF_FILES)
     if not is_file and (most is not None or type != AUTO):
         option = "--type" if most is None else "--split-max-size"
         raise UsageError(f"{option}: wanted where --output is a GGUF file; got {str(output)!r}")

@@ -357,7 +357,7 @@ def split_plan(plan: Sequence[Change], most: int | None, tensors: int | None = N
         n_bytes = change.n_bytes
         if most is not None and n_bytes > most:
             raise UsageError(
-                f"{change.tensor.name}: is {n_bytes} bytes: wanted parts of at least as many; got {most}"
+                f"--split-max-size: wanted at least {n_bytes} bytes, as {change.tensor.name} has; got {most}"
             )
         full = most is not None and size + n_bytes > most
         if parts[-1] and (full or (tensors is not None and len(parts[-1]) >= tensors)):

@@ -308,7 +308,7 @@ def test_a_command_of_another_meaning_names_ours(name: str) -> None:
     (["tokenize", STORIES, "Hi", "--count"], "--count: a line each"),
     (["quantize", STORIES, "o.gguf", "Q8_0", "--output-tensor-type", "q6_k"], "'^output.weight=TYPE' is the"),
     (["quantize", STORIES, "o.gguf", "Q8_0", "--exclude-weights", "a"], "importance is used of all matrices"),
-    (["quantize", STORIES, "o.gguf", "Q8_0", "--override-kv", "a=int:1"], "`graphml gguf set FILE KEY VALUE`"),
+    (["quantize", STORIES, "o.gguf", "Q8_0", "--override-kv", "a=int:1"], "`graphml gguf set FILE KEY"),
     (["imatrix", STORIES, "-o", "a.gguf", "--output-format", "dat"], "--output-format: the output's ending"),
     (["imatrix", STORIES, "-o", "a.gguf", "--chunk", 2], "--chunk: it begins with the first chunk"),
     (["chat", STORIES, "-p", "Hello"], "-p: `graphml run MODEL"),

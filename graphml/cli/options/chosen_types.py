@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from graphml.api.load_model import load_model
-from graphml.cli.options.checks import bytes_of, check_new, check_target
+from graphml.cli.options.checks import OF_FILES, bytes_of, check_new, check_target
 from graphml.cli.options.measured_text import ids_and_beginning, text_to_measure
 from graphml.cli.terminal.console import Bars, remark
 from graphml.errors import UsageError
@@ -112,7 +112,7 @@ class ChoosingOptions:
         for option, path in (("--save-plan", self.save_plan), ("--plot", self.plot)):
             if path is not None:
                 check_new(option, path, force)
-        bytes_of("--target-size", self.target_size or "")
+        bytes_of("--target-size", self.target_size or "", OF_FILES)
         self.candidates()
 
     def candidates(self) -> tuple[str, ...]:
@@ -151,7 +151,7 @@ def types_of(
     else:
         measured = _measured(options, path, file, threads, bars)
         n_elements = sum(tensor.n_elements for tensor in file.tensors.values())
-        by_size = bytes_of("--target-size", options.target_size or "")
+        by_size = bytes_of("--target-size", options.target_size or "", OF_FILES)
         head = file.n_bytes - file.n_weight_bytes  # a tokenizer takes its part of a file's size
         if 0 < by_size <= head:
             raise UsageError(f"--target-size: the file's keys take more than that: {size(head)}")
