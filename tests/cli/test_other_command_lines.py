@@ -181,6 +181,7 @@ def test_words_behind_a_command_are_those_of_other_programs(
     assert not kept.is_file()
     assert graphml_command("models", "ls").stdout == graphml_command("models").stdout
     assert graphml_command("models", "show", STORIES).stdout == graphml_command("info", STORIES).stdout
+    assert graphml_command("gguf", "dump", STORIES).stdout == graphml_command("info", STORIES).stdout
     shown = graphml_command("completion", "bash").stdout
     assert "complete -o default -F _graphml_completion graphml" in shown
     assert "wanted one of bash, zsh, fish" in graphml_command("completion", "tcsh", code=2).stderr
@@ -358,6 +359,8 @@ def test_a_command_of_another_meaning_names_ours(name: str) -> None:
     (["embed", STORIES, "x", "--query", "x", "--pooling", "mean"], "--query: wanted no --pooling but rank"),
     (["chat", "--server", "http://x", "--api-key", "@no.key"], "graphml: --api-key: no.key: cannot be read"),
     # Errors of the library name the flag, not its argument.
+    (["run", STORIES, "Hi", "--control-vector", "no.gguf:2"], "graphml: --control-vector: wanted a GGUF file"),
+    (["run", STORIES, "Hi", "--lora-scaled=no:2"], "graphml: --lora-scaled: "),
     (["serve", STORIES, "--rope-scaling", "x"], "graphml: --rope-scaling: wanted one of none,"),
     (["serve", STORIES, "--quant", "q9"], "graphml: --quant: wanted one of fp32, q8, q4; got 'q9'"),
     (["serve", STORIES, "-ctk", "q9"], "graphml: --cache-type-k: wanted one of f16"),
