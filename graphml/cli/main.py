@@ -218,9 +218,10 @@ def _by_flag(error: GraphmlError, ctx: Any) -> GraphmlError:
         command = ctx.command.get_command(ctx, ctx.invoked_subcommand)
         for param in getattr(command, "params", ()):
             if param.param_type_name == "option" and name in (param.name, f"n_{param.name}"):
-                typed = [word for word in ctx.meta.get(_TYPED, ()) if word.partition("=")[0] in param.opts]
-                flag = typed[0].partition("=")[0] if typed else max(param.opts, key=len)
-                return UsageError(f"{flag}:{rest}")
+                typed = {word.partition("=")[0] for word in ctx.meta.get(_TYPED, ())}
+                flags = [flag for flag in param.opts if flag.startswith("--")]
+                typed_flags = [flag for flag in flags if flag in typed]
+                return UsageError(f"{max(typed_flags or flags or param.opts, key=len)}:{rest}")
     return error
 
 

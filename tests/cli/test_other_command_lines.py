@@ -359,7 +359,7 @@ def test_a_command_of_another_meaning_names_ours(name: str) -> None:
     (["embed", STORIES, "x", "--query", "x", "--pooling", "mean"], "--query: wanted no --pooling but rank"),
     (["chat", "--server", "http://x", "--api-key", "@no.key"], "graphml: --api-key: no.key: cannot be read"),
     # Errors of the library name the flag, not its argument.
-    (["run", STORIES, "Hi", "--control-vector", "no.gguf:2"], "graphml: --control-vector: wanted a GGUF file"),
+    (["run", STORIES, "Hi", "--control-vector", "no.gguf:2"], "graphml: --control-vector: wanted a GGUF"),
     (["run", STORIES, "Hi", "--lora-scaled=no:2"], "graphml: --lora-scaled: "),
     (["serve", STORIES, "--rope-scaling", "x"], "graphml: --rope-scaling: wanted one of none,"),
     (["serve", STORIES, "--quant", "q9"], "graphml: --quant: wanted one of fp32, q8, q4; got 'q9'"),
