@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -246,6 +247,18 @@ def test_sizes_of_parts_are_those_of_gguf_split(model: Path) -> None:
         done = command("split", model, model.parent / f"p{code}.gguf", "--split-max-size", text)
         assert done.exit_code == code, done.output
     assert f"--split-max-size: wanted at least {largest} bytes, as " in done.stderr
+
+
+def test_what_may_not_be_written_is_said_before_anything_is_measured(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A text would be read for minutes, and its numbers lost."""
+    allowed: Any = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: path != model.parent and allowed(path, mode))
+    words = ["imatrix", model, "-f", model.parent / "no.txt", "-o", model.parent / "new.gguf"]
+    done = CliRunner().invoke(app, [*map(str, words)])
+    assert done.exit_code == 2
+    assert "new.gguf: cannot be written: no permission, or a file system to read alone" in done.stderr
 
 
 def test_a_folder_is_no_file_to_write(model: Path) -> None:

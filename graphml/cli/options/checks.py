@@ -6,6 +6,7 @@ Knows names and files; nothing of models.
 from __future__ import annotations
 
 import math
+import os
 import re
 from pathlib import Path
 from typing import Final
@@ -60,6 +61,8 @@ def check_target(option: str, file: Path | None, *endings: str) -> None:
         raise UsageError(f"{option} {file}: cannot be written: {file.parent} is no folder")
     if file.is_dir():
         raise UsageError(f"{option} {file}: cannot be written: is a folder; wanted a file")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise UsageError(f"{option} {file}: cannot be written: no permission, or a file system to read alone")
 
 
 def check_folder(option: str, folder: Path | None) -> None:
