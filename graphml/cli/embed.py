@@ -24,6 +24,7 @@ from graphml.loading import fetch
 from graphml.workshop.embedded_files import EmbedSettings
 
 FORMATS = ("json", "json+", "array", "raw")  # of llama-embedding
+MARK = "\ufeff"  # of the order of bytes, before a text
 SHOWN = 60  # characters of a text behind its cosines
 Texts = Annotated[
     list[str] | None,
@@ -201,6 +202,11 @@ def _check_rows(
             )
 
 
+def lines_of(text: str) -> list[str]:
+    """The lines that are not empty. Other ends of lines that Unicode has are letters of them, as in files."""
+    return [line for line in text.removeprefix(MARK).split("\n") if line.strip()]
+
+
 def texts_of(texts: list[str] | None, model: str | None = None) -> list[str]:
     """The lines of stdin and behind them the texts by option; UsageError where there are none.
 
@@ -212,7 +218,7 @@ def texts_of(texts: list[str] | None, model: str | None = None) -> list[str]:
     if not texts and sys.stdin.isatty():
         raise UsageError("texts: wanted -p TEXT, or a text on each line of stdin")
     piped = text_beside("the texts") if texts else sys.stdin.read()
-    every = [*(line for line in piped.splitlines() if line.strip()), *(texts or ())]
+    every = [*lines_of(piped), *(texts or ())]
     if not every:
         raise UsageError("texts: wanted -p TEXT, or a text on each line of stdin; got nothing")
     return every

@@ -21,7 +21,7 @@ MOST_OF_TEXT = 1 << 30
 def text_to_measure(file: Path | None) -> str:
     """The file's text, or that of stdin where it is None or `-`."""
     if file is None or str(file) == STDIN:
-        text = "" if sys.stdin.isatty() else sys.stdin.read()
+        text = "" if sys.stdin.isatty() else sys.stdin.read().removeprefix("\ufeff")
         if not text:
             raise UsageError("--file: wanted a text file, or a text on stdin")
         return text
