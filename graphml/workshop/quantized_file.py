@@ -21,7 +21,7 @@ import numpy as np
 from graphml_quant import FormatError
 from numpy.typing import NDArray
 
-from graphml.api.quantize import formats_of_files, quantize
+from graphml.api.quantize import INFINITE_FROM, formats_of_files, quantize
 from graphml.api.quantize_plan import fitted, mixture
 from graphml.backend import Progress, no_progress
 from graphml.errors import GraphmlError, UsageError, WeightsError
@@ -47,8 +47,6 @@ NEEDING = ("iq3_xxs", "iq2_xxs", "iq2_xs", "iq2_s", "iq1_m", "iq1_s")
 """Types that llama-quantize writes with importance alone, but of the embedding and the output matrix."""
 ENDS = ("token_embd.weight", "output.weight")
 UNQUANTISED = ("f32", "f16", "bf16")
-INFINITE_FROM = {"f16": 65520.0, "bf16": 3.3961776e38}
-"""Magnitudes from which on a type without blocks makes a number infinite."""
 
 
 @dataclass(frozen=True)
