@@ -98,7 +98,8 @@ def _values(format: Format, x: ArrayLike) -> NDArray[np.float32]:
         format.bytes_for(array.shape[-1])
     except FormatError as error:
         raise UsageError(f"x: {error}") from None
-    if (limit := INFINITE_FROM.get(format.name)) is not None:
+    limit = INFINITE_FROM.get(format.name, math.inf)
+    if float(np.finfo(array.dtype).max) >= limit:
         beyond = (np.abs(array) >= limit) & np.isfinite(array)
         if beyond.any():
             place = tuple(int(index) for index in np.argwhere(beyond)[0])

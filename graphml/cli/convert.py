@@ -28,7 +28,7 @@ from graphml.cli.options.checks import (
 )
 from graphml.cli.options.opening import find, load
 from graphml.cli.options.typer_options import grouped
-from graphml.cli.terminal.console import Bars
+from graphml.cli.terminal.console import Bars, say
 from graphml.errors import UsageError
 from graphml.loading.carried_definition import trusted_definition
 from graphml.loading.huggingface.folder import CONFIG
@@ -105,6 +105,8 @@ def convert(
             what = "logits" if opened.executor.generates else "rows"
             said = f"{size(n_bytes)}{parts}{adapters}; {what} as the model's, NMSE {done.nmse:.1e}"
             output = done.path
+            if opened.tokenizer is None:
+                say(f"graphml: {opened.path}: has no vocabulary, nor has the file: programs read ids with it")
         else:
             said = _folder(opened, output, like, python, opening)
     print(f"{output}: {said}")

@@ -80,6 +80,11 @@ def test_names_shapes_and_kinds_of_floats() -> None:
     np.testing.assert_array_equal(graphml.quantize(VALUES[1], "q4_k"), wanted[1])
     np.testing.assert_array_equal(graphml.quantize(VALUES.astype(np.float64), "Q4_K"), wanted)
     np.testing.assert_array_equal(graphml.quantize(VALUES[:, None, ::-1][..., ::-1], "Q4_K")[:, 0], wanted)
+    for kind in ("F32", "F16", "BF16"):  # no number of float16 is too large for any
+        halves = VALUES.astype(np.float16)
+        np.testing.assert_array_equal(
+            graphml.quantize(halves, kind), graphml.quantize(halves.astype(np.float32), kind)
+        )
     assert graphml.quantize(VALUES[:0], "Q4_K").shape == (0, 288)
     assert graphml.quantize(VALUES[:, :0], "Q4_K").shape == (3, 0)
     decoded = graphml.dequantize(wanted.tobytes(), "Q4_K", (3, 2, 256))

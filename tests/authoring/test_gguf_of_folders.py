@@ -273,6 +273,8 @@ def test_parts_are_named_as_gguf_split_names_them(tmp_path: Path) -> None:
     source, output = folder(tmp_path, "llama"), tmp_path / "out.gguf"
     done = command(source, "-o", output, "--split-max-size", "16K")
     assert done.exit_code == 0, done.output
+    said = "has no vocabulary, nor has the file" in " ".join(done.stderr.split())
+    assert said is not (source / "tokenizer.json").exists()
     parts = sorted(path.name for path in tmp_path.glob("*.gguf"))
     assert len(parts) > 2
     assert parts == [f"out-{number + 1:05d}-of-{len(parts):05d}.gguf" for number in range(len(parts))]
