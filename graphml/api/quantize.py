@@ -23,6 +23,8 @@ from graphml.options.argument_checks import whole_number
 ENCODING_BACKEND = "cpu"
 _NEAR_ONE = 20
 """Importance whose largest is within so many powers of two of 1 is used as it is."""
+INFINITE_FROM = {"f32": 3.4028235677973366e38, "f16": 65520.0, "bf16": 3.3961776e38}
+"""Magnitudes from which on a type without blocks makes a number infinite."""
 _OF_ACTIVATIONS = ("q8_1", "q8_k")
 _OF_CACHES = ("iq4_nl",)
 """Formats whose encoder in NumPy, that of caches, searches less than the one of files."""
@@ -36,7 +38,7 @@ def quantize(
     type: as ggml names it, "Q4_K". importance, [columns]: the weight of each column's squared errors; on
     formats that search nothing, such as Q8_0, it has no influence. The bytes do not depend on the number of
     threads. UsageError for rows that are no whole blocks, for values that are not finite (but in F32, F16
-    and BF16) or beyond a block's scale, and for IQ2_XXS, IQ2_XS and IQ1_S without importance.
+    and BF16) or beyond the type or a block's scale, and for IQ2_XXS, IQ2_XS and IQ1_S without importance.
     """
     format, count = _format(type), whole_number(threads)
     if threads is not None and (count is None or count < 1):
@@ -67,6 +69,8 @@ def dequantize(blocks: RawBytes, type: str, shape: Sequence[int]) -> NDArray[np.
 
     UsageError for another number of bytes than the shape's.
     """
+    if isinstance(shape, str) or not isinstance(shape, Sequence):
+        raise UsageError(f"shape: wanted whole numbers, such as (rows, columns); got {shape!r:.80}")
     try:
         return graphml_quant.dequantize(_format(type), blocks, shape)
     except FormatError as error:
@@ -94,6 +98,14 @@ def _values(format: Format, x: ArrayLike) -> NDArray[np.float32]:
         format.bytes_for(array.shape[-1])
     except FormatError as error:
         raise UsageError(f"x: {error}") from None
+    limit = INFINITE_FROM.get(format.name, math.inf)
+    if float(np.finfo(array.dtype).max) >= limit:
+        beyond = (np.abs(array) >= limit) & np.isfinite(array)
+        if beyond.any():
+            place = tuple(int(index) for index in np.argwhere(beyond)[0])
+            raise UsageError(
+                f"x: {format.name.upper()} wants numbers below {limit:.6g}; that at {place} is {array[place]}"
+            )
     with np.errstate(over="ignore"):  # infinities are refused, with their place
         return np.ascontiguousarray(array, np.float32)
 

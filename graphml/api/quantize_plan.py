@@ -13,17 +13,17 @@ import graphml_quant
 from graphml.errors import UsageError
 from graphml.weights.type_mixes import (
     FALLBACK,
-    FileType,
     ModelFacts,
     file_type,
     fitting,
-    is_kept,
     wanted_format,
 )
 
 OF_70B = {"llama": 80, "qwen2": 80, "deci": 80}
 """Architectures whose models of so many layers llama.cpp takes for one of 70 billion parameters."""
 EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
+LAST_BLOCK = 32
+"""Numbers of the blocks that nothing smaller replaces: such a matrix is F16."""
 
 
 def quantize_plan(
@@ -39,7 +39,7 @@ def quantize_plan(
     rows no type of this file type takes.
     """
     mixed = mixture(metadata, tensors, file_type_name, imatrix)
-    return {name: fitting(format, columns).upper() for name, (format, columns) in mixed.items()}
+    return {name: fitted(name, format, columns).upper() for name, (format, columns) in mixed.items()}
 
 
 def mixture(
@@ -52,7 +52,6 @@ def mixture(
     mixed = {}
     for name, shape in tensors.items():
         rows_last = tuple(int(size) for size in (reversed(shape) if reverse else shape))
-        _check_rows(kind, name, rows_last)
         mixed[name] = wanted_format(kind, name, rows_last, facts), rows_last[-1] if rows_last else 1
     return mixed
 
@@ -90,10 +89,11 @@ def _is_reversed(metadata: Mapping[str, Any], tensors: Mapping[str, Sequence[int
     return len(shape) > 1 and shape[0] == width != shape[-1]
 
 
-def _check_rows(kind: FileType, name: str, shape: tuple[int, ...]) -> None:
-    """llama-quantize refuses a file type without a type for such rows; float16 would be another."""
-    block = graphml_quant.by_name(kind.format).block_elements
-    if not is_kept(name, shape) and kind.format not in FALLBACK and shape[-1] % block:
+def fitted(name: str, format: str, columns: int) -> str:
+    """`fitting` of a matrix; a UsageError for types that llama-quantize replaces by none."""
+    block = graphml_quant.by_name(format).block_elements
+    if block > LAST_BLOCK and format not in FALLBACK and columns % block:
         raise UsageError(
-            f"{name}: rows of {shape[-1]} are no multiple of {block}, which {kind.format.upper()} wants"
+            f"{name}: rows of {columns} are no multiple of {block}, which {format.upper()} wants"
         )
+    return fitting(format, columns)

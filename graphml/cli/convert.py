@@ -18,6 +18,7 @@ from graphml.authoring.handing_back.trained_weights import with_weights
 from graphml.authoring.handing_on import WrittenAs, hand_on
 from graphml.cli.options import options
 from graphml.cli.options.checks import (
+    OF_FILES,
     bytes_of,
     check_file,
     check_new,
@@ -27,7 +28,7 @@ from graphml.cli.options.checks import (
 )
 from graphml.cli.options.opening import find, load
 from graphml.cli.options.typer_options import grouped
-from graphml.cli.terminal.console import Bars
+from graphml.cli.terminal.console import Bars, say
 from graphml.errors import UsageError
 from graphml.loading.carried_definition import trusted_definition
 from graphml.loading.huggingface.folder import CONFIG
@@ -84,7 +85,7 @@ def convert(
     if is_file and (like is not None or python is not None):
         option = "--like" if like is not None else "--python"
         raise UsageError(f"{option}: wanted where --output is a folder of transformers; got {str(output)!r}")
-    most = None if split is None else bytes_of("--split-max-size", split)
+    most = None if split is None else bytes_of("--split-max-size", split, OF_FILES)
     if not is_file and (most is not None or type != AUTO):
         option = "--type" if most is None else "--split-max-size"
         raise UsageError(f"{option}: wanted where --output is a GGUF file; got {str(output)!r}")
@@ -104,6 +105,8 @@ def convert(
             what = "logits" if opened.executor.generates else "rows"
             said = f"{size(n_bytes)}{parts}{adapters}; {what} as the model's, NMSE {done.nmse:.1e}"
             output = done.path
+            if opened.tokenizer is None:
+                say(f"graphml: {opened.path}: has no vocabulary, nor has the file: programs read ids with it")
         else:
             said = _folder(opened, output, like, python, opening)
     print(f"{output}: {said}")

@@ -24,6 +24,7 @@ from graphml.loading import fetch
 from graphml.workshop.embedded_files import EmbedSettings
 
 FORMATS = ("json", "json+", "array", "raw")  # of llama-embedding
+MARK = "\ufeff"  # of the order of bytes, before a text
 SHOWN = 60  # characters of a text behind its cosines
 Texts = Annotated[
     list[str] | None,
@@ -88,12 +89,13 @@ def embed(
         typer.Option("--file", "-f", metavar="FILE", show_default=False,
                      help="A file of texts, for --output: .txt (a line a text), .jsonl, .csv, .parquet."),
     ] = None,
-    written: Annotated[
+    output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="OUT", show_default=False,
                      help="Embeddings of --file: .npy (float32 [n, d]), or its columns and `embedding` as "
                      ".parquet or .jsonl. The same command goes on after a kill."),
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file of --output.")] = False,
     column: Annotated[
         str | None,
         typer.Option("--column", metavar="NAME", show_default="text", help="Column of --file with texts."),
@@ -104,7 +106,7 @@ def embed(
     similarity: Annotated[
         bool, typer.Option("--similarity", help="Print the cosine between each two texts instead.")
     ] = False,
-    output: Annotated[
+    form: Annotated[
         str | None,
         typer.Option(
             "--embd-output-format", metavar="FORMAT", show_default=False,
@@ -120,21 +122,21 @@ def embed(
     """
     _check_query(query, {"--prompt-name": prompt_name, "--prompt": prompt}, pooling)
     _check_rows("rank" if query is not None else pooling, norm, similarity, dimensions)
-    if output not in (None, *FORMATS):
-        raise UsageError(f"--embd-output-format: wanted one of {', '.join(FORMATS)}; got {output!r:.80}")
-    if output is not None and (json or similarity):
+    if form not in (None, *FORMATS):
+        raise UsageError(f"--embd-output-format: wanted one of {', '.join(FORMATS)}; got {form!r:.80}")
+    if form is not None and (json or similarity):
         raise UsageError("--embd-output-format: wanted no --json and no --similarity beside it")
     model, typed = model_and_texts(model, words, opening)
-    check_files(file, written, column, truncate)
-    if file is not None and written is not None:
+    check_files(file, output, column, truncate, force)
+    if file is not None and output is not None:
         others = {"texts": typed or text, "--query": query, "--similarity": similarity,
-                  "--embd-output-format": output}  # fmt: skip
+                  "--embd-output-format": form}  # fmt: skip
         check_alone(others)
         kind = 2 if norm is None else norm
         settings = EmbedSettings(pooling, kind, prompt_name, prompt, dimensions, column, truncate)
         with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
             _check_rows(chosen_pooling(opened.executor, pooling), norm, False, dimensions)
-            embed_to_file(opened, file, written, settings, bars, json)
+            embed_to_file(opened, file, output, settings, bars, json)
         return
     texts = texts_of([*typed, *(text or ())], model)
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
@@ -146,7 +148,7 @@ def embed(
             rows = opened.rank(query, texts)
         bars.close()
         kind = -1 if chosen == "rank" else 2 if norm is None else norm
-        cosines = (unit := normalized(rows)) @ unit.T if similarity or output == "json+" else None
+        cosines = (unit := normalized(rows)) @ unit.T if similarity or form == "json+" else None
         rows = normalized(rows, kind)
         if json:
             report = {
@@ -155,14 +157,14 @@ def embed(
             }  # fmt: skip
             write_json(report if cosines is None else {**report, "similarity": cosines.tolist()})
         else:
-            _print(texts, rows, cosines, output)
+            _print(texts, rows, cosines, form)
 
 
-def _print(texts: list[str], rows: Floats, cosines: Floats | None, output: str | None) -> None:
+def _print(texts: list[str], rows: Floats, cosines: Floats | None, form: str | None) -> None:
     """Print rows in one of the forms of llama-embedding, else the cosines of texts or a line of each row."""
-    if output == "array":
+    if form == "array":
         write_json(rows.tolist())
-    elif output in ("json", "json+"):
+    elif form in ("json", "json+"):
         data = [{"object": "embedding", "index": i, "embedding": row.tolist()} for i, row in enumerate(rows)]
         more = {} if cosines is None else {"cosineSimilarity": cosines.tolist()}
         write_json({"object": "list", "data": data, **more})
@@ -200,6 +202,11 @@ def _check_rows(
             )
 
 
+def lines_of(text: str) -> list[str]:
+    """The lines that are not empty. Other ends of lines that Unicode has are letters of them, as in files."""
+    return [line for line in text.removeprefix(MARK).split("\n") if line.strip()]
+
+
 def texts_of(texts: list[str] | None, model: str | None = None) -> list[str]:
     """The lines of stdin and behind them the texts by option; UsageError where there are none.
 
@@ -211,7 +218,7 @@ def texts_of(texts: list[str] | None, model: str | None = None) -> list[str]:
     if not texts and sys.stdin.isatty():
         raise UsageError("texts: wanted -p TEXT, or a text on each line of stdin")
     piped = text_beside("the texts") if texts else sys.stdin.read()
-    every = [*(line for line in piped.splitlines() if line.strip()), *(texts or ())]
+    every = [*lines_of(piped), *(texts or ())]
     if not every:
         raise UsageError("texts: wanted -p TEXT, or a text on each line of stdin; got nothing")
     return every

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from graphml.api.model import Model
+from graphml.cli.options.checks import check_new
 from graphml.cli.terminal.console import Bars, say, write_json
 from graphml.errors import UsageError
 from graphml.workshop.embedded_files import PARTIAL, EmbedSettings, EmbedSummary, embed_file
@@ -15,10 +16,17 @@ from graphml.workshop.embedding_writers import check_output
 from graphml.workshop.text_files import TextFile
 
 
-def check_files(file: Path | None, output: Path | None, column: str | None, truncate: bool) -> None:
+def check_files(
+    file: Path | None, output: Path | None, column: str | None, truncate: bool, force: bool
+) -> None:
     """UsageError for options that want a file of texts where there is none, and for wrong files."""
     if file is None:
-        flags = {"--output": output, "--column": column, "--truncate": truncate or None}
+        flags = {
+            "--output": output,
+            "--column": column,
+            "--truncate": truncate or None,
+            "--force": force or None,
+        }
         stated = next((flag for flag, value in flags.items() if value is not None), None)
         if stated is not None:
             raise UsageError(f"{stated}: wanted --file beside it: `graphml embed MODEL -f FILE -o OUT.npy`")
@@ -26,6 +34,8 @@ def check_files(file: Path | None, output: Path | None, column: str | None, trun
     if output is None:
         raise UsageError("--file: wanted --output, a name that ends in .npy, .parquet or .jsonl, beside it")
     check_output(TextFile(file, column), output)
+    if not output.with_name(output.name + PARTIAL).exists():  # else a job that goes on
+        check_new("--output", output, force)
 
 
 def check_alone(others: Mapping[str, object]) -> None:

@@ -11,6 +11,7 @@ import typer
 
 from graphml.cli.help_pages import HelpedCommand, HelpedGroup
 from graphml.cli.options.checks import (
+    OF_FILES,
     bytes_of,
     check_new,
     check_new_parts,
@@ -19,7 +20,7 @@ from graphml.cli.options.checks import (
     text_of,
 )
 from graphml.cli.options.options import Json
-from graphml.cli.terminal.console import Bars, write_file, write_json
+from graphml.cli.terminal.console import Bars, say, write_file, write_json
 from graphml.errors import UsageError
 from graphml.system.progress_labels import size
 from graphml.system.read_files import reason
@@ -49,9 +50,9 @@ def gguf_command() -> None:
     """Change a key of a GGUF file, split it, merge parts, compare two, take a part out."""
 
 
-def _check_output(output: Path, force: bool) -> None:
-    check_target("OUTPUT", output, ".gguf")
-    check_new("OUTPUT", output, force)
+def _check_output(output: Path, force: bool, option: str = "OUTPUT") -> None:
+    check_target(option, output, ".gguf")
+    check_new(option, output, force)
 
 
 @gguf.command("set", cls=HelpedCommand)
@@ -77,10 +78,12 @@ def set_(
 ) -> None:  # fmt: skip
     """Set a key of a GGUF file; the file is written anew, and replaced when it is whole."""
     if output is not None:
-        _check_output(output, force)
+        _check_output(output, force, "--output")
     text = text_of(Path(value[1:])) if value.startswith("@") else value
     was = set_key(file, key, text, kind, output or file)
-    print(f"{output or file}: {key}: {was} -> {text if len(text) < 60 else f'{len(text)} characters'}")
+    print(f"{output or file}: {key}: {was.text} -> {text if len(text) < 60 else f'{len(text)} characters'}")
+    if was.near:
+        say(f"graphml: {key}: is a new key of type {was.new_type}.{was.near}")
 
 
 @gguf.command("split", cls=HelpedCommand)
@@ -104,7 +107,7 @@ def split(
         raise UsageError("wanted one of --split-max-size and --split-max-tensors")
     check_target("OUTPUT", output, ".gguf")
     check_new_parts("OUTPUT", output, force)
-    limit = None if most is None else bytes_of("--split-max-size", most)
+    limit = None if most is None else bytes_of("--split-max-size", most, OF_FILES)
     with Bars() as bars, open_model(file) as model:
         paths = split_file(model, output, limit, tensors, bars.report)
     print(f"{paths[0]}: {len(paths)} parts, {size(sum(path.stat().st_size for path in paths))}")
@@ -171,7 +174,7 @@ def extract(
             check_not_read("--output", output, *model.paths)
         if tensor is not None:
             if output is None or output.suffix != ".npy":
-                raise UsageError(f"--output: wanted a name that ends in .npy; got {str(output)!r}")
+                raise UsageError(f"--output: wanted a name that ends in .npy; got {str(output or '')!r}")
             values = tensor_named(model, tensor).numpy()
             try:
                 with replacing(output) as partial, partial.open("wb") as stream:

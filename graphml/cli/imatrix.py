@@ -12,9 +12,10 @@ import numpy as np
 import typer
 
 from graphml.api.model import Model
+from graphml.api.saved_file import model_identity
 from graphml.cli.options import options
 from graphml.cli.options.checks import check_not_read, check_target
-from graphml.cli.options.measured_text import ids_and_beginning, text_to_measure
+from graphml.cli.options.measured_text import ids_and_beginning, naming_text, text_to_measure
 from graphml.cli.options.opening import find, load
 from graphml.cli.options.spread import check_engines, spread_on_ray
 from graphml.cli.options.typer_options import grouped
@@ -110,7 +111,7 @@ def _collect(
     others: names of files, and what is added of them.
     """
     text = text_to_measure(file)
-    with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
+    with naming_text(file), Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         check_not_read("--output", output, *opened.executor.file.paths)
         ids, bos = ids_and_beginning(opened, text)
         run = _run(opened, ids, n_ctx, bos, process_output)
@@ -145,7 +146,8 @@ def _begun(output: Path) -> Path:
 def _run(opened: Model, ids: Sequence[int], n_ctx: int, bos: int | None, process_output: bool) -> str:
     """What two runs have in common that one may go on from the other."""
     digest = hashlib.sha256(np.asarray(ids, np.int64).tobytes())
-    digest.update(repr((opened.executor.file.fingerprint, n_ctx, bos, process_output)).encode())
+    identity = sorted(model_identity(opened.executor, opened.executor.options).items())
+    digest.update(repr((identity, n_ctx, bos, process_output)).encode())
     return digest.hexdigest()
 
 

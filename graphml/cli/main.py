@@ -38,8 +38,8 @@ TITLES = {
         "verify", "new-arch", "import", "convert", "test-backend", "test-op", "fuzz", "report",
     ),
 }  # fmt: skip
-_OUR_WORDS = "graphml.words"
-_WITH_WORDS = ("cache", "models", "bench")
+_OUR_WORDS, _TYPED = "graphml.words", "graphml.typed"
+_WITH_WORDS = ("gguf", "cache", "models", "bench")
 """Commands behind which other programs have words, as `cache clear`."""
 COMMANDS = tuple(name for names in TITLES.values() for name in names)
 
@@ -95,6 +95,7 @@ class Commands(HelpedGroup):
         known, command, args = super().resolve_command(ctx, args)
         if known == "run" and self._converses(ctx, command, args):
             known, command, args = super().resolve_command(ctx, ["chat", *args])
+        ctx.meta[_TYPED] = list(args)
         if unknown_options(command, args):
             from graphml.cli.other_command_lines import in_our_words  # for these alone
 
@@ -217,7 +218,10 @@ def _by_flag(error: GraphmlError, ctx: Any) -> GraphmlError:
         command = ctx.command.get_command(ctx, ctx.invoked_subcommand)
         for param in getattr(command, "params", ()):
             if param.param_type_name == "option" and name in (param.name, f"n_{param.name}"):
-                return UsageError(f"{max(param.opts, key=len)}:{rest}")
+                typed = {word.partition("=")[0] for word in ctx.meta.get(_TYPED, ())}
+                flags = [flag for flag in param.opts if flag.startswith("--")]
+                typed_flags = [flag for flag in flags if flag in typed]
+                return UsageError(f"{max(typed_flags or flags or param.opts, key=len)}:{rest}")
     return error
 
 

@@ -92,6 +92,25 @@ OPTIONS: Final = {
     ("tokenize", "--text"): "the text is behind MODEL, or --prompt",
     ("tokenize", "--no-bos"): "--no-special adds no BOS and EOS",
     **dict.fromkeys((("chat", "-p"), ("chat", "--prompt")), _ONE_PROMPT),
+    ("quantize", "--output-tensor-type"): "--tensor-type '^output.weight=TYPE' is the output matrix's, and "
+    "of a model without one '^token_embd.weight=TYPE'",
+    ("quantize", "--token-embedding-type"): "--tensor-type token_embd=TYPE is the embedding's",
+    ("quantize", "--tensor-type-file"): "--tensor-type REGEX=TYPE may be given again",
+    **dict.fromkeys(
+        (("quantize", "--include-weights"), ("quantize", "--exclude-weights")),
+        "importance is used of all matrices that --imatrix has",
+    ),
+    ("quantize", "--prune-layers"): "no layer is left out; llama-quantize does that",
+    ("quantize", "--override-kv"): "`graphml gguf set FILE KEY VALUE` sets a key of a file",
+    ("quantize", "--max-buffer-size"): "matrices are read and written in pieces, whatever their size",
+    ("imatrix", "--output-format"): "the output's ending says which: FILE.gguf or FILE.dat",
+    ("imatrix", "--parse-special"): "control tokens that the text spells stay text",
+    ("imatrix", "--save-frequency"): "what was seen is kept by --save-every, for a run that is stopped",
+    **dict.fromkeys(
+        (("imatrix", "--from-chunk"), ("imatrix", "--chunk")),
+        "it begins with the first chunk: `--file` of a later part, `--in-file` for the others",
+    ),
+    ("imatrix", "--show-statistics"): "none are shown; llama-imatrix reads the file",
     ("embed", "--normalize"): "embeddings have length 1; --embd-normalize -1 leaves them as they are",
 }
 """A command and an option that it had, or that others have -> what it has today."""
@@ -162,6 +181,9 @@ SAME_OPTIONS: Final = {
     **{("profile", option): "--prompt-tokens" for option in ("--n-prompt", "--pp")},
     ("run", "--stats"): "--verbose", ("run", "--timings"): "--verbose",
     ("run", "-no-cnv"): "--raw", ("run", "--no-conversation"): "--raw",
+    ("quantize", "--nthreads"): "--threads", ("perplexity", "--save-all-logits"): "--kl-divergence-base",
+    **{("imatrix", option): "--save-every" for option in ("-ofreq", "--output-frequency")},
+    ("embed", "--truncate-dim"): "--dimensions",
     ("compare", "--backends"): "--backend", ("bisect", "--backends"): "--backend",
     ("chat", "--verbose"): "--stats", ("chat", "-v"): "--stats",
 }  # fmt: skip
@@ -174,7 +196,11 @@ _AS_IT_IS: Final = ("--stream", "--jinja", "--no-warmup", "--log-disable", "--si
 """Options of others that ask for what `run` and `chat` do in any case."""
 _IGNORED: Final = (("cvector", "--pca-batch"),)
 """A command and another program's option whose value changes no result."""
-_CONVERSING: Final = {"chat": ("-cnv", "--conversation"), "run": ("-st", "--single-turn")}
+_CONVERSING: Final = {
+    "chat": ("-cnv", "--conversation"),
+    "run": ("-st", "--single-turn"),
+    "imatrix": ("--no-ppl",),
+}
 """What says that the command does what it does anyway."""
 
 

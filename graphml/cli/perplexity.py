@@ -13,7 +13,7 @@ from graphml.api.perplexity import LEAST, chunk_of
 from graphml.api.perplexity import perplexity as estimates
 from graphml.cli.options import options
 from graphml.cli.options.checks import check_not_read, check_target
-from graphml.cli.options.measured_text import ids_and_beginning, text_to_measure
+from graphml.cli.options.measured_text import ids_and_beginning, naming_text, text_to_measure
 from graphml.cli.options.opening import find, load, model_and_word
 from graphml.cli.options.prompts import STDIN
 from graphml.cli.options.spread import check_engines, spread_on_ray
@@ -117,7 +117,11 @@ def perplexity(
         "--kl-divergence": compare and base is None,
     }  # fmt: skip
     kind, file = _tasks(of_tasks, others, file)
+    if kind is None and tasks is not None:
+        raise UsageError(f"--tasks: wanted {', '.join(of_tasks)} FILE beside it; got {tasks} of a text")
     if kind is not None:
+        if limit is not None:
+            raise UsageError(f"--chunks: wanted --tasks N beside {kind[0]}, whose tasks are no chunks")
         score_tasks(opening, model, kind[0], kind[1], tasks, json)
         return
     if compare:
@@ -125,7 +129,7 @@ def perplexity(
         return
     _check_base(base, force, file)
     text = text_to_measure(file)
-    with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
+    with naming_text(file), Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         _check_base(base, force, *opened.executor.file.paths)
         ids, begins = ids_and_beginning(opened, text)
         ctx = chunk_of(len(ids), n_ctx, opened.n_ctx) if stride is None else n_ctx or 512

@@ -10,12 +10,13 @@ from typing import Annotated
 import typer
 
 from graphml import settings
+from graphml.api.quantize_plan import EMBEDDING, OUTPUT
 from graphml.cli.options import options
 from graphml.cli.options.checks import check_new, check_not_read, check_target
 from graphml.cli.options.chosen_types import ChoosingOptions, types_of
 from graphml.cli.options.opening import find
 from graphml.cli.options.typer_options import grouped
-from graphml.cli.terminal.console import Bars, write_json
+from graphml.cli.terminal.console import Bars, say, write_json
 from graphml.errors import UsageError
 from graphml.system.progress_labels import size
 from graphml.weights import ModelFile, open_model
@@ -113,6 +114,7 @@ def quantize(
                 plan = planned(file, chosen.types, requantise, seen)
             else:
                 plan = changes(file, WantedTypes(kind, rules, pure, keep_output, requantise), seen)
+                _say_output(keep_output, plan)
             if dry_run:
                 _print(file, plan, kind, kl, json)
                 return
@@ -140,6 +142,18 @@ def _words(
     by_name = dict(zip(names, words, strict=True))
     output = by_name.get("OUTPUT")
     return by_name.get("MODEL"), None if output is None else Path(output), by_name.get("TYPE", "")
+
+
+def _say_output(keep_output: bool, plan: list[Change]) -> None:
+    """A line where --leave-output-tensor leaves nothing: the embedding is the output matrix, too."""
+    by_name = {change.tensor.name: change for change in plan}
+    embedding = by_name.get(EMBEDDING)
+    if keep_output and OUTPUT not in by_name and embedding and embedding.dtype != embedding.tensor.dtype:
+        say(
+            f"graphml: --leave-output-tensor: the model has no {OUTPUT}: {EMBEDDING}, which is its output "
+            f"matrix too, becomes {embedding.dtype.upper()}; "
+            f"--tensor-type token_embd={embedding.tensor.dtype.upper()} keeps it"
+        )
 
 
 def _rule(text: str) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from graphml.cli.embed import Texts, texts_of
+from graphml.cli.embed import Texts, lines_of, texts_of
 from graphml.cli.options import options
 from graphml.cli.options.checks import text_of
 from graphml.cli.options.opening import find, load, model_and_texts
@@ -44,12 +44,12 @@ def rerank(
     ] = False,
     json: options.Json = False,
 ) -> None:  # fmt: skip
-    """Print texts by how well they answer a query, the best first: score, line number, text."""
+    """Print texts by how well they answer a query, the best first: score, number of the text from 0, text."""
     model, left = model_and_texts(model, words, opening)
     if query is None and not left:
         raise UsageError('query: wanted one, as `graphml rerank MODEL "QUERY" "TEXT"...` or --query QUERY')
     query = left.pop(0) if query is None else query
-    lines = () if file is None else (line for line in text_of(file).splitlines() if line.strip())
+    lines = () if file is None else lines_of(text_of(file))
     texts = texts_of([*left, *(text or ()), *lines])
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         scores = [float(row[0]) for row in opened.rank(query, texts, truncate=truncate)]

@@ -21,6 +21,7 @@ SECOND_WORDS: Final = {
     **{("models", word): ("info",) for word in ("show", "info")},
     **{("models", word): ("pull",) for word in ("pull", "download", "get", "add")},
     **{("models", word): ("rm",) for word in ("rm", "remove", "delete")},
+    **{("gguf", word): ("info",) for word in ("info", "show", "dump", "ls", "list")},
     **{("bench", word): ("bench", "compare") for word in ("diff",)},
 }
 """A command and a word behind it, as other programs have them -> what it is here; more words may follow."""

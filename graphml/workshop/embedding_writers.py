@@ -83,7 +83,7 @@ def _write_npy(path: Path, file: BinaryIO, shape: tuple[int, int]) -> None:
 
 
 def _write_lines(path: Path, source: TextFile, file: BinaryIO, width: int) -> None:
-    with path.open("w", encoding="utf-8", errors="replace") as written:
+    with path.open("w", encoding="utf-8", errors="backslashreplace") as written:  # as JSON does
         for text in source:
             written.write(_line(text, _rows(file, 1, width)[0].tolist()) + "\n")
 

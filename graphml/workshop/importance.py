@@ -98,7 +98,7 @@ class _Read:
 def n_chunks_seen(n_ids: int, n_ctx: int, chunks: int | None) -> int:
     """Whole chunks of a text, at most `chunks`; UsageError for a text without one."""
     if n_ids < n_ctx:
-        raise UsageError(f"imatrix: wanted a text of at least {n_ctx} tokens, one chunk; got {n_ids}")
+        raise UsageError(f"text: wanted at least {n_ctx} tokens, one chunk; got {n_ids}")
     return n_ids // n_ctx if chunks is None else min(chunks, n_ids // n_ctx)
 
 

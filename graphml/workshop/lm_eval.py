@@ -16,6 +16,7 @@ from typing import Any
 
 import graphml
 from graphml.errors import GraphmlError, UsageError
+from graphml.options.argument_checks import whole_number
 from graphml.sampling import SamplingParams
 from graphml.workshop.likelihoods import TOGETHER, log_likelihoods, some_ahead
 
@@ -33,6 +34,14 @@ NAME = "graphml"
 MAX_NEW_TOKENS = 256
 """Tokens of an answer whose task does not say how many, as of the harness's other models."""
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+
+
+def _whole(name: str, value: object, most: int, why: str = "", least: int = 1) -> int:
+    """A number of the command line, which may be a text; UsageError for what is none within the bounds."""
+    number = int(value) if isinstance(value, str) and value.isdecimal() else whole_number(value)
+    if number is None or not least <= number <= most:
+        raise UsageError(f"{name}: wanted {least} to {most}{why}; got {value!r:.80}")
+    return number
 
 
 class HarnessModel(TemplateLM):  # type: ignore[misc] # untyped where the harness is missing
@@ -59,20 +68,23 @@ class HarnessModel(TemplateLM):  # type: ignore[misc] # untyped where the harnes
     ) -> None:
         super().__init__()
         self.model = graphml.load(pretrained, **options)
-        self._add_bos, self._seed, self.max_gen_toks = add_bos_token, seed, int(max_gen_toks)
+        if not self.model.executor.generates:
+            raise UsageError(f"{self.model.path}: {self.model.arch} gives embeddings, no logits to score by")
+        self._add_bos, self._seed = add_bos_token, seed
+        self.max_gen_toks = _whole("max_gen_toks", max_gen_toks, 1 << 31)
         if self.model.tokenizer is None:
             raise UsageError(f"{self.model.path}: wanted a model with a vocabulary, to encode tasks")
         self._tokens = self.model.tokenizer
         most = (self.model.default_n_ctx or self.model.n_ctx) - 2  # the token that it predicts, and room
-        self.max_length = most if max_length is None else int(max_length)
-        if not 0 < self.max_length <= most:
-            raise UsageError(f"max_length: wanted 1 to {most}, for the model's context; got {max_length}")
+        self.max_length = most
+        if max_length is not None:
+            self.max_length = _whole("max_length", max_length, most, ", for the model's context")
         prefix = next(
             (id for id in (prefix_token_id, self._tokens.bos, self._tokens.eos) if id is not None), None
         )
         if prefix is None:
             raise UsageError("prefix_token_id: wanted an id; the vocabulary has no begin or end token")
-        self._prefix = int(prefix)
+        self._prefix = _whole("prefix_token_id", prefix, self.model.n_vocab - 1, ", of the vocabulary", 0)
 
     @property
     def eot_token_id(self) -> int:

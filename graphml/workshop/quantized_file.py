@@ -21,8 +21,8 @@ import numpy as np
 from graphml_quant import FormatError
 from numpy.typing import NDArray
 
-from graphml.api.quantize import formats_of_files, quantize
-from graphml.api.quantize_plan import mixture
+from graphml.api.quantize import INFINITE_FROM, formats_of_files, quantize
+from graphml.api.quantize_plan import fitted, mixture
 from graphml.backend import Progress, no_progress
 from graphml.errors import GraphmlError, UsageError, WeightsError
 from graphml.system.read_files import reason
@@ -36,7 +36,7 @@ from graphml.weights.model_file import ModelFile
 from graphml.weights.requantise import SCALE
 from graphml.weights.split import split_values
 from graphml.weights.tensor import PLAIN_DTYPES, Tensor
-from graphml.weights.type_mixes import file_type, fitting, is_kept
+from graphml.weights.type_mixes import file_type, is_kept
 from graphml.workshop.importance import Importance
 
 PIECE = 1 << 20
@@ -47,8 +47,6 @@ NEEDING = ("iq3_xxs", "iq2_xxs", "iq2_xs", "iq2_s", "iq1_m", "iq1_s")
 """Types that llama-quantize writes with importance alone, but of the embedding and the output matrix."""
 ENDS = ("token_embd.weight", "output.weight")
 UNQUANTISED = ("f32", "f16", "bf16")
-INFINITE_FROM = {"f16": 65520.0, "bf16": 3.3961776e38}
-"""Magnitudes from which on a type without blocks makes a number infinite."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,7 @@ def changes(file: ModelFile, wanted: WantedTypes, importance: Importance | None)
         change = Change(tensor, tensor.dtype)
         if name in matrices:
             asked = stated.get(name) or (kind.format if wanted.pure else mixed[name][0])
-            dtype = fitting(asked, tensor.shape[-1])
+            dtype = fitted(name, asked, tensor.shape[-1])
             change = Change(tensor, dtype, _reason(asked, dtype, kind.format, tensor, name in stated))
         if change.dtype != tensor.dtype:
             _check(file, change, kind.name, wanted, importance)
@@ -357,7 +355,7 @@ def split_plan(plan: Sequence[Change], most: int | None, tensors: int | None = N
         n_bytes = change.n_bytes
         if most is not None and n_bytes > most:
             raise UsageError(
-                f"{change.tensor.name}: is {n_bytes} bytes: wanted parts of at least as many; got {most}"
+                f"--split-max-size: wanted at least {n_bytes} bytes, as {change.tensor.name} has; got {most}"
             )
         full = most is not None and size + n_bytes > most
         if parts[-1] and (full or (tensors is not None and len(parts[-1]) >= tensors)):

@@ -230,3 +230,29 @@ def test_a_deterministic_model_s_rows_are_the_same_bits_in_any_company() -> None
         together = model.embed(texts)
         alone = np.stack([model.embed(text) for text in texts[:2]])
     assert (together[:2] == alone).all()
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_rows_that_are_no_numbers_are_an_error(
+    number: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the texts that meet them alone: a file of rows would be full of NaN."""
+
+    def damaged(name: str, shape: tuple[int, ...], seed: int) -> Any:
+        values = golden_weights(name, shape, seed)
+        if name == "token_embd.weight":
+            values[PIECES.index("\u2581dog"), 3] = number
+        return values
+
+    golden_weights = golden.weights
+    monkeypatch.setattr(golden, "weights", damaged)
+    path = write(tmp_path / "damaged.gguf", pooling_type=1)
+    with graphml.load(path, threads=1) as model:
+        assert np.isfinite(model.embed(["a cat", "a mat"])).all()
+        for call in (model.embed, model.embed_tokens):
+            with pytest.raises(
+                graphml.WeightsError, match=r"damaged.gguf: the model's rows of a text are no n"
+            ):
+                call("a dog")
+        with pytest.raises(graphml.WeightsError, match="cache's dtype"):
+            model.embed(["a cat", "a dog", "a mat"])

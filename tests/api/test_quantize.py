@@ -36,6 +36,14 @@ def changed(row: int, column: int, value: float) -> np.ndarray:
             None,
             r"within float16; the value at \(1, 0\) is 1000000000.0",
         ),
+        (changed(1, 0, -65520), "F16", None, r"F16 wants numbers below 65520; that at \(1, 0\) is -65520"),
+        (changed(2, 3, 3.4e38), "BF16", None, r"BF16 wants numbers below 3.39.*; that at \(2, 3\)"),
+        (
+            VALUES.astype(float) * 1e300,
+            "F32",
+            None,
+            r"F32 wants numbers below 3.40282e\+38; that at \(0, 1\)",
+        ),
         (VALUES[:, :300], "Q4_K", None, r"x: q4_k: a row of 300 elements is not whole blocks of 256"),
         (VALUES.astype(np.int32), "Q4_K", None, r"x: wanted floats \[..., columns\]; got int32 \[3, 512\]"),
         (np.float32(1), "F16", None, r"x: wanted floats \[..., columns\]; got float32 \[\]"),
@@ -72,12 +80,19 @@ def test_names_shapes_and_kinds_of_floats() -> None:
     np.testing.assert_array_equal(graphml.quantize(VALUES[1], "q4_k"), wanted[1])
     np.testing.assert_array_equal(graphml.quantize(VALUES.astype(np.float64), "Q4_K"), wanted)
     np.testing.assert_array_equal(graphml.quantize(VALUES[:, None, ::-1][..., ::-1], "Q4_K")[:, 0], wanted)
+    for kind in ("F32", "F16", "BF16"):  # no number of float16 is too large for any
+        halves = VALUES.astype(np.float16)
+        np.testing.assert_array_equal(
+            graphml.quantize(halves, kind), graphml.quantize(halves.astype(np.float32), kind)
+        )
     assert graphml.quantize(VALUES[:0], "Q4_K").shape == (0, 288)
     assert graphml.quantize(VALUES[:, :0], "Q4_K").shape == (3, 0)
     decoded = graphml.dequantize(wanted.tobytes(), "Q4_K", (3, 2, 256))
     assert abs(decoded.reshape(VALUES.shape) - VALUES).max() < 0.1
     with pytest.raises(UsageError, match=r"shape \(3, 256\) takes 432 bytes, but 864 came"):
         graphml.dequantize(wanted, "Q4_K", (3, 256))
+    with pytest.raises(UsageError, match=r"shape: wanted whole numbers, such as \(rows, columns\); got 768"):
+        graphml.dequantize(wanted, "Q4_K", 768)  # type: ignore[arg-type]
 
 
 def test_what_importance_has_no_influence_on_is_not_refused() -> None:

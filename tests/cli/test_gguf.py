@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -226,3 +227,44 @@ def test_long_texts_that_differ_behind_their_beginning_are_told(more: str, model
     assert compared.exit_code == 1
     assert compared.stdout.startswith("key tokenizer.chat_template: ")
     assert "from character 280 on" in compared.stdout or "from character 281 on" in compared.stdout
+
+
+def test_a_new_key_near_another_is_asked_about(model: Path) -> None:
+    """A misspelled key would be written, and read by nothing."""
+    done = command("set", model, "llama.contextlength", "64", "-o", model.parent / "new.gguf")
+    assert done.exit_code == 0
+    said = "llama.contextlength: is a new key of type u32. Did you mean 'llama.context_length'?"
+    assert said in " ".join(done.stderr.split())
+    assert not command("set", model, "mine.x", "1", "-o", model.parent / "other.gguf").stderr
+    again = command("set", model, "mine.x", "1", "-o", model.parent / "other.gguf")
+    assert "--output: " in again.stderr
+
+
+def test_sizes_of_parts_are_those_of_gguf_split(model: Path) -> None:
+    """Whose K, M and G are of 1000; with an i they are of 1024."""
+    largest = max(int(tensor.n_bytes) for tensor in gguf.GGUFReader(model).tensors)
+    for text, code in ((f"{largest / 1000}K", 0), (f"{(largest - 1) / 1024}KiB", 2)):
+        done = command("split", model, model.parent / f"p{code}.gguf", "--split-max-size", text)
+        assert done.exit_code == code, done.output
+    assert f"--split-max-size: wanted at least {largest} bytes, as " in done.stderr
+
+
+def test_what_may_not_be_written_is_said_before_anything_is_measured(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A text would be read for minutes, and its numbers lost."""
+    allowed: Any = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: path != model.parent and allowed(path, mode))
+    words = ["imatrix", model, "-f", model.parent / "no.txt", "-o", model.parent / "new.gguf"]
+    done = CliRunner().invoke(app, [*map(str, words)])
+    assert done.exit_code == 2
+    assert "new.gguf: cannot be written: no permission, or a file system to read alone" in done.stderr
+
+
+def test_a_folder_is_no_file_to_write(model: Path) -> None:
+    (model.parent / "folder.gguf").mkdir()
+    for force in ([], ["--force"]):
+        done = command("merge", model, model.parent / "folder.gguf", *force)
+        assert "folder.gguf: cannot be written: is a folder; wanted a file" in done.stderr
+    done = command("extract", model, "--tensor", "output.weight")
+    assert "wanted a name that ends in .npy; got ''" in done.stderr

@@ -181,6 +181,7 @@ def test_words_behind_a_command_are_those_of_other_programs(
     assert not kept.is_file()
     assert graphml_command("models", "ls").stdout == graphml_command("models").stdout
     assert graphml_command("models", "show", STORIES).stdout == graphml_command("info", STORIES).stdout
+    assert graphml_command("gguf", "dump", STORIES).stdout == graphml_command("info", STORIES).stdout
     shown = graphml_command("completion", "bash").stdout
     assert "complete -o default -F _graphml_completion graphml" in shown
     assert "wanted one of bash, zsh, fish" in graphml_command("completion", "tcsh", code=2).stderr
@@ -306,6 +307,11 @@ def test_a_command_of_another_meaning_names_ours(name: str) -> None:
     (["bench", "nonsense"], "-m MODEL names the model"),
     (["graph", STORIES, "--svg"], "--svg: Graphviz draws it: -f dot | dot -Tsvg"),
     (["tokenize", STORIES, "Hi", "--count"], "--count: a line each"),
+    (["quantize", STORIES, "o.gguf", "Q8_0", "--output-tensor-type", "q6_k"], "'^output.weight=TYPE' is the"),
+    (["quantize", STORIES, "o.gguf", "Q8_0", "--exclude-weights", "a"], "importance is used of all matrices"),
+    (["quantize", STORIES, "o.gguf", "Q8_0", "--override-kv", "a=int:1"], "`graphml gguf set FILE KEY"),
+    (["imatrix", STORIES, "-o", "a.gguf", "--output-format", "dat"], "--output-format: the output's ending"),
+    (["imatrix", STORIES, "-o", "a.gguf", "--chunk", 2], "--chunk: it begins with the first chunk"),
     (["chat", STORIES, "-p", "Hello"], "-p: `graphml run MODEL"),
     (["embed", STORIES, "x", "--normalize"], "--normalize: embeddings have length 1"),
     (["profile", STORIES, "-o", "x.json"], "got 'x.json'; others are on stdout: --format json > x.json"),
@@ -353,6 +359,8 @@ def test_a_command_of_another_meaning_names_ours(name: str) -> None:
     (["embed", STORIES, "x", "--query", "x", "--pooling", "mean"], "--query: wanted no --pooling but rank"),
     (["chat", "--server", "http://x", "--api-key", "@no.key"], "graphml: --api-key: no.key: cannot be read"),
     # Errors of the library name the flag, not its argument.
+    (["run", STORIES, "Hi", "--control-vector", "no.gguf:2"], "graphml: --control-vector: wanted a GGUF"),
+    (["run", STORIES, "Hi", "--lora-scaled=no:2"], "graphml: --lora-scaled: "),
     (["serve", STORIES, "--rope-scaling", "x"], "graphml: --rope-scaling: wanted one of none,"),
     (["serve", STORIES, "--quant", "q9"], "graphml: --quant: wanted one of fp32, q8, q4; got 'q9'"),
     (["serve", STORIES, "-ctk", "q9"], "graphml: --cache-type-k: wanted one of f16"),
@@ -398,6 +406,9 @@ def test_options_of_other_commands_than_run() -> None:
     for command, theirs, ours in (
         ("chat", "-cnv --verbose -ctk f32", "--kv f32/f16 --stats"),
         ("perplexity", "-ctv f32 -fa auto", "--kv f16/f32"),
+        ("perplexity", "--save-all-logits a.kld", "--kl-divergence-base a.kld"),
+        ("imatrix", "--no-ppl -ofreq 3", "--save-every 3"),
+        ("embed", "--truncate-dim 8", "--dimensions 8"),
         ("bench", "-ctk f32 -fa 1", "-ctk f32"),
         ("compare", "--backends cpu,reference", "--backend cpu,reference"),
         ("tokenize", "--stream", "--stream"),

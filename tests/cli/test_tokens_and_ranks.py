@@ -82,6 +82,23 @@ def test_texts_are_ranked(tmp_path: Path) -> None:
         assert graphml_command(*options, option, tmp_path / "texts.txt").stdout.splitlines() == lines
 
 
+def test_lines_end_with_line_feeds_alone(tmp_path: Path) -> None:
+    """As those of files: of other letters that Unicode ends lines with, one text would become two."""
+    options = ["embed", "stories260k", "--backend", "reference", "--json"]
+    texts = ["one\u2028two", "three\x0bfour", "five\x0csix\x85seven", "eight"]
+    piped = "\ufeff" + "\r\n".join(texts) + "\n"
+    rows = json.loads(graphml_command(*options, stdin=piped).stdout)["embeddings"]
+    with graphml.load("stories260k", "reference") as model:
+        assert rows == pytest.approx(model.embed(texts), abs=1e-5)
+    path = write(tmp_path / "rank.gguf", scores=True, pooling_type=4)
+    (tmp_path / "texts.txt").write_text(piped, encoding="utf-8")
+    options = ["rerank", path, "-q", "world", "--backend", "reference", "--json"]
+    for more in ({"stdin": piped}, {}):
+        words = [] if more else ["-f", tmp_path / "texts.txt"]
+        results = json.loads(graphml_command(*options, *words, **more).stdout)["results"]
+        assert {result["text"] for result in results} == set(texts)
+
+
 def test_embeddings_are_printed_in_the_forms_of_llama_embedding() -> None:
     options = ["embed", "stories260k", "once", "twice", "--backend", "reference"]
     rows = json.loads(graphml_command(*options, "--json").stdout)["embeddings"]

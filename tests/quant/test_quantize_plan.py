@@ -68,3 +68,18 @@ def test_what_makes_no_plan_is_refused() -> None:
         graphml.quantize_plan({}, tensors, "Q4_K_M")
     with pytest.raises(UsageError, match=r"llama\.block_count: wanted a whole number; got None"):
         graphml.quantize_plan({"general.architecture": "llama"}, tensors, "Q4_K_M")
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "IQ4_NL", "MXFP4_MOE", "Q2_0", "Q4_K_M", "NVFP4", "Q1_0"])
+def test_rows_that_no_block_divides_are_f16_as_in_llama_quantize(kind: str) -> None:
+    """llama-quantize 0.5.0 wrote stories260K, whose rows have 64 and 172 columns, so; or refused it."""
+    metadata = {"general.architecture": "llama", "llama.block_count": 1}
+    tensors = {"token_embd.weight": [512, 64], "blk.0.ffn_up.weight": [192, 64]}
+    narrow = "blk.0.ffn_down.weight"
+    if kind in ("NVFP4", "Q1_0"):
+        with pytest.raises(UsageError, match=rf"{narrow}: rows of 172 are no multiple of \d+, which {kind}"):
+            graphml.quantize_plan(metadata, {narrow: [64, 172]}, kind)
+        return
+    plan = graphml.quantize_plan(metadata, {**tensors, narrow: [64, 172]}, kind)
+    wanted = {"MXFP4_MOE": "Q8_0", "Q4_K_M": "Q5_0"}.get(kind, kind)
+    assert (plan[narrow], plan["blk.0.ffn_up.weight"]) == ("F16", wanted)

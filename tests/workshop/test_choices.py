@@ -274,6 +274,13 @@ def test_the_command_prints_accuracies(path: Path, tmp_path: Path) -> None:
         ),
         (["--ppl-stride", 2, "--kl-divergence-base", "x"], "got --ppl-stride and --kl-divergence-base"),
         (["--hellaswag", HELLASWAG, "--tasks", 0], "--tasks: wanted at least 1, or -1 for all; got 0"),
+        (["--hellaswag", HELLASWAG, "--chunks", 5], "--chunks: wanted --tasks N beside --hellaswag"),
+        (["-f", __file__, "--tasks", 5], "--tasks: wanted --hellaswag, --winogrande, --multiple-choice FILE"),
+        (["-f", "/dev/null"], "graphml: --file /dev/null: "),
+        (
+            ["-f", HELLASWAG, "--ppl-stride", 500, "-c", 9000],
+            f"graphml: --file {HELLASWAG}: wanted at least ",
+        ),
     ],
 )
 def test_options_of_several_scores_are_refused(path: Path, options: list[object], says: str) -> None:

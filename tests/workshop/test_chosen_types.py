@@ -193,10 +193,22 @@ def test_the_command_chooses_keeps_and_takes_a_plan(path: Path, tmp_path: Path) 
     size = (tmp_path / "b.gguf").stat().st_size
     graphml_command(*common, tmp_path / "c.gguf", *auto, "--target-size", f"{size // 1024}K")
     assert (tmp_path / "c.gguf").stat().st_size <= size + 1024
-    rows = json.loads(graphml_command(*common, *auto, "--target-bits", 5, "--dry-run", "--json").stdout)
+    dry = [*common, *auto, "--target-bits", 5, "--dry-run", "--json"]
+    said = graphml_command(*dry, "--texts", 7).stderr
+    assert "was measured with Q4_0, Q5_1, Q8_0: types are chosen from these alone" in said
+    assert "--texts: " in said
+    assert "pieces, which stay" in said
+    assert "measured" not in graphml_command(*dry, "--types", "Q4_0,Q8_0").stderr
+    rows = json.loads(graphml_command(*dry).stdout)
     assert {row["type"] for row in rows["tensors"]} <= {"f32", *TYPES}
     for arguments, says in (
         (["x.gguf", "--auto"], "wanted --target-bits or --target-size"),
+        (["x.gguf", *auto, "--target-bits", 5, "--target-size", "1G"], "--target-size alone; got both"),
+        (["x.gguf", "Q4_0", "--texts", 5], "--texts: wanted --auto with it"),
+        (
+            ["x.gguf", *auto, "--target-bits", 7, "--types", "Q8_0,Q4_1"],
+            "was measured without Q4_1: wanted some",
+        ),
         (["x.gguf", "--auto", "--target-bits", 5], "wanted --file, a calibration text"),
         (["x.gguf", "--auto", "--target-bits", 5, "--plan", plan], "wanted it without --auto"),
         (["x.gguf", "Q4_0", "--target-bits", 5], "--target-bits: wanted --auto with it"),

@@ -107,6 +107,15 @@ def test_an_output_has_the_columns_of_the_texts(
     assert rows[2] == {"text": TEXTS[2], **numbers}
 
 
+def test_letters_that_utf_8_does_not_have_stay_in_json_lines(model: graphml.Model, tmp_path: Path) -> None:
+    path, line = tmp_path / "texts.jsonl", '{"text": "a \\ud800 cat", "k\\udfff": 1}'
+    path.write_text(line + "\n")
+    embed_file(model, path, tmp_path / "rows.jsonl")
+    row = json.loads((tmp_path / "rows.jsonl").read_text(encoding="utf-8"))
+    del row["embedding"]
+    assert row == json.loads(line)
+
+
 def test_settings_are_those_of_embed(model: graphml.Model, tmp_path: Path) -> None:
     path, output = texts(tmp_path, ".jsonl", "body"), tmp_path / "rows.npy"
     settings = EmbedSettings("cls", -1, None, "the ", 16, "body")
@@ -367,6 +376,13 @@ def test_the_command_embeds_a_file(model: graphml.Model, tmp_path: Path) -> None
     np.testing.assert_allclose(np.load(output), whole(model, prompt="the ", dimensions=16), atol=1e-6)
     said = json.loads(done.stdout)
     assert (said["output"], said["rows"], said["width"], said["kept"]) == (str(output), len(TEXTS), 16, 0)
-    done = graphml_command("embed", *options)
+    before = output.read_bytes()
+    assert (
+        f"--output: {output} is there already; --force" in graphml_command("embed", *options, code=2).stderr
+    )
+    assert output.read_bytes() == before
+    failed = graphml_command("embed", *options[:4], tmp_path / "rows.bin", code=2).stderr
+    assert failed.startswith("graphml: --output: wanted a name that ends in .npy")
+    done = graphml_command("embed", *options, "--force")
     assert done.stdout == ""
     assert f"{output}: {len(TEXTS)} rows of 64 numbers; " in done.stderr

@@ -18,6 +18,7 @@ from graphml.weights.tensor import Tensor
 from graphml.workshop.importance import Importance, importance
 from graphml.workshop.importance_file import read_importance, write_importance
 from tests import tiny_model
+from tests.adapter_files import write_vectors
 from tests.cli.test_commands import graphml_command
 
 TEXT = "hello world, " * 30
@@ -55,7 +56,7 @@ def test_it_is_the_squares_of_what_products_read(tmp_path: Path) -> None:
         assert (begun.sums["blk.0.attn_q.weight"] != seen.sums["blk.0.attn_q.weight"]).any()
         *_, whole = importance(model, ids, 16, chunks=1, output=True)
         assert {name for name in whole.sums if not name.startswith("blk.")} <= {"output.weight"}
-        with pytest.raises(UsageError, match="wanted a text of at least 500 tokens, one chunk; got"):
+        with pytest.raises(UsageError, match="text: wanted at least 500 tokens, one chunk; got"):
             next(importance(model, ids, 500))
 
 
@@ -184,7 +185,7 @@ def test_the_command_collects_adds_up_and_goes_on(tmp_path: Path) -> None:
     )
     assert "--file: wanted a text for the model" in failed.stderr
     short = graphml_command("imatrix", model, *CPU, "-f", text, "-c", 5000, "-o", tmp_path / "x.gguf", code=2)
-    assert "wanted a text of at least 5000 tokens, one chunk; got" in short.stderr
+    assert f"graphml: --file {text}: wanted at least 5000 tokens, one chunk; got" in short.stderr
 
 
 def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,6 +208,15 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.
         patched.setattr(command, "importance", stopping)
         graphml_command(*common, code=130)
     assert not output.exists()
+    begun = output.with_name(f"{output.name}.begun.gguf")
+    left = begun.read_bytes()
+    vector = tmp_path / "vector.gguf"
+    write_vectors(vector, {1: np.full(tiny_model.WIDTH, 9, np.float32)})
+    for other in (["--control-vector", vector], ["--kv", "f32"]):  # what another model has seen is not added
+        assert "goes on" not in graphml_command(*common, *other).stderr
+        output.unlink()
+        begun.write_bytes(left)
+    vector.unlink()
     done = graphml_command(*common)
     assert "goes on behind 2 chunks" in done.stderr
     graphml_command(*common[:-6], "-o", tmp_path / "whole.gguf", "--chunks", 5)

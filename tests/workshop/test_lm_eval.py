@@ -223,6 +223,10 @@ def test_options_that_cannot_be_meant_are_refused(
 def test_a_context_that_the_model_has_not_is_refused(folder: Path) -> None:
     with pytest.raises(UsageError, match="max_length: wanted 1 to 254, for the model's context; got 255"):
         HarnessModel(pretrained=str(folder), max_length=255)
+    for name, value in (("max_length", "abc"), ("max_gen_toks", 0), ("max_gen_toks", "-3"),
+                        ("prefix_token_id", 10**8)):  # fmt: skip
+        with pytest.raises(UsageError, match=f"{name}: wanted [01] to .*; got {value!r}"):
+            HarnessModel(pretrained=str(folder), **{name: value})
 
 
 def test_the_command_line_is_the_harness_own(folder: Path, pages: Path, tmp_path: Path) -> None:

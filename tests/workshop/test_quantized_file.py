@@ -290,6 +290,24 @@ def test_a_type_that_rows_do_not_fit_is_said(path: Path, tmp_path: Path) -> None
     assert "2 Q5_0: rows of 32 are no whole blocks of 256, as of Q4_K" in done.stdout
 
 
+def test_an_output_matrix_that_the_model_lacks_is_not_left(path: Path, tmp_path: Path) -> None:
+    """Its embedding, which is quantised as in llama-quantize, is the output matrix too: that is said."""
+    with open_model(path) as file:
+        keys = stored_values(file.metadata)
+        tensors = {name: tensor for name, tensor in file.tensors.items() if name != "output.weight"}
+        plans = [TensorPlan(name, tensor.dtype, tensor.shape) for name, tensor in tensors.items()]
+        with writing_gguf(tmp_path / "tied.gguf", keys, plans) as written:
+            for tensor in tensors.values():
+                written.add([tensor.data])
+    option = "--leave-output-tensor"
+    said = graphml_command("quantize", tmp_path / "tied.gguf", tmp_path / "a.gguf", "Q8_0", option).stderr
+    assert f"{option}: the model has no output.weight: token_embd.weight, " in said
+    assert "--tensor-type token_embd=F32 keeps it" in said
+    assert "token_embd" not in graphml_command("quantize", path, tmp_path / "b.gguf", "Q8_0", option).stderr
+    with open_model(tmp_path / "a.gguf") as file:
+        assert file.tensors["token_embd.weight"].dtype == "q8_0"
+
+
 def test_importance_of_another_model_is_refused(path: Path, tmp_path: Path) -> None:
     own, other = "blk.0.ffn_down.weight", "blk.9.ffn_down.weight"
 

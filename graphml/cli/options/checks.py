@@ -6,6 +6,7 @@ Knows names and files; nothing of models.
 from __future__ import annotations
 
 import math
+import os
 import re
 from pathlib import Path
 from typing import Final
@@ -17,8 +18,10 @@ from graphml.passes.placement_rules import named_backends, parse_rules
 from graphml.system.read_files import plain_text
 
 MOST_OF_A_PATH: Final = 200
+OF_FILES: Final = 1000
+"""See `bytes_of`."""
 _FILE_NAME = re.compile(r"[^\s{}\"\[\]()|]+\.(json|gbnf|lark|jinja2?|j2|txt)", re.IGNORECASE)
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
 
 
 def check_backends(option: str, names: str) -> None:
@@ -56,6 +59,10 @@ def check_target(option: str, file: Path | None, *endings: str) -> None:
         raise UsageError(f"{option}: wanted a name that ends in {' or '.join(endings)}; got {str(file)!r}")
     if not file.parent.is_dir():
         raise UsageError(f"{option} {file}: cannot be written: {file.parent} is no folder")
+    if file.is_dir():
+        raise UsageError(f"{option} {file}: cannot be written: is a folder; wanted a file")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise UsageError(f"{option} {file}: cannot be written: no permission, or a file system to read alone")
 
 
 def check_folder(option: str, folder: Path | None) -> None:
@@ -129,14 +136,17 @@ def key_of(key: str) -> str:
     return text_of(Path(key[1:]), said="--api-key: ").strip()
 
 
-def bytes_of(option: str, text: str) -> int:
-    """The bytes of a size such as 500M or 2G, 0 for an empty text; UsageError for other texts."""
+def bytes_of(option: str, text: str, base: int = 1024) -> int:
+    """The bytes of a size such as 500M or 2G, 0 for an empty text; UsageError for other texts.
+
+    base: what a K is: 1000 for the sizes of files, as of gguf-split and transformers. Ki, Mi, Gi: of 1024.
+    """
     if not text:
         return 0
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"{option}: wanted a size such as 500M or 2G, got {text!r:.40}")
-    return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
+    return int(float(match[1]) * (1024 if match[3] else base) ** " KMGT".index(match[2].upper() or " "))
 
 
 def text_of(path: Path, most: int = 64 << 20, said: str = "") -> str:

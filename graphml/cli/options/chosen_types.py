@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from graphml_quant import by_name
 
 from graphml.api.load_model import load_model
-from graphml.cli.options.checks import bytes_of, check_new, check_target
+from graphml.cli.options.checks import OF_FILES, bytes_of, check_new, check_target
 from graphml.cli.options.measured_text import ids_and_beginning, text_to_measure
-from graphml.cli.terminal.console import Bars, remark
+from graphml.cli.terminal.console import Bars, remark, say
 from graphml.errors import UsageError
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.system.progress_labels import size
@@ -55,7 +56,10 @@ class ChoosingOptions:
         Path | None,
         typer.Option("--file", "-f", metavar="FILE", show_default=False, help="The calibration text."),
     ] = None
-    texts: Annotated[int, typer.Option("--texts", min=1, help="Pieces of 256 tokens that are read.")] = 32
+    texts: Annotated[
+        int | None,
+        typer.Option("--texts", min=1, show_default="32", help="Pieces of 256 tokens that are read."),
+    ] = None
     types: Annotated[
         str | None,
         typer.Option("--types", metavar="TYPES", show_default="all", help="Those that are chosen from."),
@@ -93,7 +97,7 @@ class ChoosingOptions:
         force: files may be overwritten.
         """
         needs = {"--target-bits": self.target_bits, "--target-size": self.target_size, "--file": self.file,
-                 "--types": self.types, "--costs": self.costs}  # fmt: skip
+                 "--types": self.types, "--costs": self.costs, "--texts": self.texts}  # fmt: skip
         if self.auto and self.plan is not None:
             raise UsageError("--plan: has the types already; wanted it without --auto")
         if not self.auto and (stray := [flag for flag, value in needs.items() if value is not None]):
@@ -103,7 +107,8 @@ class ChoosingOptions:
                 f"{'--save-plan' if self.save_plan else '--plot'}: wanted --auto or --plan with it"
             )
         if self.auto and (self.target_bits is None) == (self.target_size is None):
-            raise UsageError("--auto: wanted --target-bits or --target-size")
+            both = " alone; got both" if self.target_bits is not None else ""
+            raise UsageError(f"--auto: wanted --target-bits or --target-size{both}")
         if self.auto and self.file is None and not (self.costs and self.costs.exists()):
             raise UsageError("--auto: wanted --file, a calibration text")
         check_target("--costs", self.costs, ".gguf")
@@ -112,7 +117,7 @@ class ChoosingOptions:
         for option, path in (("--save-plan", self.save_plan), ("--plot", self.plot)):
             if path is not None:
                 check_new(option, path, force)
-        bytes_of("--target-size", self.target_size or "")
+        bytes_of("--target-size", self.target_size or "", OF_FILES)
         self.candidates()
 
     def candidates(self) -> tuple[str, ...]:
@@ -151,7 +156,7 @@ def types_of(
     else:
         measured = _measured(options, path, file, threads, bars)
         n_elements = sum(tensor.n_elements for tensor in file.tensors.values())
-        by_size = bytes_of("--target-size", options.target_size or "")
+        by_size = bytes_of("--target-size", options.target_size or "", OF_FILES)
         head = file.n_bytes - file.n_weight_bytes  # a tokenizer takes its part of a file's size
         if 0 < by_size <= head:
             raise UsageError(f"--target-size: the file's keys take more than that: {size(head)}")
@@ -165,12 +170,36 @@ def types_of(
     return ChosenTypes(types, seen, _file_type(file, types), kl)
 
 
+def _check_measured(options: ChoosingOptions, kept: MeasuredTypes, file: ModelFile) -> None:
+    """Say which options are about a measurement that is there; UsageError for types that it lacks."""
+    widths = {tensor.shape[-1] for tensor in matrices(file)}
+    has = {dtype for of_types in kept.costs.values() for dtype in of_types}
+    lacks = [
+        name
+        for name in options.candidates()
+        if name not in has and any(width % by_name(name).block_elements == 0 for width in widths)
+    ]
+    known = ", ".join(name.upper() for name in CANDIDATES if name in has)
+    if lacks and options.types is not None:
+        raise UsageError(
+            f"--types: {options.costs} was measured without {', '.join(lacks).upper()}: wanted some of "
+            f"{known}, or another --costs"
+        )
+    if lacks:
+        say(f"graphml: --costs: {options.costs} was measured with {known}: types are chosen from these alone")
+    if options.texts not in (None, kept.importance.n_chunks):
+        say(
+            f"graphml: --texts: {options.costs} was measured on {kept.importance.n_chunks} pieces, which stay"
+        )
+
+
 def _measured(
     options: ChoosingOptions, path: Path, file: ModelFile, threads: int, bars: Bars
 ) -> MeasuredTypes:
     kept = None
     if options.costs is not None and options.costs.exists():
         kept = read_measured(options.costs, file)
+        _check_measured(options, kept, file)
         if options.file is None:
             return kept
     text = text_to_measure(options.file)
@@ -183,7 +212,7 @@ def _measured(
         names = [tensor.name for tensor in matrices(file)]
         remark(f"gradients of {len(names)} matrices take about {size(memory(model, names))} of memory")
         measured = measure_types(
-            model, ids, str(options.file), options.candidates(), options.texts, threads, bars.report
+            model, ids, str(options.file), options.candidates(), options.texts or 32, threads, bars.report
         )
     if options.costs is not None:
         write_measured(options.costs, measured)

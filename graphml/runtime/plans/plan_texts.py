@@ -15,12 +15,14 @@ import numpy as np
 from graphml.backend import State
 from graphml.compiler.compile import Compiled
 from graphml.compiler.options import CompileOptions
+from graphml.errors import WeightsError
 from graphml.ir.op import Array
 from graphml.loading.pooling import LOGITS
 from graphml.runtime.blocks.sequence import Sequence
 from graphml.runtime.plans.step_plan import StepPlan
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.programs.step_inputs import output_rows, write
+from graphml.sampling.chain.next_logits import no_numbers
 from graphml.sampling.denoiser import Denoiser, denoised
 
 Fill = Callable[[Mapping[str, Array], StepPlan, CompileOptions], dict[str, int]]
@@ -76,12 +78,17 @@ def _denoiser(text: Sequence) -> Denoiser:
 
 
 def denoised_texts(texts: Mapping[Sequence, Array], path: Path) -> dict[Sequence, Exception]:
-    """Have the answers among a step's texts take their logits; the errors of those that cannot."""
+    """Have the answers among a step's texts take their logits; errors of those that cannot.
+
+    And of texts whose rows are no numbers.
+    """
     failed: dict[Sequence, Exception] = {}
-    for text, logits in texts.items():
+    for text, rows in texts.items():
         if text.denoiser is not None:
             try:
-                denoised(text.denoiser, logits, path)
+                denoised(text.denoiser, rows, path)
             except Exception as error:  # of this request alone
                 failed[text] = error
+        elif not np.isfinite(rows).all():
+            failed[text] = WeightsError(no_numbers(path, "NaN or infinity", "rows of a text"))
     return failed

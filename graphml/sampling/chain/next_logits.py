@@ -113,10 +113,10 @@ def next_token(
     raise WeightsError(no_numbers(path, flaw))
 
 
-def no_numbers(path: Path, flaw: str) -> str:
-    """What to say of a model whose logits have a flaw, as of `flaw_of`."""
+def no_numbers(path: Path, flaw: str, what: str = "logits") -> str:
+    """What to say of a model whose logits, or other numbers, have a flaw, as of `flaw_of`."""
     return (
-        f"{path}: the model's logits are no numbers: {flaw}. Its tensors are damaged or not those of this "
+        f"{path}: the model's {what} are no numbers: {flaw}. Its tensors are damaged or not those of this "
         "architecture, or numbers leave the range of the cache's dtype (kv); `graphml compare` shows where "
         "they begin"
     )

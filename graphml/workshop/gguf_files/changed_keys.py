@@ -10,11 +10,11 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphml.errors import UsageError, WeightsError
+from graphml.errors import UsageError, WeightsError, did_you_mean
 from graphml.weights.filemap import FileMap
 from graphml.weights.gguf import NUMBERS, read_part
 from graphml.weights.gguf_writing import stored_values
@@ -37,16 +37,24 @@ WANTED = (
 """Types that readers want of a key, by its name."""
 
 
-def set_key(path: Path, key: str, text: str, kind: str | None, output: Path) -> str:
-    """Write the file with the key at another value; what was there before, as a text.
+class FormerValue(NamedTuple):
+    """What a key was: its value as a text; of a new key its type and a question about near ones."""
+
+    text: str
+    new_type: str = ""
+    near: str = ""
+
+
+def set_key(path: Path, key: str, text: str, kind: str | None, output: Path) -> FormerValue:
+    """Write the file with the key at another value; what was there before.
 
     text: the value, of an array a JSON list. kind: its type, None for that of the key. UsageError for a value
     or a type that the key cannot have.
     """
-    if key.startswith(FIXED) or not re.fullmatch(r"[\w.-]{1,256}", key):
-        raise UsageError(
-            f"{key[:80]}: wanted a key of the model; it says how the file is laid out, or is no name"
-        )
+    if not re.fullmatch(r"[\w.-]{1,256}", key):
+        raise UsageError(f"KEY: wanted letters, digits, dots, - and _; got {key!r:.80}")
+    if key.startswith(FIXED):
+        raise UsageError(f"{key}: wanted a key of the model; this one says how the file is laid out")
     file = FileMap(path)
     try:
         metadata, tensors = read_part(file)
@@ -58,8 +66,11 @@ def set_key(path: Path, key: str, text: str, kind: str | None, output: Path) -> 
             except WeightsError as error:
                 raise UsageError(str(error)) from None
         before = metadata.beginning(key, 0)[:2] if key in metadata else None
-        was = str(metadata.describe(key)).partition(" = ")[2] if before is not None else "nothing"
         value = value_of(key, text, kind, before)
+        if before is None:
+            was = FormerValue("nothing", value.type, did_you_mean(key, list(metadata), 1))
+        else:
+            was = FormerValue(str(metadata.describe(key)).partition(" = ")[2])
         copied(output, {**stored_values(metadata), key: value}, [*tensors.values()])
         return was
     finally:
