@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import graphml_quant
+import numpy as np
 
 from graphml.errors import UsageError
 from graphml.weights.type_mixes import (
@@ -51,9 +52,19 @@ def mixture(
     reverse = _is_reversed(metadata, tensors)
     mixed = {}
     for name, shape in tensors.items():
-        rows_last = tuple(int(size) for size in (reversed(shape) if reverse else shape))
+        sizes = _sizes(name, shape)
+        rows_last = sizes[::-1] if reverse else sizes
         mixed[name] = wanted_format(kind, name, rows_last, facts), rows_last[-1] if rows_last else 1
     return mixed
+
+
+def _sizes(name: str, shape: object) -> tuple[int, ...]:
+    """A shape's sizes; UsageError for anything else."""
+    sizes = tuple(shape) if isinstance(shape, Sequence) and not isinstance(shape, str) else None
+    whole = (int, np.integer)
+    if sizes is None or any(isinstance(n, bool) or not isinstance(n, whole) or n < 0 for n in sizes):
+        raise UsageError(f"tensors: {name}: wanted a shape of whole numbers from 0; got {shape!r:.60}")
+    return tuple(int(n) for n in sizes)
 
 
 def _facts(metadata: Mapping[str, Any], tensors: Mapping[str, Sequence[int]], imatrix: bool) -> ModelFacts:
@@ -85,7 +96,7 @@ def _architecture(metadata: Mapping[str, Any]) -> str:
 def _is_reversed(metadata: Mapping[str, Any], tensors: Mapping[str, Sequence[int]]) -> bool:
     """Whether shapes have the row's length first, as GGUF files do."""
     width = metadata.get(f"{_architecture(metadata)}.embedding_length")
-    shape = [int(size) for size in tensors.get(EMBEDDING, ())]
+    shape = _sizes(EMBEDDING, tensors.get(EMBEDDING, ()))
     return len(shape) > 1 and shape[0] == width != shape[-1]
 
 

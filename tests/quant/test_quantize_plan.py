@@ -68,6 +68,10 @@ def test_what_makes_no_plan_is_refused() -> None:
         graphml.quantize_plan({}, tensors, "Q4_K_M")
     with pytest.raises(UsageError, match=r"llama\.block_count: wanted a whole number; got None"):
         graphml.quantize_plan({"general.architecture": "llama"}, tensors, "Q4_K_M")
+    shapes: list[Any] = [(-1, 256), "256", (2.5, 256), 256]
+    for shape in shapes:
+        with pytest.raises(UsageError, match=r"tensors: token_embd\.weight: wanted a shape of whole numbers"):
+            graphml.quantize_plan(model["metadata"], {"token_embd.weight": shape}, "Q4_K_M")
 
 
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "IQ4_NL", "MXFP4_MOE", "Q2_0", "Q4_K_M", "NVFP4", "Q1_0"])
