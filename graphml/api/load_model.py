@@ -58,7 +58,7 @@ def load(
     backend: str = "cpu",
     threads: int | None = None,
     *,
-    kv: str = "f16",
+    kv: str | None = None,
     swa_full: bool = False,
     quant: str | None = None,
     pages: str | None = None,
@@ -92,7 +92,8 @@ def load(
 
     backend: "cpu", "reference", or any other installed one; several with commas ("cpu,reference") share the
     model, the preferred first. threads: worker threads; None: the physical cores. kv: type of the
-    keys and values in the cache (f16, f32, bf16, q8_0, q5_1, q5_0, q4_1, q4_0, iq4_nl), or two ("q8_0/q4_0").
+    keys and values in the cache (f16, f32, bf16, q8_0, q5_1, q5_0, q4_1, q4_0, iq4_nl), or two ("q8_0/q4_0");
+    None: f16, and f32 of an encoder with weights of F32 or F16, whose keys and values live for one step.
     swa_full: layers with a sliding window keep all of them, so that any rewind is free; else what is seen and
     `n_batch` tokens more. quant: what weights become in memory, whatever the file stores: "fp32" is the exact
     reference, "q8" and "q4" requantise matrices; None leaves them in the mapped file.
@@ -174,7 +175,8 @@ def use_draft(model: Model, options: LoadOptions, report: Progress) -> None:
 def opened_draft(model: Model, options: LoadOptions, report: Progress, file: ModelFile) -> DraftModel:
     """The draft model of a model, of an open file; UsageError where it cannot draft for it."""
     of_draft = {name: getattr(options, name) for name in _OF_DRAFTS}
-    of_draft["kv"] = str(cache_types(options.kv).most)  # types of single layers are the model's own
+    if options.kv is not None:
+        of_draft["kv"] = str(cache_types(options.kv).most)  # types of single layers are the model's own
     draft_options = replace(LoadOptions(), **of_draft)
     draft = load_model(file.path, draft_options, report, file)
     try:

@@ -225,6 +225,7 @@ def _furthest(plan: Sequence[Change], kind: str, merged: Mapping[str, MergedTens
 
 def _compared(model: Model, path: Path, options: LoadOptions, most: float) -> float:
     """The NMSE of the file's logits, or rows, against the model's; GraphmlError where they are others."""
-    same = LoadOptions(backend=options.backend, threads=options.threads, kv=options.kv, trust_arch=True)
+    kv = model.executor.cache_dtype  # that of the model, whatever the types of the file's weights
+    same = LoadOptions(backend=options.backend, threads=options.threads, kv=kv, trust_arch=True)
     with load_model(path, same, no_progress) as other:
         return check_logits(model, other, most, "file")

@@ -32,7 +32,8 @@ def placement(
     with Bars() as bars, header(model, opening, opening.n_batch, bars) as (path, executor):
         description = describe_placement(executor)
     if json:
-        write_json({"model": str(path), "kv": opening.kv, "strict": opening.strict, **description})
+        kv = executor.cache_dtype
+        write_json({"model": str(path), "kv": kv, "strict": opening.strict, **description})
         return
     rules = executor.options.place  # those of --gpu-layers, too
     print(f"{path} on {executor.backend.name}{f', {rules}' if rules else ''}")

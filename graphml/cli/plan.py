@@ -74,16 +74,16 @@ def plan(
         raise UsageError(f"--memory: wanted a size such as 8GB; got {memory!r}")
     _check_figures(bandwidth, tflops)
     with Bars() as bars, header(model, opening, opening.n_batch, bars) as (path, executor):
-        need = memory_need(executor, _context(executor, ctx))
+        need, kv = memory_need(executor, _context(executor, ctx)), executor.cache_dtype
         most = executor.config.n_ctx
-        fits = fitting_types(executor.file, need, wanted, most) if wanted else []
+        fits = fitting_types(executor, need, wanted, most, opening.kv) if wanted else []
         speeds = _speeds(executor, opening, fits, bars) if speed else {}
         most_speed = _most_speed(executor, bandwidth, tflops)
         unused = {"unused_tensors": executor.unused_tensors, "unread_keys": _unread_keys(executor)}
     if json:
         write_json(
             {
-                "model": str(path), "backend": opening.backend, "kv": opening.kv, "n_batch": opening.n_batch,
+                "model": str(path), "backend": opening.backend, "kv": kv, "n_batch": opening.n_batch,
                 **need.as_dict(), **unused, **_advice(wanted, need, fits, most, speeds),
                 **({"speed": asdict(speeds[AS_IT_IS])} if speeds else {}),
                 **({"most_speed": most_speed} if most_speed else {}),
@@ -93,7 +93,7 @@ def plan(
     step = f"a step of {opening.n_batch} tokens (--batch)"
     rows = [
         ("weights", need.weights, "mapped from the file, shared between processes"),
-        (f"keys and values ({opening.kv})", need.cache, f"{size(need.cache_per_token)} a token of context"),
+        (f"keys and values ({kv})", need.cache, f"{size(need.cache_per_token)} a token of context"),
         *([("  of them in windows", need.cache_windows, "constant")] if need.cache_windows else []),
         *([("recurrent states", need.recurrent, "per sequence")] if need.recurrent else []),
         ("intermediate results, prompt", need.arena_prefill, step),

@@ -1,6 +1,7 @@
 """Which file types of a model fit into some memory, and with how long a context; from a header alone.
 
-Caches keep their type; intermediate results are those of the model as it is. Knows sizes and mixtures;
+Caches have the type that they have by default beside such weights; intermediate results are those of the
+model as it is. Knows sizes and mixtures;
 nothing of commands.
 """
 
@@ -11,9 +12,10 @@ from dataclasses import dataclass, field
 
 from graphml.api.quantize_plan import quantize_plan
 from graphml.errors import UsageError
-from graphml.runtime.programs.memory_needed import MemoryNeed
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.programs.memory_needed import MemoryNeed, memory_need
+from graphml.runtime.programs.open_executor import usual_cache_types
 from graphml.weights.gguf_writing import TensorPlan
-from graphml.weights.model_file import ModelFile
 from graphml.workshop.quantized_file import can_change
 
 TYPES = (
@@ -45,8 +47,14 @@ def longest_context(need: MemoryNeed, weights: int, memory: int, most: int) -> i
     return most if not need.cache_per_token else min(most, left // need.cache_per_token)
 
 
-def fitting_types(file: ModelFile, need: MemoryNeed, memory: int, most: int) -> list[TypeFit]:
-    """File types by size, of a model trained for `most` tokens; those that it cannot have are left out."""
+def fitting_types(
+    executor: Executor, need: MemoryNeed, memory: int, most: int, kv: str | None = None
+) -> list[TypeFit]:
+    """File types by size, of a model trained for `most` tokens; those that it cannot have are left out.
+
+    need: of the model as it is. kv: how caches are kept beside all of them; None: as by default.
+    """
+    file, needs = executor.file, {executor.cache_dtype: need}
     shapes = {name: tensor.shape for name, tensor in file.tensors.items()}
     fits = []
     for kind in TYPES:
@@ -57,5 +65,8 @@ def fitting_types(file: ModelFile, need: MemoryNeed, memory: int, most: int) -> 
         types = {name: plan[name].lower() if can_change(tensor) else tensor.dtype
                  for name, tensor in file.tensors.items()}  # fmt: skip
         weights = sum(TensorPlan(name, dtype, shapes[name]).n_bytes for name, dtype in types.items())
-        fits.append(TypeFit(kind, weights, longest_context(need, weights, memory, most), types))
+        kept = kv or usual_cache_types(executor.architecture, types.values())
+        if kept not in needs:
+            needs[kept] = memory_need(executor.with_caches(kept), need.n_ctx)
+        fits.append(TypeFit(kind, weights, longest_context(needs[kept], weights, memory, most), types))
     return sorted(fits, key=lambda fit: fit.weights)

@@ -17,8 +17,9 @@ from tests.cli.test_commands import graphml_command
 def test_sizes_are_those_of_files(tmp_path: Path) -> None:
     path = tiny_model.write(tmp_path / "tiny.gguf")
     with graphml.load(path, "reference") as model:
-        file, need = model.executor.file, memory_need(model.executor, 64)
-        fits = {fit.name: fit for fit in fitting_types(file, need, 1 << 30, 160)}
+        executor, file = model.executor, model.executor.file
+        need = memory_need(executor, 64)
+        fits = {fit.name: fit for fit in fitting_types(executor, need, 1 << 30, 160)}
         for kind in ("Q8_0", "Q4_K_M", "F16"):
             plan = changes(file, WantedTypes(kind), None)
             write_quantized(file, plan, kind, tmp_path / f"{kind}.gguf")

@@ -230,7 +230,8 @@ def _checked(
     """The folder opened again: its tensors, its graph and its logits. most: the NMSE of these."""
     packed = sum(each.dtype not in UNQUANTISED for each in tensors.values())
     arch = None if definition is None else str(definition)
-    same = LoadOptions(backend=options.backend, threads=options.threads, kv=options.kv, arch=arch)
+    kv = model.executor.cache_dtype  # that of the model, whatever the types of the folder's weights
+    same = LoadOptions(backend=options.backend, threads=options.threads, kv=kv, arch=arch)
     with load_model(folder, same, no_progress) as other:
         settings = {name for name in tensors if name.startswith("rope_")}
         check_tensors(tensors, other.executor.file.tensors, settings)

@@ -207,6 +207,13 @@ class Executor:
         """The program for these bounds, compiled when first asked for; see `CompiledPrograms.compiled`."""
         return self.programs.compiled(max_tokens, max_outputs, options, max_sequences, encoder)
 
+    def with_caches(self, cache_dtype: str) -> Executor:
+        """The same model on the same device, with keys and values that are kept so; for its sizes."""
+        return Executor(
+            self.file, self.architecture, self.config, self.backend, self.device, self.n_batch, cache_dtype,
+            options=self.options, swa_full=self.graphs.swa_full, open_lock=self.open_lock,
+        )  # fmt: skip
+
     def check_continues(self) -> None:
         """UsageError for a model whose tokens see later ones: it does not continue a text."""
         if not self.architecture.causal:

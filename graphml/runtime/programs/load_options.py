@@ -63,14 +63,15 @@ class LoadOptions:
         metavar="NAME,...",
     )
     threads: int | None = with_setting(settings.threads, None, "--threads", "-t", range=Whole(1))
-    kv: str = option(
-        "f16",
+    kv: str | None = option(
+        None,
         f"Data type of the KV cache: {OneOf(CACHE_DTYPES)}; two as KEYS/VALUES, like q8_0/q4_0; "
         f"others in some layers, like q8_0,0-2=f16; q4_0{PLAIN}: "
-        "without a Walsh-Hadamard transform.",
+        "without a Walsh-Hadamard transform; by default f16, f32 of encoders with weights of F32 or F16.",
         "--kv",
         range=Checked(read_cache_types),
         metavar="TYPE",
+        shown="f16; f32 of encoders",
     )
     swa_full: bool = option(
         False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,11 @@ from graphml.weights import ModelFile
 from graphml.weights.deferred import computed
 from graphml.weights.page_policy import settled
 from graphml.weights.requantise import requantised
+from graphml.weights.tensor import PLAIN_DTYPES
 
 DEFAULT = LoadOptions()
+_EXACT = frozenset(("f32", "f16", *PLAIN_DTYPES))
+"""Types of tensors by which no backend rounds what is multiplied with them."""
 READ_LATER = ("tokenizer.", "general.sampling.", "sentence_transformers.")
 """What keys begin with that the model reads itself."""
 
@@ -71,6 +75,16 @@ def _check_width(file: ModelFile, key: str) -> None:
         raise ArchitectureError(
             f"{key} is {file.metadata.integer(key)}; {EMBEDDING} has rows of {embedding.shape[-1]}"
         )
+
+
+def usual_cache_types(architecture: Architecture, dtypes: Iterable[str]) -> str:
+    """How keys and values are kept where nobody says it; dtypes: of the model's tensors.
+
+    Those of an encoder live for one step: there is nothing to save. Where products round activations anyhow,
+    attention is faster with f16, which it may multiply as bfloat16 (docs/decisions/0149).
+    """
+    encoder = not architecture.causal and architecture.encode is None and architecture.diffusion is None
+    return "f32" if encoder and _EXACT.issuperset(dtypes) else "f16"
 
 
 def choose_backend(names: str) -> Backend:
@@ -157,8 +171,10 @@ def open_executor(
                 file = computed(file, helpers, progress)
             if page_policy.pages == "copy" or file.n_bytes <= (main_memory() or 0) // 2:
                 file = settled(file, page_policy, helpers, progress)  # more would push itself out again
+        dtypes = (tensor.dtype for tensor in file.tensors.values())
+        kv = options.kv or usual_cache_types(architecture, dtypes)
         executor = Executor(
-            file, architecture, config, wanted, device, options.n_batch, options.kv, progress, compiling,
+            file, architecture, config, wanted, device, options.n_batch, kv, progress, compiling,
             options.swa_full,
         )  # fmt: skip
         if file.metadata.unread_overrides():
