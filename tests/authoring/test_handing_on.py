@@ -146,6 +146,21 @@ def test_a_file_whose_logits_are_others_is_not_written(
     assert whole.read_text() == "of before"
 
 
+def test_a_model_whose_logits_are_no_numbers_is_said_to_be_so(tmp_path: Path) -> None:
+    model = tiny_model.write(tmp_path / "tiny.gguf", architecture="novel")
+    arch, whole = definition(tmp_path), tmp_path / "whole.gguf"
+    with open_model(model) as file:
+        norm = file.tensors["output_norm.weight"]
+        start = Path(model).read_bytes().index(np.asarray(norm.data).tobytes())
+    with model.open("r+b") as stored:
+        stored.seek(start)
+        stored.write(np.float32("nan").tobytes())
+    done = command(model, "--arch", arch, "-o", whole)
+    assert done.exit_code == 1
+    assert "convert: the model's own logits hold NaN or infinity" in done.output
+    assert not whole.exists()
+
+
 def test_what_no_weights_stand_for_is_refused(tmp_path: Path) -> None:
     model = tiny_model.write(tmp_path / "tiny.gguf", architecture="novel")
     arch, whole = definition(tmp_path), tmp_path / "whole.gguf"

@@ -133,6 +133,11 @@ def check_logits(wanted: Model, got: Model, most: float, whose: str) -> float:
 
 
 def _compared(what: str, whose: str, most: float, wanted: Any, got: Any) -> float:
+    if not np.isfinite(wanted).all():
+        raise GraphmlError(
+            f"convert: the model's own {what} hold NaN or infinity, so that nothing of it can be compared; "
+            "`graphml doctor` names the tensors that do"
+        )
     came = nmse(got, wanted) if got.shape == wanted.shape else float("inf")
     if not came <= most:
         raise GraphmlError(
