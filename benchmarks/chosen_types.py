@@ -138,7 +138,7 @@ def main() -> None:
         (folder / name).write_text(part, encoding="utf-8")
     written_whole(asked.model, whole, asked.multiple)
     graphml("perplexity", whole, "-f", folder / "unread.txt", "-c", 512, "--chunks", 16, "--kv", "f32",
-            "--kl-divergence-base", base)  # fmt: skip
+            "--kl-divergence-base", base, "--force")  # fmt: skip
     if not seen.exists():
         graphml("imatrix", whole, "-f", folder / "read.txt", "-o", seen, "--chunks", 40)
     start = time.perf_counter()
@@ -147,7 +147,12 @@ def main() -> None:
     print(f"costs: {time.perf_counter() - start:.0f} s\n")
 
     def divergence(*options: object) -> str:
-        graphml("quantize", whole, out, *options, "--force")
+        try:
+            graphml("quantize", whole, out, *options, "--force")
+        except SystemExit as error:
+            if "wants importance" in str(error):
+                return "wants importance"
+            raise
         said = json.loads(
             graphml("perplexity", out, "--kl-divergence-base", base, "--kl-divergence", "--json")
         )
@@ -162,7 +167,7 @@ def main() -> None:
         graphml("quantize", whole, out, kind, "--force")
         n_bytes = out.stat().st_size
         choice = graphml("quantize", whole, *calibration, "--target-size", n_bytes, "--save-plan", plan,
-                         "--dry-run", "--json")  # fmt: skip
+                         "--dry-run", "--json", "--force")  # fmt: skip
         for imatrix in ([], ["--imatrix", seen], ["--imatrix", costs]):
             cells.append(divergence("--plan", plan, *imatrix))
         print(
