@@ -1,8 +1,7 @@
 """Which file types of a model fit into some memory, and with how long a context; from a header alone.
 
 Caches have the type that they have by default beside such weights; intermediate results are those of the
-model as it is. Knows sizes and mixtures;
-nothing of commands.
+model as it is. Knows sizes and mixtures; nothing of commands.
 """
 
 from __future__ import annotations
