@@ -115,7 +115,7 @@ def prompt_of(executor: Executor, name: str | None, prompt: str | None = None) -
     metadata = executor.file.metadata
     if prompt is not None:
         if name is not None:
-            raise UsageError(f"prompt: wanted it without prompt_name; got {name!r:.80} and {prompt!r:.80}")
+            raise UsageError(f"prompt: wanted it or the name {name!r:.80}, not both; got {prompt!r:.80}")
         return text_of("prompt", prompt)
     names = metadata[PROMPTS] if metadata.has(PROMPTS) else []
     if name is None:

@@ -71,7 +71,7 @@ def test_prompts_of_a_family_stand_before_texts_that_ask_for_them(e5: graphml.Mo
 
 @looped(("asked", "said"), [
     ({"prompt_name": "passage"}, "prompt_name: .*wanted one of 'query', 'document', of e5; got 'passage'"),
-    ({"prompt_name": "query", "prompt": "x"}, "prompt: wanted it without prompt_name; got 'query' and 'x'"),
+    ({"prompt_name": "query", "prompt": "x"}, "prompt: wanted it or the name 'query', not both; got 'x'"),
     ({"prompt": 3}, "prompt: wanted text, got int"),
 ])  # fmt: skip
 def test_prompts_that_there_are_not_are_refused(e5: graphml.Model, asked: dict[str, str], said: str) -> None:
