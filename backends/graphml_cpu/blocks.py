@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import prod
 
 import numpy as np
@@ -51,8 +51,10 @@ class CpuPlaces:
         arena: Array,
         n_threads: int,
         support: CpuNodeSupport,
+        own: Collection[Node] = (),
     ) -> None:
-        self.n_threads, self._support = n_threads, support
+        """own: the nodes of which each thread has a copy, see `own_rows`."""
+        self.n_threads, self._support, self._own = n_threads, support, own
         self._plan, self._weights, self._constants, self._arena = plan, weights, constants, arena
         self._arena_at = int(arena.ctypes.data)
         self._made: dict[tuple[HostConstant | AddressTable, int], Array] = {}
@@ -125,13 +127,13 @@ class CpuPlaces:
         return self._regions[argument]
 
     def is_replicated(self, node: Node) -> bool:
-        """See `CpuNodeSupport.replicated`."""
-        return self.copy_bytes(viewed(node))[1]
+        """Whether each thread has a copy of a value."""
+        return viewed(node) in self._own
 
     def copy_bytes(self, node: Node) -> tuple[int, bool]:
         """Bytes of a value that owns its storage, and whether each thread has a copy of its own."""
         if node not in self._sizes:
-            self._sizes[node] = value_bytes(node.type), self._support.replicated(node)
+            self._sizes[node] = value_bytes(node.type), node in self._own
         return self._sizes[node]
 
     def _region(self, argument: CpuWorkspace | Node | NodeResult) -> MemoryRegion | None:

@@ -46,8 +46,8 @@ class CpuDevice:
         return self.team.n_threads
 
     def storage(self, node: Node) -> int:
-        """Bytes of a value; one copy per thread where each computes it for itself."""
-        return value_bytes(node.type) * (self.n_threads if self.support.replicated(node) else 1)
+        """Bytes of a value; one copy per thread where each may compute it for itself."""
+        return value_bytes(node.type) * (self.n_threads if self.support.replicable(node) else 1)
 
     def workspace(self, node: Node) -> int:
         """Bytes of scratch that the node's kernels share."""

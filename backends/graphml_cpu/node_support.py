@@ -1,4 +1,4 @@
-"""Which nodes have kernels by a table of lowerings, and which of them every thread computes for itself.
+"""Which nodes have kernels by a table of lowerings, and which of them every thread may compute for itself.
 
 A device has one table: that of this backend, or of another made of kernels for the same tape.
 """
@@ -44,8 +44,11 @@ class CpuNodeSupport:
         lowering = self.lowering(node.op)
         return lowering.workspace(node, threads) if lowering and self.refuses(node) is None else 0
 
-    def replicated(self, node: Node) -> bool:
-        """Whether every thread computes this value for itself: cheap single rows, to save a barrier."""
+    def replicable(self, node: Node) -> bool:
+        """Whether every thread may compute this value for itself: cheap single rows, to save a barrier.
+
+        Where it does: `own_rows`.
+        """
         node = viewed(node)
         lowering = self.lowering(node.op)
         if lowering is None or not lowering.replicable or lowering.shared(node) or self.refuses(node):

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
 import numpy as np
 
 from graphml.backend import Plan, Progress, State, TakeTimes
-from graphml.backend.node_values import viewed
 from graphml.errors import BackendError
 from graphml.ir.graph import Graph
 from graphml.ir.interpreter import evaluate
@@ -27,6 +26,7 @@ from graphml_cpu.blocks import CpuPlaces, fill_blocks
 from graphml_cpu.compiler import KernelRef, LoadedKernel, compile_kernels
 from graphml_cpu.lowering.step import AnyKernelRef, KernelCall
 from graphml_cpu.node_support import CpuNodeSupport
+from graphml_cpu.own_rows import Part, own_rows
 from graphml_cpu.runtime.hazards import barriers, latest, made_before, touched_by
 from graphml_cpu.runtime.tape import Tape, TapeStep
 from graphml_cpu.runtime.timing import CpuTimer
@@ -58,9 +58,11 @@ class CpuProgram:
         tuning: CpuTuning = UNTUNED,
         one_order: bool = False,
     ) -> None:
-        self._graph, self._team, self._arena, self._support = graph, team, arena, support
+        self._graph, self._team, self._arena = graph, team, arena
         constants = _fold(graph, weights, support)
-        self.places = CpuPlaces(graph, plan, weights, constants, arena, team.n_threads, support)
+        parts = _lowered(graph, constants, support, tuning, team.n_threads, one_order)
+        own = own_rows(graph, plan, parts, support)
+        self.places = CpuPlaces(graph, plan, weights, constants, arena, team.n_threads, support, own)
         self.fallbacks: list[Node] = []
         self.tapes: list[Tape] = []
         self._lock = threading.Lock()
@@ -72,7 +74,7 @@ class CpuProgram:
         self.inputs: dict[str, Array] = {
             name: self.places.view(node, bounds(node.shape)) for name, node in graph.leaves("input").items()
         }
-        self._lower(graph, constants, progress, tuning, one_order)
+        self._compile(parts, progress)
 
     def run(self, dims: Mapping[str, int], state: State) -> dict[str, Array]:
         """Run one step; see `graphml.backend.Program`."""
@@ -102,59 +104,32 @@ class CpuProgram:
             part.timed(timer, dims)
         timer.finish(dims)
 
-    def _lower(
-        self,
-        graph: Graph,
-        constants: Mapping[Node, Array],
-        progress: Progress,
-        tuning: CpuTuning,
-        one_order: bool,
-    ) -> None:
-        pending: list[tuple[Node, KernelCall]] = []
-        stretches: list[list[tuple[Node, KernelCall]] | Node] = []
-        for node in graph.nodes:
-            if node.op.family == "leaf" or node.op.view or node in constants:
-                continue
-            lowering = self._support.lowering(node.op)
-            if lowering is not None and self._support.refuses(node) is None:
-                lowered = lowering.steps(node, self._team.n_threads, one_order)
-                pending += [(node, tuning.applied(step, self._team.n_threads)) for step in lowered]
-                continue
-            stretches += [pending, node]
-            pending = []
-        stretches.append(pending)
-        refs = {step.kernel for part in stretches if isinstance(part, list) for _, step in part}
-        self.places.reserve_scratch(
-            [step for part in stretches if isinstance(part, list) for _, step in part]
-        )
-        kernels = _compiled(refs, progress)
-        # What NumPy or another tape reads, and what the caller gets, is the first thread's copy.
-        outside = {viewed(node) for node in graph.outputs.values()}
-        if len(stretches) > 1:
-            outside |= set(graph.nodes)
-        for part in stretches:
+    def _compile(self, parts: Sequence[Part], progress: Progress) -> None:
+        calls = [call for part in parts if not isinstance(part, Node) for _, call in part]
+        self.places.reserve_scratch(calls)
+        kernels = _compiled({call.kernel for call in calls}, progress)
+        for part in parts:
             if isinstance(part, Node):
                 self.fallbacks.append(part)
                 self._parts.append(self._fallback(part))
             elif part:
-                self._parts.append(self._stretch(part, kernels, outside))
+                self._parts.append(self._tape(part, kernels))
 
-    def _stretch(
-        self,
-        steps: list[tuple[Node, KernelCall]],
-        kernels: Mapping[AnyKernelRef, LoadedKernel],
-        outside: set[Node],
+    def _tape(
+        self, steps: Sequence[tuple[Node, KernelCall]], kernels: Mapping[AnyKernelRef, LoadedKernel]
     ) -> _ProgramPart:
         touched = [touched_by(step, self.places) for _, step in steps]
         order = latest(touched)
         steps, touched = [steps[i] for i in order], [touched[i] for i in order]
         after = barriers(touched)
         since = made_before(touched, after)
-        shares = shares_by_cost(
-            [(node, step.split) for node, step in steps], after, self._team.n_threads, self._support
-        )
+        whole = [not step.split and self.places.is_replicated(node) for node, step in steps]
+        costs = [(node, alone) for (node, _), alone in zip(steps, whole, strict=True)]
+        shares = shares_by_cost(costs, after, self._team.n_threads)
         taped, over_arrays = [], dict[int, Node]()
-        for (node, step), barrier, first, share in zip(steps, after, since, shares, strict=True):
+        for (node, step), alone, barrier, first, share in zip(
+            steps, whole, after, since, shares, strict=True
+        ):
             kernel = kernels[step.kernel]
             blocks = fill_blocks(kernel, step, self.places)
             self._keep.append(blocks)
@@ -162,7 +137,6 @@ class CpuProgram:
             if isinstance(step.kernel, ArrayKernelRef):
                 over_arrays |= dict.fromkeys((block.ctypes.data for block in blocks), node)
             addresses = tuple(shared if block is blocks[0] else block.ctypes.data for block in blocks)
-            alone = not step.split and self.places.is_replicated(node)
             taped.append(
                 TapeStep(
                     kernel.address,
@@ -171,7 +145,6 @@ class CpuProgram:
                     replicated=alone,
                     parts=step.parts or share.parts,
                     owners=share.owners,
-                    everyone=alone and node in outside,
                     since=first,
                     name=node.name,
                 )
@@ -210,6 +183,30 @@ class CpuProgram:
                 places.view(node, resolve(node.shape, dims))[...] = result
 
         return _ProgramPart(run, lambda timer, dims: timer.call(node, run, dims))
+
+
+def _lowered(
+    graph: Graph,
+    constants: Collection[Node],
+    support: CpuNodeSupport,
+    tuning: CpuTuning,
+    n_threads: int,
+    one_order: bool,
+) -> list[Part]:
+    """The kernel calls of a graph between the nodes that have none."""
+    parts: list[Part] = []
+    pending: list[tuple[Node, KernelCall]] = []
+    for node in graph.nodes:
+        if node.op.family == "leaf" or node.op.view or node in constants:
+            continue
+        lowering = support.lowering(node.op)
+        if lowering is not None and support.refuses(node) is None:
+            calls = lowering.steps(node, n_threads, one_order)
+            pending += [(node, tuning.applied(call, n_threads)) for call in calls]
+            continue
+        parts += [pending, node]
+        pending = []
+    return [*parts, pending]
 
 
 def _fail(raised: Array, over_arrays: Mapping[int, Node]) -> NoReturn:

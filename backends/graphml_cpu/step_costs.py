@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from graphml.ir.node import Node
 from graphml.ir.shape import Symbol
 from graphml.ir.work import sizes_at, work
-from graphml_cpu.node_support import CpuNodeSupport
 from graphml_cpu.runtime.shares import ALL_SHARE, Shares, shares
 from graphml_cpu.sizes import value_bytes
 
@@ -30,16 +29,14 @@ def cost_ns(node: Node) -> float:
     return max((cost.n_bytes + written) / _BYTES_PER_NS, cost.flops / _OPERATIONS_PER_NS)
 
 
-def shares_by_cost(
-    steps: Sequence[tuple[Node, bool]], after: Sequence[bool], n_threads: int, support: CpuNodeSupport
-) -> list[Shares]:
-    """How each step is shared. steps: each with whether it is always split; after: where barriers are."""
+def shares_by_cost(steps: Sequence[tuple[Node, bool]], after: Sequence[bool], n_threads: int) -> list[Shares]:
+    """How each step is shared. steps: each with whether all run it whole; after: where barriers are."""
     if n_threads <= ALL_SHARE:
         return shares([None] * len(steps), n_threads)
     dealt: list[Shares] = []
     costs: list[float | None] = []
-    for (node, split), barrier in zip(steps, after, strict=True):
-        costs.append(None if support.replicated(node) and not split else cost_ns(node))
+    for (node, alone), barrier in zip(steps, after, strict=True):
+        costs.append(None if alone else cost_ns(node))
         if barrier:
             dealt += shares(costs, n_threads)
             costs = []

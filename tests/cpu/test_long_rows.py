@@ -77,7 +77,7 @@ def test_every_thread_takes_part_in_one_long_row(op: str) -> None:
     assert not any(step.replicated or step.serial for step in tape.steps)
     assert tape.steps[0].barrier
     short, _ = opened(op, 4096, 2, rows=1)
-    assert [step.replicated for step in short.tapes[0].steps] == [True]
+    assert len(short.tapes[0].steps) == 1
 
 
 @pytest.mark.parametrize(

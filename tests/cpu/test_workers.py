@@ -163,8 +163,6 @@ def test_stretches_say_who_must_come() -> None:
     assert row(own, taken, taken, TapeStep(0, (1,), since=0)) == [
         [0, 2, 1, 0, 2], [2, 3, 1, 0, 2], [3, 4, 1, 0, 2],
     ]  # fmt: skip
-    outside = TapeStep(0, (1, 1), replicated=True, everyone=True)
-    assert row(outside, taken) == [[0, 1, 1, 0, 2], [1, 2, 0, 1, 2]]
 
 
 def test_stretches_want_as_many_threads_as_have_parts() -> None:

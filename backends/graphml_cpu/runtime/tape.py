@@ -33,9 +33,8 @@ class TapeStep:
 
     parts: each thread's share is cut into so many, of which a thread that is done takes what another has not
     come to; 0: the shares are fixed, and all threads come to the step. owners: how many threads, from the
-    first on, have a share; 0: all. everyone: all threads must run it, though it is replicated: what each
-    makes is read outside. since: the number of the first step that a thread must have run, with all that
-    follow it, to run this one; None: any thread can.
+    first on, have a share; 0: all. since: the number of the first step that a thread must have run, with all
+    that follow it, to run this one; None: any thread can.
     """
 
     entry: int
@@ -45,7 +44,6 @@ class TapeStep:
     replicated: bool = False
     parts: int = 0
     owners: int = 0
-    everyone: bool = False
     since: int | None = None
     name: str = ""
 
@@ -57,7 +55,7 @@ class TapeStep:
     @property
     def waits_for_all(self) -> bool:
         """Whether the barrier behind it is for all threads, not only for those that took part."""
-        return self.everyone or not (self.replicated or self.parts)
+        return not (self.replicated or self.parts)
 
 
 def _stretches(

@@ -287,6 +287,7 @@ def make_serve() -> Callable[..., None]:
         seen = -1
         since = -1
         waited = 0
+        idle = 0
         late_since = 0
         while True:
             work, before = atomic_load(words + sync.WORK), seen
@@ -296,17 +297,20 @@ def make_serve() -> Callable[..., None]:
             if seen != before:
                 late_since = 0
                 waited = 0
+                idle = 0
                 continue
             if may and _look(words) & sync.ACTIVE != 0:
                 late_since = _wait_for_others(words, waited, late_since)
                 waited += 1
+                idle = 0
                 continue
             _note_late(words, ith, late_since)
             late_since = 0
+            waited = 0
             if atomic_load(words + sync.CLOSING) != 0:
                 break
-            _wait_for_work(words, waited, work)
-            waited += 1
+            _wait_for_work(words, idle, work)
+            idle += 1
 
     return serve
 
