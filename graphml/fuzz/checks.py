@@ -113,7 +113,7 @@ def run(
             value = _disturbed(value, noise.generator)
             if node.op not in LEAVES:
                 value = _perhaps_nothing(value, noise.clean[node], noise.generator)
-        if noise is not None and noise.chosen_alone and rounds_to_bf16(node):  # values and weights
+        if noise is not None and noise.chosen_alone and rounds_to_bf16(node):  # weights of the softmax
             value = _rounded(value, noise.generator, BF16_STEP)
         values[node] = value
     return {name: np.array(values[node]) for name, node in graph.outputs.items()}
@@ -126,8 +126,9 @@ def _disturbed_operands(node: Node, values: dict[Node, Array], noise: Noise) -> 
     if not (_rounds_either_way(node) if noise.chosen_alone else _multiplies_blocks(node)):
         return values
     step = BF16_STEP if rounds_to_bf16(node) else F16 if node.dtype.name == "f16" else INT8
-    source = node.inputs[0 if rounds_to_bf16(node) else 1]
-    return {**values, source: _rounded(values[source], noise.generator, step)}
+    sources = node.inputs[:3] if rounds_to_bf16(node) else node.inputs[1:2]  # queries, keys and values
+    numbers = [source for source in sources if values[source].dtype.kind == "f"]  # no blocks of a cache
+    return {**values, **{source: _rounded(values[source], noise.generator, step) for source in numbers}}
 
 
 def _multiplies_blocks(node: Node) -> bool:
