@@ -107,7 +107,7 @@ NAMED: dict[str, tuple[Fault, str, str, str]] = {
     ),
     "rope of two rows": (rope(lambda n: n == 2), "two sequences decode", "layers.0.rope", "rope"),
     "what an earlier step left": (
-        lambda: faults.wrong_values("rope", read_behind), "decode", "layers.0.rope", "rope"
+        lambda: faults.wrong_values("rope", read_behind), "far", "layers.0.rope", "rope"
     ),
 }  # fmt: skip
 
