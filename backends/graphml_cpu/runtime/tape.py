@@ -102,6 +102,7 @@ class Tape:
         )
         self.anyone = not self._stretches[:, 2].any()
         self.table: NDArray[np.int64] = np.zeros((n_threads, 5), np.int64)
+        self.address: int = self.table.ctypes.data
         for index, step in enumerate(self.steps):
             if len(step.blocks) not in (1, n_threads) or (step.replicated and len(step.blocks) != n_threads):
                 raise BackendError(

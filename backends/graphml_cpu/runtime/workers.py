@@ -65,25 +65,28 @@ class Team:
         self.n_threads = wanted
         self._lock = threading.Lock()
         self._process = os.getpid()
-        self._words = sync.new_sync_memory(
+        words = sync.new_sync_memory(
             wanted, crowded=wanted > len(usable_processors()), shows_open=wanted > ALL_SHARE
         )
+        # A view, since NumPy takes far longer for a single number, around each run and from cold caches.
+        self._words = words.data
         self._team_size = TeamSize(wanted)
-        lines = sync.CLAIMS // 8 + np.arange(wanted) * (sync.CLAIM_BYTES // 8)
-        self._late = lines + sync.LATE // 8
+        lines = range(sync.CLAIMS, sync.CLAIMS + wanted * sync.CLAIM_BYTES, sync.CLAIM_BYTES)
+        self._late = [(line + sync.LATE) // 8 for line in lines]
         kernels = compile_kernels(_REFS)
-        self._lead_block = kernels["tape-lead"].block(words=self._words.ctypes.data, table=0)
+        lead_block = kernels["tape-lead"].block(words=words.ctypes.data, table=0)
+        self._lead_block, self._lead_address = lead_block.data, lead_block.ctypes.data
         self._lead = _entry_type(kernels["tape-lead"].address)
         serve = kernels["tape-serve"]
-        block = serve.block(words=self._words.ctypes.data)
+        block = serve.block(words=words.ctypes.data)
         self._threads: list[threading.Thread] = []
         self._finalizer = weakref.finalize(
-            self, _shut_down, kernels["tape-close"], self._words, self._threads, self._process
+            self, _shut_down, kernels["tape-close"], words, self._threads, self._process
         )
         for ith in range(1, wanted):
             thread = threading.Thread(
                 target=_serve,
-                args=(serve.address, block, self._words, ith, wanted),
+                args=(serve.address, block, words, ith, wanted),
                 name=f"graphml-worker-{ith}",
                 daemon=True,
             )
@@ -111,14 +114,14 @@ class Team:
             if not self._finalizer.alive:
                 raise BackendError("this team is closed")
             self._words[sync.STOP // 8] = 0
-            self._lead_block[1] = tape.table.ctypes.data
+            self._lead_block[1] = tape.address
             free = self.n_threads > 1 and tape.anyone
             self._words[sync.LIMIT // 8] = self._team_size.limit if free else self.n_threads
             # One call does it all: an interrupt (Ctrl-C) waits until it is back; no worker is left waiting.
-            self._lead(self._lead_block.ctypes.data, 0, self.n_threads)
+            self._lead(self._lead_address, 0, self.n_threads)
             if free:
-                taken, late = int(self._words[sync.TAKEN // 8]), int(self._words[self._late].max())
-                self._team_size.ran(taken, late, time.perf_counter())
+                late = max(self._words[at] for at in self._late)
+                self._team_size.ran(self._words[sync.TAKEN // 8], late, time.perf_counter())
             return not self._words[sync.STOPPED // 8]
 
     def pin(self) -> None:
