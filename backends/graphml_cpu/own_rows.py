@@ -1,8 +1,8 @@
 """Which single rows of a graph every thread computes for itself, into a copy of its own, to save a barrier.
 
 A thread that has missed such a row, asleep or without its core, can take no part where it is read, nor
-in what others make of it in turn. So rows are shared where too many shared steps would do without it, and
-where NumPy or the caller reads them. Knows nodes, their kernel calls and their offsets in a plan.
+in what others make of it in turn. So a row is shared where a thread would be left out of too many steps,
+and where NumPy or the caller reads it. Knows nodes, their kernel calls and their offsets in a plan.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Part: TypeAlias = Sequence[tuple[Node, KernelCall]] | Node
 def own_rows(graph: Graph, plan: Plan, parts: Sequence[Part], support: CpuNodeSupport) -> frozenset[Node]:
     """The nodes of which each thread has a copy, for which the plan has room. parts: as the program runs."""
     steps = [step for part in parts if not isinstance(part, Node) for step in part]
-    cheap = {node: None for node, _ in steps if support.replicable(node)}
+    cheap = dict.fromkeys(node for node, _ in steps if support.replicable(node))
     shared = {node for node, call in steps if call.split or node not in cheap}
     times, last_reads = _times(graph, shared)
     outside = _read_outside(graph, parts)

@@ -247,12 +247,14 @@ def test_timed_tapes_measure_each_step() -> None:
         x, out = np.zeros(n, np.int64), np.zeros(n, np.int64)
         blocks.append((add.block(x=x.ctypes.data, out=out.ctypes.data, n=n), x, out))
     tape = Tape([TapeStep(add.address, (block.ctypes.data,)) for block, *_ in blocks], 2, timed=True)
-    for _ in range(3):
+    runs = []
+    for _ in range(10):
         team.run(tape)
-    ticks = tape.ticks()
-    assert ticks.shape == (2, 2, 2)
-    assert (ticks >= 0).all()
-    assert (ticks[:, 1, 0] > 20 * ticks[:, 0, 0]).all()
+        runs.append(tape.ticks().copy())
+    assert runs[0].shape == (2, 2, 2)
+    assert (np.array(runs) >= 0).all()
+    least = np.min(runs, axis=0)  # of a run in which the thread kept its core
+    assert (least[:, 1, 0] > 20 * least[:, 0, 0]).all()
     team.close()
 
 

@@ -88,7 +88,8 @@ class Tape:
     """Steps laid out for `n_threads` walkers. The parameter blocks belong to the caller and must outlive it.
 
     `table` is what the walkers are given: per thread the address of its steps, their number, the address of
-    its time stamps (0 if the tape is not timed), that of the stretches between barriers, and their number.
+    its time stamps (0 if the tape is not timed), that of the stretches between barriers, and their number;
+    `address` is where it lies.
     `anyone`: whether any of the threads can walk it without the others.
     """
 

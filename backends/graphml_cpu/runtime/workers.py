@@ -68,7 +68,7 @@ class Team:
         words = sync.new_sync_memory(
             wanted, crowded=wanted > len(usable_processors()), shows_open=wanted > ALL_SHARE
         )
-        # A view, since NumPy takes far longer for a single number, around each run and from cold caches.
+        # A memoryview: single words are read around each run, for which an array takes several times as long.
         self._words = words.data
         self._team_size = TeamSize(wanted)
         lines = range(sync.CLAIMS, sync.CLAIMS + wanted * sync.CLAIM_BYTES, sync.CLAIM_BYTES)
